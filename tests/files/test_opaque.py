@@ -334,7 +334,7 @@ def test_a_long_array_in_a_pickle_stays_in_the_file(tmp_path: Path) -> None:
 
 
 def test_a_pickle_is_read_through_windows_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files import unpickler
+    from leafwise.files import pickle_bytes
 
     content = {
         "text": ["ü" * number for number in range(60)],
@@ -348,7 +348,7 @@ def test_a_pickle_is_read_through_windows_of_any_size(tmp_path: Path, monkeypatc
         path = tmp_path / f"{protocol}.pkl"
         path.write_bytes(pickle.dumps(content, protocol=protocol))
         for window in (17, 64, 1000, 1 << 20):
-            monkeypatch.setattr(unpickler, "_WINDOW", window)
+            monkeypatch.setattr(pickle_bytes, "_WINDOW", window)
             with lw.open(path) as t:
                 assert t["numbers"] == content["numbers"]
                 assert t["text"] == content["text"]

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 from leafwise.core.capabilities.comparing import Comparing, words_of
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.vetting import Danger, Vetting
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory import Op
 from leafwise.core.runs import Run
 from leafwise.files.arrays import Inflated, InMemory, Stored, Unreadable, as_bytes
 from leafwise.files.reader import unchanged
 from leafwise.files.source import LocalSource
+from leafwise.files.stored_file import StoredFile
 
 if TYPE_CHECKING:
     from leafwise.core.moments import Moments
@@ -73,6 +75,17 @@ class FileSaving(Saving):
 
     def check_unchanged(self, values: list[Stored]) -> None:
         unchanged({id(one.source): one.source for value in values for one in value.storages()}.values())
+
+
+class FileVetting(Vetting):
+    def called_elsewhere(self, obj: Any) -> dict[str, Danger]:
+        if not isinstance(obj, StoredFile) or not obj.pickle_names:
+            return {}
+        from leafwise.files.suspects import danger
+        from leafwise.files.torch_objects import EXPECTED
+
+        dangers = {name: danger(name, EXPECTED) for name in obj.pickle_names}
+        return {name: found for name, found in dangers.items() if found is not None}
 
 
 class FileViewing(Viewing):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.dotted import VirtualNode, split
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec, Visit
@@ -26,6 +27,7 @@ class FilesHome(Home):
         Comparing: "leafwise.files.capabilities:FileComparing",
         Measuring: "leafwise.files.capabilities:FileMeasuring",
         Saving: "leafwise.files.capabilities:FileSaving",
+        Vetting: "leafwise.files.capabilities:FileVetting",
         Viewing: "leafwise.files.capabilities:FileViewing",
     }
 

@@ -3,12 +3,10 @@
 docs/check.md lists these names for users.
 """
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Container, Iterable
 
+from leafwise.core.capabilities.vetting import Danger
 from leafwise.core.path import escape
-
-Danger = Literal["dangerous", "unknown", "harmless", "expected"]
 
 
 def _words(text: str, prefix: str = "") -> list[str]:
@@ -88,8 +86,9 @@ HARMLESS_NAMES = frozenset(
 )
 
 
-def danger(name: str, expected: Iterable[str] = ()) -> Danger:
-    """What loading a pickle with this name would do. `expected` are the names that leafwise replaces by its own.
+def danger(name: str, expected: Container[str] = ()) -> Danger | None:
+    """What loading a pickle with this name would do; None for names that every checkpoint contains. `expected` are the
+    names that leafwise replaces by its own.
 
     >>> [danger(name) for name in ("os.system", "datetime.datetime", "my_package.Model")]
     ['dangerous', 'harmless', 'unknown']
@@ -97,11 +96,11 @@ def danger(name: str, expected: Iterable[str] = ()) -> Danger:
     parts = name.split(".")
     modules = {".".join(parts[:count]) for count in range(1, len(parts))}
     if any(name.startswith(f"{module}.") for module in _EXPECTED_MODULES) or parts[0] == "__torch__":
-        return "expected"  # TorchScript classes are not Python
+        return None  # TorchScript classes are not Python
     if any(part.startswith("__") and part.endswith("__") for part in parts[1:]) and name not in expected:
         return "dangerous"  # an attribute such as __globals__ or __subclasses__ leads anywhere
     if name in expected:
-        return "expected"
+        return None
     if name in DANGEROUS_NAMES or modules & DANGEROUS_MODULES:
         return "dangerous"
     return "harmless" if name in HARMLESS_NAMES or modules & HARMLESS_MODULES else "unknown"

@@ -12,6 +12,7 @@ from leafwise.files.arrays import ITEM_BYTES, Signed, Storage, Stored, Strided, 
 from leafwise.files.limits import Limits
 from leafwise.files.numpy_objects import NUMPY_TABLE
 from leafwise.files.pickle_objects import (
+    MAKES_OPAQUE,
     GlobalName,
     StoredBytes,
     Table,
@@ -274,3 +275,6 @@ for _name in (
     "channels_last",
 ):
     TABLE["torch", _name] = pickled_object(f"torch.{_name}")
+
+# The names that ordinary checkpoints contain, without those that make objects of any class.
+EXPECTED = frozenset(f"{module}.{name}" for (module, name), make in TABLE.items() if not hasattr(make, MAKES_OPAQUE))

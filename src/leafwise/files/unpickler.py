@@ -16,6 +16,7 @@ from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
 from leafwise.files.arrays import Storage
 from leafwise.files.limits import HashClock, LimitError, Limits
+from leafwise.files.pickle_bytes import MARGIN, STOP, PickleBytes
 from leafwise.files.pickle_costs import (
     ARRAY_BYTES,
     CALL_STEPS,
@@ -48,14 +49,10 @@ from leafwise.files.python_objects import make_dict
 from leafwise.files.source import Source
 from leafwise.files.suspects import warning_text
 
-_STOP = 0x2E
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _MAX_MARKS = 100_000  # marks that may be open at once
 _MAX_NUMBER = 1024  # bytes that an int may have
-_MAX_LINE = 1 << 20  # bytes of an argument that ends with its line
 _MAX_NAME = 200  # characters of a module or a class that are kept
-_WINDOW = 1 << 20  # bytes that are read at a time, if the pickle is not in memory
-_MARGIN = 16  # bytes; every opcode whose length is fixed is shorter
 _HOOKS = re.compile(rb"h.h(.)\)Rr....(?:h.h\1\)Rr....)*", re.DOTALL)  # see _add_hooks
 _HOOKS_LENGTH = 11  # bytes for each kind of hook
 _HOOKS_NUMBERS = struct.Struct("<7xI").iter_unpack
@@ -63,7 +60,7 @@ _HOOKS_BYTES = 180  # an empty dict, and its place in the memo and on the stack
 _LONG_BYTES = 1 << 16  # longer bytes objects stay in the file, if the pickle is not in memory
 
 
-class Unpickler:
+class Unpickler(PickleBytes):
     """Reads one pickle after another from some bytes, and returns what each describes.
 
     `data` is the whole pickle, or a source, of which only a window is in memory. `names` collects the name of each
@@ -82,15 +79,10 @@ class Unpickler:
         content_of: ContentOf = content_of,
         names: dict[str, int] | None = None,
     ) -> None:
-        self._source = data if isinstance(data, Source) else None
-        self.data = data if isinstance(data, bytes) else b""  # the bytes in memory
-        self._base = 0  # the offset of the first of them
-        self._edge = len(self.data) - 1  # the loop calls _slide here
-        self._at = at  # relative to `_base`
+        super().__init__(data, at, limits)
         self._table = table
         self._persistent = persistent
         self._error = error
-        self._limits = limits
         self._content_of = content_of
         self.names = {} if names is None else names
         self._stack: list[Any] = []
@@ -99,12 +91,6 @@ class Unpickler:
         self._far_memo: dict[int, Any] = {}  # entries whose numbers are not consecutive
         self._known: dict[tuple[str, str], Any] = {}
         self._clock = HashClock()
-        limits.spend_bytes(_WINDOW if isinstance(data, Source) else len(data) - at)
-
-    @property
-    def at(self) -> int:
-        """The offset of the next byte."""
-        return self._base + self._at
 
     def run(self) -> Any:
         """Returns what the pickle describes; `at` is then the offset after it. Raises TruncatedPickleError if the bytes
@@ -112,7 +98,7 @@ class Unpickler:
         self._stack, self._below = [], []
         try:
             value = self._run()
-            check_size(value, self._limits, self._content_of)
+            check_size(value, self.limits, self._content_of)
             return value
         except (UnpicklingError, LimitError) as error:
             raise self._error(self.at, f"the pickle cannot be read: {error}{warning_text(self.names)}") from error
@@ -137,13 +123,13 @@ class Unpickler:
         # The hot loop of opening a pickle. The most common opcodes of checkpoints are handled right here, which is
         # three times as fast as calling a method for each. An opcode that reads beyond the end gets fewer bytes than it
         # asked for; the next iteration then finds `at` beyond the end, and raises.
-        data, size, memo, limits, costs, ops = self.data, len(self.data), self._memo, self._limits, OPCODE_BYTES, _OPS
-        stack, at, edge, steps, room = self._stack, self._at, self._edge, limits.steps, limits.bytes
+        data, size, memo, limits, costs, ops = self.data, len(self.data), self._memo, self.limits, OPCODE_BYTES, _OPS
+        stack, at, edge, steps, room = self._stack, self.position, self.edge, limits.steps, limits.bytes
         for step in range(steps + 1):
             if at >= edge:
-                at = self._slide(at)  # raises if the bytes end here: every opcode except STOP is followed by something
-                data, size, edge = self.data, len(self.data), self._edge
-            self._at = at
+                at = self.slide(at)  # raises if the bytes end here: every opcode except STOP is followed by something
+                data, size, edge = self.data, len(self.data), self.edge
+            self.position = at
             code = data[at]
             at += 1
             room -= costs[code]
@@ -166,7 +152,7 @@ class Unpickler:
                 at += 4
             elif code == 0x68:  # BINGET
                 number = data[at]
-                if at < edge - _MARGIN and data[at + 1] == 0x68 and data[at + 3 : at + 6] == b")Rr":
+                if at < edge - MARGIN and data[at + 1] == 0x68 and data[at + 3 : at + 6] == b")Rr":
                     end = self._add_hooks(at - 1, memo, stack)
                     if end:
                         room -= _HOOKS_BYTES * (end - at) // _HOOKS_LENGTH
@@ -182,8 +168,8 @@ class Unpickler:
                 end = at + 4 + int.from_bytes(data[at : at + 4], "little")
                 if end > size:
                     end -= at - 1
-                    self._slide(at - 1, end)
-                    data, size, edge, at = self.data, len(self.data), self._edge, 1
+                    self.slide(at - 1, end)
+                    data, size, edge, at = self.data, len(self.data), self.edge, 1
                 text = data[at + 4 : end]
                 room -= len(text) if text.isascii() else _decoded_bytes(text)
                 if room >= 0:
@@ -243,20 +229,20 @@ class Unpickler:
                 stack[-3:] = [tuple(stack[-3:])]
             elif code == 0x30 and stack:  # POP
                 stack.pop()
-            elif code == _STOP:
-                self._at = at
+            elif code == STOP:
+                self.position = at
                 limits.bytes, limits.steps = room, limits.steps - step
                 return stack.pop()
             else:
                 op = ops.get(code)
                 if op is None:
                     raise UnpicklingError(f"it contains the opcode {bytes([code])!r}, which checkpoints do not use")
-                limits.bytes, limits.steps, began = room, limits.steps - METHOD_STEPS, self._base + at - 1
-                self._at = at
+                limits.bytes, limits.steps, began = room, limits.steps - METHOD_STEPS, self.base + at - 1
+                self.position = at
                 op(self)
-                at, self._at = self._at, began - self._base
+                at, self.position = self.position, began - self.base
                 if self.data is not data:
-                    data, size, edge = self.data, len(self.data), self._edge
+                    data, size, edge = self.data, len(self.data), self.edge
                 stack, steps, room = self._stack, limits.steps, limits.bytes
         raise UnpicklingError("it does not end")
 
@@ -277,65 +263,7 @@ class Unpickler:
             memo.append(hooks)
         return match.end()
 
-    # -- the bytes ---------------------------------------------------------------------------------------
-
-    def _slide(self, at: int, need: int = 0) -> int:
-        """Moves the window so that it begins at `at`, or later, and has at least `need` bytes, if the pickle is not in
-        memory. Returns the new `at`. Raises if the bytes end before."""
-        source = self._source
-        here = self._base + at
-        if source is None or (self._base + len(self.data) >= source.size and at <= len(self.data)):
-            if need or at >= len(self.data) or (at == len(self.data) - 1 and self.data[at] != _STOP):
-                raise TruncatedPickleError
-            self._edge = len(self.data) if at == len(self.data) - 1 else len(self.data) - 1
-            return at
-        if here >= source.size or here + need > source.size:
-            raise TruncatedPickleError
-        stop = min(here + max(_WINDOW, need + _MARGIN), source.size)
-        self._limits.spend_bytes(max(need - _WINDOW, 0))
-        self.data = bytes(source.read(here, stop))
-        self._base, self._at = here, 0
-        self._edge = len(self.data) - (1 if stop == source.size else _MARGIN)
-        return 0
-
-    def take(self, length: int) -> bytes:
-        end = self._at + length
-        if length < 0:
-            raise TruncatedPickleError
-        if end > len(self.data):
-            self._at, end = self._slide(self._at, max(length, 1)), length
-        self._limits.spend_bytes(length)
-        taken = self.data[self._at : end]
-        self._at = end
-        return taken
-
-    def _skip(self, length: int) -> int:
-        """Skips bytes without reading them; returns the offset of the first."""
-        start = self.at
-        if self._source is None or start + length > self._source.size:
-            raise TruncatedPickleError
-        self._at += length
-        return start
-
-    def array_bytes(self, length: int, aligned: bool) -> Storage:
-        """Skips the bytes of an array between two opcodes; if aligned, they follow a count and as many bytes."""
-        if aligned:
-            self._skip(self.unsigned(1))
-        start = self._skip(length)
-        assert self._source is not None
-        return Storage(self._source, start, length)
-
-    def unsigned(self, length: int) -> int:
-        return int.from_bytes(self.take(length), "little")
-
-    def line(self) -> bytes:
-        end = self.data.find(b"\n", self._at)
-        if end < 0 and self._source is not None and self._base + len(self.data) < self._source.size:
-            self._at = self._slide(self._at, min(_MAX_LINE, self._source.size - self.at))
-            end = self.data.find(b"\n", self._at)
-        if end < 0:
-            raise TruncatedPickleError
-        return self.take(end + 1 - self._at)[:-1]
+    # -- the memo ----------------------------------------------------------------------------------------
 
     def _remember(self, number: int, value: Any) -> int:
         """Sets an entry of the memo whose number is not the next one. Returns the bytes that it takes."""
@@ -393,12 +321,12 @@ class Unpickler:
     def _text(self, width: int) -> None:
         text = self.take(self.unsigned(width))
         if not text.isascii():
-            self._limits.spend_bytes(_decoded_bytes(text) - len(text))
+            self.limits.spend_bytes(_decoded_bytes(text) - len(text))
         self._push(str(text, "utf-8", "surrogatepass"))
 
     def _line_of_text(self) -> None:
         text = self.line()
-        self._limits.spend_bytes(3 * len(text))
+        self.limits.spend_bytes(3 * len(text))
         self._push(str(text, "raw-unicode-escape"))
 
     def _string(self, width: int) -> None:
@@ -407,7 +335,7 @@ class Unpickler:
         if self._stays_in_file(length):
             return
         text = self.take(length)
-        self._limits.spend_bytes(len(text))
+        self.limits.spend_bytes(len(text))
         self._push(str(text, "latin-1"))
 
     def _bytes(self, width: int) -> None:
@@ -416,10 +344,10 @@ class Unpickler:
             self._push(self.take(length))
 
     def _stays_in_file(self, length: int) -> bool:
-        if self._source is None or length < _LONG_BYTES:
+        if self.source is None or length < _LONG_BYTES:
             return False
-        self._limits.spend_bytes(OBJECT_BYTES)
-        self._push(StoredBytes(Storage(self._source, self._skip(length), length)))
+        self.limits.spend_bytes(OBJECT_BYTES)
+        self._push(StoredBytes(Storage(self.source, self.skip(length), length)))
         return True
 
     def _append(self) -> None:
@@ -428,7 +356,7 @@ class Unpickler:
 
     def _appends(self) -> None:
         values = self._since_mark()
-        self._limits.spend_bytes(SLOT_BYTES * len(values))
+        self.limits.spend_bytes(SLOT_BYTES * len(values))
         self._items(self._top()).extend(values)
 
     def _items(self, into: Any) -> Any:
@@ -465,22 +393,22 @@ class Unpickler:
         self._push(made)
 
     def _fill(self, into: dict[Any, Any], keys: list[Any], values: list[Any]) -> None:
-        self._limits.spend_bytes(DICT_ENTRY_BYTES * len(keys))
-        self._limits.spend_steps(LOOKUP_STEPS)
+        self.limits.spend_bytes(DICT_ENTRY_BYTES * len(keys))
+        self.limits.spend_steps(LOOKUP_STEPS)
         if len(keys) != len(values):
             raise UnpicklingError("a dict has a key without a value")
         if set(map(type, keys)) <= {str}:
             into.update(zip(keys, values, strict=True))
             return
         rest = iter(values)
-        self._limits.spend_steps(LOOKUP_STEPS + 2 * len(keys))
+        self.limits.spend_steps(LOOKUP_STEPS + 2 * len(keys))
         self._clock.fill(lambda batch: into.update(zip(batch, rest)), list(map(self._key, keys)))  # noqa: B905
 
     def _add_items(self) -> None:
         items = self._since_mark()
         into = self._top()
         if isinstance(into, Opaque):
-            self._limits.spend_bytes(SLOT_BYTES * len(items))
+            self.limits.spend_bytes(SLOT_BYTES * len(items))
             self._items(into).extend(items)
         elif isinstance(into, set):
             if (opaque := self._add(into, items)) is not None:
@@ -496,11 +424,11 @@ class Unpickler:
     def _add(self, into: set[Any], items: list[Any], class_name: str = "builtins.set") -> Opaque | None:
         """Adds items to a set. Returns an opaque object to use instead, if an item is neither a plain value nor a short
         tuple of them: it may contain arrays, or take forever to hash."""
-        self._limits.spend_bytes(SET_ENTRY_BYTES * len(items))
-        self._limits.spend_steps(2 * LOOKUP_STEPS + 2 * len(items))
+        self.limits.spend_bytes(SET_ENTRY_BYTES * len(items))
+        self.limits.spend_steps(2 * LOOKUP_STEPS + 2 * len(items))
         if not all(map(self._is_key, items)) or any(isinstance(item, Opaque) for item in items):
             self._refuse_if_strict("a set contains collections or objects")
-            self._limits.spend_bytes(SLOT_BYTES * len(into) + OBJECT_BYTES)
+            self.limits.spend_bytes(SLOT_BYTES * len(into) + OBJECT_BYTES)
             opaque = Opaque(class_name)
             opaque.items = [*into, *items]
             return opaque
@@ -515,7 +443,7 @@ class Unpickler:
             f"a dict has a key of type {type(key).__name__} that leafwise does not read; it reads keys that are plain "
             "values or short tuples of plain values"
         )
-        self._limits.spend_bytes(OBJECT_BYTES)
+        self.limits.spend_bytes(OBJECT_BYTES)
         return Opaque(f"builtins.{type(key).__name__}", (key,))
 
     def _is_key(self, key: Any) -> bool:
@@ -523,13 +451,13 @@ class Unpickler:
         if isinstance(key, Opaque):
             return True
         if isinstance(key, tuple | frozenset) and len(key) <= 64:
-            self._limits.spend_steps(2 * len(key))
+            self.limits.spend_steps(2 * len(key))
             # The path contains the key as text.
-            self._limits.spend_bytes(sum(4 * len(part) for part in key if isinstance(part, str | bytes)))
+            self.limits.spend_bytes(sum(4 * len(part) for part in key if isinstance(part, str | bytes)))
         return is_plain_key(key)
 
     def _refuse_if_strict(self, reason: str) -> None:
-        if self._limits.strict:
+        if self.limits.strict:
             raise UnpicklingError(reason)
 
     def _tuple(self, length: int) -> None:
@@ -543,7 +471,7 @@ class Unpickler:
         self._push(self._memo[number] if 0 <= number < len(self._memo) else self._far_memo[number])
 
     def _put(self, number: int) -> None:
-        self._limits.spend_bytes(self._remember(number, self._top()))
+        self.limits.spend_bytes(self._remember(number, self._top()))
 
     def _global(self) -> None:
         module, name = str(self.line(), "utf-8"), str(self.line(), "utf-8")
@@ -556,13 +484,13 @@ class Unpickler:
         self._push(self._lookup(module, name))
 
     def _lookup(self, module: str, name: str) -> Any:
-        self._limits.spend_steps(LOOKUP_STEPS)
+        self.limits.spend_steps(LOOKUP_STEPS)
         known = self._known.get((module, name))
         if known is None:
             # Older protocols write the module names of Python 2.
             full_name = f"{_RENAMED.get(module, module)[:_MAX_NAME]}.{name[:_MAX_NAME]}"
-            self._limits.spend_bytes(OBJECT_BYTES + DICT_ENTRY_BYTES + 8 * len(full_name))
-            self.names.setdefault(full_name, self._base + self._at)
+            self.limits.spend_bytes(OBJECT_BYTES + DICT_ENTRY_BYTES + 8 * len(full_name))
+            self.names.setdefault(full_name, self.base + self.position)
             make = self._table.get((module, name))
             if make is None or hasattr(make, MAKES_OPAQUE):
                 self._refuse_if_strict(
@@ -597,7 +525,7 @@ class Unpickler:
             self._refuse_if_strict("an object is made with keyword arguments")
             if not isinstance(keywords, dict) or not isinstance(args, tuple):
                 raise UnpicklingError(f"it calls {shown(callee)} with arguments that are not valid")
-            self._limits.spend_bytes(OBJECT_BYTES)
+            self.limits.spend_bytes(OBJECT_BYTES)
             if not isinstance(callee, GlobalName | Opaque):
                 raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
             name = callee.class_name if isinstance(callee, Opaque) else str(callee)
@@ -609,15 +537,15 @@ class Unpickler:
         """The result of a call. Calls may copy large arguments again and again, so the arguments are counted before."""
         if not isinstance(callee, GlobalName | Opaque) or not isinstance(args, tuple):
             raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
-        self._limits.spend_steps(CALL_STEPS)
+        self.limits.spend_steps(CALL_STEPS)
         if isinstance(callee, Opaque):
             self._refuse_if_strict(f"it calls {shown(callee)}, which leafwise does not support")
-            self._limits.spend_bytes(OBJECT_BYTES)
+            self.limits.spend_bytes(OBJECT_BYTES)
             return Opaque(callee.class_name, args)
         if not callee.is_cheap:
-            count_argument(args, self._limits)
+            count_argument(args, self.limits)
             for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
-                count_argument(arg, self._limits)
+                count_argument(arg, self.limits)
         try:
             if callee.is_cheap or not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
                 made = callee.make(*args)
@@ -629,29 +557,29 @@ class Unpickler:
             self._refuse_if_strict(str(error))
             made = Opaque(str(callee), args)
         if hasattr(made, "spec"):
-            self._limits.spend_bytes(ARRAY_BYTES)
+            self.limits.spend_bytes(ARRAY_BYTES)
         elif isinstance(made, Opaque):
-            self._limits.spend_bytes(OBJECT_BYTES)
+            self.limits.spend_bytes(OBJECT_BYTES)
         return made
 
     def _build(self) -> None:
         state, into = self._pop(), self._top()
-        self._limits.spend_steps(CALL_STEPS)
+        self.limits.spend_steps(CALL_STEPS)
         if isinstance(into, UnfinishedArray):
-            count_argument(state, self._limits)
+            count_argument(state, self.limits)
             into.state = state
             finished = into.finished(state, self)
             if finished is not None:
-                self._limits.spend_bytes(ARRAY_BYTES)
+                self.limits.spend_bytes(ARRAY_BYTES)
                 self._replace_top(finished)
         elif isinstance(into, Opaque):
             if into.state is not None:
                 raise UnpicklingError(f"the state of {shown(into)} is set twice")
             into.state = state
         elif hasattr(into, "build_from"):
-            count_argument(state, self._limits)
+            count_argument(state, self.limits)
             if isinstance(state, dict):
-                self._limits.spend_bytes(sum(8 * len(key) for key in state if isinstance(key, str | bytes)))
+                self.limits.spend_bytes(sum(8 * len(key) for key in state if isinstance(key, str | bytes)))
             into.build_from(state)
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
@@ -662,10 +590,10 @@ class Unpickler:
         self._stack[-1] = value
         for number in range(len(memo) - 1, -1, -1):
             if memo[number] is old:
-                self._limits.spend_steps((len(memo) - number) // 8)
+                self.limits.spend_steps((len(memo) - number) // 8)
                 memo[number] = value
                 return
-        self._limits.spend_steps(len(memo) // 8)
+        self.limits.spend_steps(len(memo) // 8)
         for number, remembered in self._far_memo.items():
             if remembered is old:
                 self._far_memo[number] = value
@@ -673,7 +601,7 @@ class Unpickler:
 
     def _persistent_id(self) -> None:
         reference = self._pop()
-        self._limits.spend_steps(CALL_STEPS)
+        self.limits.spend_steps(CALL_STEPS)
         if self._persistent is None:
             raise UnpicklingError("it refers to an object outside of the pickle")
         self._push(self._persistent(reference))

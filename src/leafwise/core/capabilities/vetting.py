@@ -1,8 +1,11 @@
 """Arrays and nodes that leafwise refuses, because it would silently read or save wrong values."""
 
-from typing import Any
+from typing import Any, Literal
 
 from leafwise.core.capabilities import Capability
+
+# Whether a function runs code or reaches beyond the process, is not known, or only makes values.
+Danger = Literal["dangerous", "unknown", "harmless"]
 
 
 class Vetting(Capability):
@@ -21,6 +24,11 @@ class Vetting(Capability):
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
         """Nodes with values that the walk does not list."""
+        return {}
+
+    def called_elsewhere(self, obj: Any) -> dict[str, Danger]:
+        """The names of the classes and functions that other programs would call when they load this file, with what
+        they do."""
         return {}
 
     def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:

@@ -2,15 +2,11 @@
 
 from collections.abc import Iterator
 
+from leafwise.core.capabilities.vetting import Danger, Vetting
 from leafwise.core.path import escape
-from leafwise.files.pickle_objects import MAKES_OPAQUE
-from leafwise.files.stored_file import StoredFile
-from leafwise.files.suspects import Danger, danger
-from leafwise.files.torch_objects import TABLE
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.rules.registry import Reports, error, note, rule, warning
 
-_EXPECTED = frozenset(f"{module}.{name}" for (module, name), make in TABLE.items() if not hasattr(make, MAKES_OPAQUE))
 _LISTED = 4  # names of one package that are written out
 
 
@@ -43,14 +39,15 @@ def harmless_objects(evidence: Evidence) -> Reports:
 
 def _names(evidence: Evidence, wanted: Danger) -> Iterator[tuple[str, str]]:
     """The names of a kind in the pickles of a file, each with the path of an object of that class, if there is one."""
-    file = evidence.columns.node_objects[0]
-    if not isinstance(file, StoredFile):
+    root = evidence.columns.node_objects[0]
+    names = evidence.columns.home(root).capability(Vetting).called_elsewhere(root)
+    if not names:
         return
     paths: dict[str, str] = {}
     for path, class_name in evidence.tree.opaque:
         paths.setdefault(class_name, str(path))
-    for name in file.pickle_names:
-        if danger(name, _EXPECTED) == wanted:
+    for name, found in names.items():
+        if found == wanted:
             yield escape(name), paths.get(name, "")
 
 
