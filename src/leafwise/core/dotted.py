@@ -31,7 +31,7 @@ class VirtualNode:
 
 class DistinctNames:
     """Names for children of a node. Where 1 and "1" are both keys, the later one is called "1 (int)"; the next of the
-    same type is "1 (int 2)"."""
+    same type is "1 (int 2)". Without a type, they are numbered: "x (2)"."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -42,7 +42,10 @@ class DistinctNames:
         distinct = name
         while distinct in self._taken:
             count = self._counts[name, kind] = self._counts.get((name, kind), 0) + 1
-            distinct = f"{name} ({kind})" if count == 1 else f"{name} ({kind} {count})"
+            if not kind:
+                distinct = f"{name} ({count + 1})"
+            else:
+                distinct = f"{name} ({kind})" if count == 1 else f"{name} ({kind} {count})"
         self._taken.add(distinct)
         return distinct
 

@@ -444,7 +444,7 @@ class Unpickler(PickleBytes):
             "values or short tuples of plain values"
         )
         self.limits.spend_bytes(OBJECT_BYTES)
-        return Opaque(f"builtins.{type(key).__name__}", (key,))
+        return Opaque("torch.Tensor" if hasattr(key, "spec") else f"builtins.{type(key).__name__}", (key,))
 
     def _is_key(self, key: Any) -> bool:
         """Whether a key can be looked up in a short time. Nested tuples can be built that take forever to hash."""

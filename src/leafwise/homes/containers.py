@@ -8,6 +8,7 @@ from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.dotted import DistinctNames, VirtualNode, split
 from leafwise.core.home import Capabilities, Home, Visit
+from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.core.sections import is_optimizer_state
 
@@ -168,7 +169,8 @@ def _keys_by_name(obj: Mapping[Any, Any]) -> dict[str, Any]:
     is called "1 (int)"."""
     names = DistinctNames()
     keys: dict[str, Any] = {names.of(key, "str"): key for key in obj if isinstance(key, str)}
-    keys |= {names.of(str(key), type(key).__name__): key for key in obj if not isinstance(key, str)}
+    others = [key for key in obj if not isinstance(key, str)]
+    keys |= {names.of(str(key), "" if isinstance(key, Opaque) else type(key).__name__): key for key in others}
     return keys
 
 
