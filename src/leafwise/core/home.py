@@ -19,6 +19,8 @@ from leafwise.errors import Unsupported
 # counts as a parameter if nothing says otherwise. "recorded" is an array that its file records as a parameter.
 LeafKind = Literal["parameter", "buffer", "transient", "state", "rest", "array", "recorded"]
 
+MANY_VALUES = 10_000  # a dict with more plain values, and nothing else, is one plain value, such as a vocabulary
+
 Pairs = Collection[tuple[str, Any]]
 
 # The content of a node: its leaves by kind; its children, which may be nodes, leaves or plain values, depending on

@@ -7,7 +7,7 @@ from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.dotted import DistinctNames, VirtualNode, split
-from leafwise.core.home import Capabilities, Home, Visit
+from leafwise.core.home import MANY_VALUES, Capabilities, Home, Visit
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.core.sections import is_optimizer_state
@@ -67,6 +67,8 @@ class ContainersHome(Home):
         if isinstance(obj, VirtualNode):
             return (), obj.children, None
         if isinstance(obj, Mapping):
+            if len(obj) > MANY_VALUES and _PLAIN.issuperset(map(type, obj.values())):
+                return None  # a vocabulary, say, is one plain value, not hundreds of thousands
             return _visit_mapping(obj) if obj else None
         if _is_sequence(obj):
             # [3, 4] and [] are plain values; only a list with something to walk is a node.

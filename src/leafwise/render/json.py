@@ -26,4 +26,6 @@ def plain_value(value: Any) -> Any:
         return value if value - value == 0 else str(value)  # JSON has no infinity or NaN
     if isinstance(value, list | tuple):
         return [plain_value(item) for item in value]
+    if type(value) is dict:
+        return {str(key): plain_value(item) for key, item in value.items()}
     return repr(value) if isinstance(value, Opaque) else f"<{type(value).__name__}>"

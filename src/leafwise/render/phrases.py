@@ -39,6 +39,8 @@ def value_text(value: Any) -> str:
     if isinstance(value, Opaque):
         return repr(value)
     if not readable and not _is_small(value):
+        if isinstance(value, dict | set | frozenset | deque):
+            return f"<{escape(type(value).__name__)} of {len(value):,}>"
         return f"<{escape(type(value).__name__)}>"
     if isinstance(value, list | tuple):
         value = value[:_VALUE_CHARS]
