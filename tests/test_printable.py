@@ -22,8 +22,8 @@ ESCAPES = {"escape", "shown_file", "quote", "repr", "ascii"}
 
 # Exceptions that do not derive from lw.Error: they are caught inside leafwise, and their text goes into an lw.Error.
 INTERNAL = {
-    "BlocksError", "InitializerError", "LimitError", "NotTiledError", "TooDeepError", "TruncatedPickleError",
-    "UnexpectedArgumentsError", "UnpicklingError", "UnreadError",
+    "BlocksError", "InitializerError", "LimitError", "NotTiledError", "RecipeError", "TooDeepError",
+    "TruncatedPickleError", "UnexpectedArgumentsError", "UnpicklingError", "UnreadError",
 }  # fmt: skip
 # Methods whose text contains no text from elsewhere, or that return the text of another `__str__`.
 OWN_WORDS = {
@@ -86,7 +86,6 @@ def test_built_in_exceptions_contain_no_raw_names() -> None:
         "checkpoint/loading.py: explanation",  # one fixed sentence
         "core/path.py: name",  # caught at once
         "files/unpickler.py: f'{len(items)} values for a tuple of {length}'",
-        "files/remote.py: path",  # caught by `remote_errors`
         "homes/torch/grouping.py: f'{method}() returns {answer!r}, not a set of names'",
         "kernels/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
     }

@@ -9,7 +9,11 @@ The exit status is 1 if there was a false alarm or a fault was not found.
 
 import argparse
 import copy
+import datetime
+import json
+import os
 import sys
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -367,6 +371,31 @@ def _frozen_changed(model: nn.Module, name: str, parameter: Any) -> Planted:
     with torch.no_grad():
         parameter.add_(1)
     return Planted(model, {"against": before}, name)
+
+
+class _Calls:
+    """Calls a function when it is unpickled."""
+
+    def __init__(self, function: Any, *args: Any) -> None:
+        self.called = function, args
+
+    def __reduce__(self) -> Any:
+        return self.called
+
+
+def _in_file(code: str, extra: Any) -> None:
+    """Plants an object in a checkpoint of the model."""
+
+    @fault(code)
+    def plant(healthy: Healthy) -> Planted:
+        path = Path(tempfile.gettempdir()) / f"leafwise-alarms-{os.getpid()}.pt"
+        torch.save({"model": healthy.model.state_dict(), "extra": {"object": extra}}, path)
+        return Planted(path, {}, "extra.object")
+
+
+_in_file("LW701", _Calls(os.system, "true"))
+_in_file("LW702", _Calls(json.loads, "1"))
+_in_file("LW703", datetime.date(2026, 1, 31))
 
 
 # -- the tables --------------------------------------------------------------------------------------------------

@@ -4,13 +4,12 @@ from pathlib import Path
 
 from tools.pages import put_table
 
-from leafwise.files.suspects import DANGEROUS_MODULES, DANGEROUS_NAMES, HARMLESS_MODULES, HARMLESS_NAMES
+from leafwise.files.suspects import DANGEROUS_MODULES, DANGEROUS_NAMES, HARMLESS_NAMES
 
 PAGE = Path(__file__).parent.parent / "docs" / "check.md"
 LISTS = {
     "dangerous modules": DANGEROUS_MODULES,
     "dangerous names": DANGEROUS_NAMES,
-    "harmless modules": HARMLESS_MODULES,
     "harmless names": HARMLESS_NAMES,
 }
 

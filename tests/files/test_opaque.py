@@ -10,6 +10,7 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 import types
 import warnings
 from collections.abc import Iterator
@@ -392,3 +393,81 @@ def test_pickles_of_python_2_open(tmp_path: Path) -> None:
     with lw.open(tmp_path / "a.pkl") as t:
         assert t["w"].numpy().tolist() == [1, 2]
         assert t["old"].class_name == "old_module.OldClass"
+
+
+def test_many_records_that_share_a_value_are_compared_quickly(tmp_path: Path) -> None:
+    shared = list(range(50_000))
+    for name in "ab":
+        content = {f"k{number}": functools.partial(print, shared) for number in range(2_000)}
+        torch.save({"w": torch.ones(1), **content}, tmp_path / name)
+    started = time.process_time()
+    assert "2,000 plain values, all the same" in lw.diff(tmp_path / "a", tmp_path / "b").text()
+    assert time.process_time() - started < 20  # a hang guard, not a measurement
+
+
+def test_very_many_classes_are_refused(tmp_path: Path) -> None:
+    data = b"\x80\x02](" + b"".join(b"cm\nC%d\n" % number for number in range(30_000)) + b"e."
+    (tmp_path / "a.pkl").write_bytes(data)
+    with pytest.raises(lw.FileError, match="refers to more than 20,000 classes and functions"):
+        lw.open(tmp_path / "a.pkl")
+
+
+def test_a_quantized_model_is_not_saved_without_its_weights(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)), {nn.Linear})
+        torch.save(model, tmp_path / "q.pt")
+    with pytest.raises(lw.WalkError, match="packed by PyTorch's quantization"):
+        lw.save(lw.open(tmp_path / "q.pt"), tmp_path / "q.safetensors")
+
+
+class Cached(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: Any = None
+        self.lin = nn.Linear(3, 2)
+        self.cache = self.lin.weight.data
+
+
+def test_an_attribute_that_shares_the_memory_of_a_parameter_does_not_hide_it(tmp_path: Path) -> None:
+    with lw.open(saved(tmp_path, Cached())) as t:
+        assert t["lin.weight"].kind == "parameter"
+        assert t.counts.parameters == 8
+
+
+def test_tensors_that_are_attributes_of_tensors_are_leaves(tmp_path: Path) -> None:
+    weight = nn.Parameter(torch.ones(3))
+    weight.master = torch.full((4,), 7.0)  # type: ignore[attr-defined]
+    with lw.open(saved(tmp_path, {"w": weight, "storage": torch.ones(3).untyped_storage()})) as t:
+        assert t["w.master"].numpy().tolist() == [7] * 4
+        assert t["w.data"].shape == (3,)
+        assert t["storage"].class_name == "torch.storage.TypedStorage"
+
+
+def test_a_tensor_of_an_unknown_dtype_does_not_hide_the_others(tmp_path: Path) -> None:
+    odd = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    with lw.open(saved(tmp_path, {"odd": odd, "w": torch.ones(2)})) as t:
+        assert t["w"].numpy().tolist() == [1, 1]
+        assert t["odd"].dtype.startswith("float4")
+
+
+def test_joblib_arrays_of_objects_and_text_do_not_hide_the_others(tmp_path: Path) -> None:
+    joblib = pytest.importorskip("joblib")
+    content = {
+        "objects": np.array([{"a": np.ones(2)}, "x"], dtype=object),
+        "text": np.array(["ab", "c"]),
+        "numbers": np.arange(5.0),
+    }
+    joblib.dump(content, tmp_path / "model.joblib")
+    with lw.open(tmp_path / "model.joblib") as t:
+        assert t["numbers"].numpy().tolist() == [0, 1, 2, 3, 4]
+        assert "text = <numpy.ndarray, not loaded>" in t.text()
+        assert t["objects.0.a"].shape == (2,)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("content", [(np.ones(2), 3), {"w": np.ones(2)}, [np.ones(2)]])
+def test_pickles_of_every_protocol_open(protocol: int, content: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(content, protocol=protocol))
+    with lw.open(tmp_path / "a.pkl") as t:
+        assert [leaf.size for leaf in t] == [2]

@@ -5,12 +5,15 @@ import json
 import os
 import pickle
 import subprocess
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from tests.hostile import files
 from tools import suspect_names
 from torch import nn
@@ -122,7 +125,74 @@ def test_the_page_lists_every_name() -> None:
 
 def test_no_name_is_both_dangerous_and_harmless() -> None:
     assert not suspects.DANGEROUS_NAMES & suspects.HARMLESS_NAMES
-    assert not suspects.DANGEROUS_MODULES & suspects.HARMLESS_MODULES
-    assert all(suspects.danger(name) == "dangerous" for name in suspects.DANGEROUS_NAMES)
-    assert all(suspects.danger(name) == "harmless" for name in suspects.HARMLESS_NAMES)
-    assert suspects.danger("collections.OrderedDict.fromkeys.__globals__") == "dangerous"
+    for name in suspects.DANGEROUS_NAMES:
+        assert suspects.danger(*name.rsplit(".", 1)) == "dangerous", name
+    for name in suspects.HARMLESS_NAMES:
+        assert suspects.danger(*name.rsplit(".", 1)) == "harmless", name
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("random", "_os.system"),
+        ("enum", "bltns.eval"),
+        ("pathlib", "os.system"),
+        ("torch.nn.modules.module", "torch.hub.load"),
+        ("torch.nn.functional", "importlib.import_module"),
+        ("collections", "OrderedDict.fromkeys.__globals__"),
+        ("_operator", "methodcaller"),
+        ("_posixsubprocess", "fork_exec"),
+        ("builtins", "getattr"),
+    ],
+)
+def test_a_name_that_leads_through_a_harmless_module_is_dangerous(module: str, name: str) -> None:
+    assert suspects.danger(module, name) == "dangerous"
+
+
+@pytest.mark.parametrize("name", ["typing.get_type_hints", "pathlib.Path.write_text", "omegaconf.OmegaConf.load"])
+def test_only_listed_names_of_a_module_are_harmless(name: str) -> None:
+    module, _, rest = name.partition(".")
+    assert suspects.danger(module, rest) == "unknown"
+
+
+def test_every_pickle_of_the_older_format_is_checked(tmp_path: Path) -> None:
+    evil = b"\x80\x02cposix\nsystem\n(X\x04\x00\x00\x00truetR0"
+    good = [pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, {}, [])]
+    for number in range(1, 5):
+        parts = [*good[:number], evil + good[number][2:], *good[number + 1 :]]
+        (tmp_path / "model.pt").write_bytes(b"".join(parts))
+        assert lw.check(tmp_path / "model.pt").of("LW701"), number
+
+
+def test_objects_of_a_distributed_checkpoint_are_checked(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save({"w": torch.ones(4), "extra": Call(os.system, "true")}, checkpoint_id=tmp_path / "bad", no_dist=True)
+        dcp.save({"w": torch.ones(4), "step": 3}, checkpoint_id=tmp_path / "good", no_dist=True)
+    assert lw.check(tmp_path / "bad").of("LW701")
+    assert not lw.check(tmp_path / "good").of("LW7")
+
+
+def test_pickles_in_an_exported_program_are_checked(tmp_path: Path) -> None:
+    torch.export.save(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)), tmp_path / "good.pt2")
+    assert not lw.check(tmp_path / "good.pt2").of("LW701")
+    torch.save(Call(os.system, "true"), tmp_path / "evil.pt")
+    with zipfile.ZipFile(tmp_path / "good.pt2") as good, zipfile.ZipFile(tmp_path / "bad.pt2", "w") as bad:
+        for name in good.namelist():
+            evil = name.endswith("sample_inputs/model.pt")
+            bad.writestr(name, (tmp_path / "evil.pt").read_bytes() if evil else good.read(name))
+    assert lw.check(tmp_path / "bad.pt2").of("LW701")
+
+
+def test_entries_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("a/data.pkl", b"\x80\x04}.")
+        archive.writestr("a/DATA.PKL", b"\x80\x04}.")
+    with pytest.raises(lw.FileError, match="only in upper and lower case"):
+        lw.check(tmp_path / "model.pt")
+
+
+def test_a_pickle_of_protocol_0_is_not_taken_for_text(tmp_path: Path) -> None:
+    for data in (b"(S'true'\nios\nsystem\n.", b"cos\nsystem\n(S'true'\ntR."):
+        (tmp_path / "model.pkl").write_bytes(data)
+        assert lw.check(tmp_path / "model.pkl").of("LW701")

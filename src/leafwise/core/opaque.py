@@ -1,5 +1,7 @@
 """Objects in files whose classes leafwise does not load."""
 
+from collections import deque
+from hashlib import sha256
 from typing import Any
 
 from leafwise.core.home import Visit
@@ -34,7 +36,7 @@ class Opaque:
     (<datetime.date, not loaded>, 'datetime.date', 1)
     """
 
-    __slots__ = ("args", "class_name", "content", "entries", "items", "keywords", "state")
+    __slots__ = ("args", "class_name", "content", "digests", "entries", "items", "keywords", "state")
 
     def __init__(self, class_name: str, args: tuple[Any, ...] = (), keywords: dict[Any, Any] | None = None) -> None:
         self.class_name = class_name
@@ -44,6 +46,7 @@ class Opaque:
         self.items: list[Any] | None = None
         self.entries: dict[Any, Any] | None = None
         self.content: Visit | None = None  # its leaves and children, if it contains arrays or is a module
+        self.digests: dict[int, bytes] = {}  # of the containers in its file, by identity; see `same_records`
 
     @property
     def attributes(self) -> dict[Any, Any]:
@@ -97,38 +100,50 @@ def _is_short(value: Any) -> bool:
 
 def same_records(first: Opaque, second: Opaque) -> bool:
     """Whether two files say the same about two objects. Arrays are not compared: they are leaves."""
-    return _text(first) == _text(second)
+    return _digest(first) == _digest(second)
 
 
-def _text(record: Opaque) -> list[str]:
-    """A description that is equal for equal records. An object that was described before is referred to by its number,
-    so that cycles end, and objects that are referred to very often are described once."""
-    numbers: dict[int, int] = {}
-    words: list[str] = []
-    stack: list[Any] = [record]
+def _digest(record: Opaque) -> bytes:
+    """A digest that is equal for equal records. The digest of each container is computed once for a file, so that one
+    that very many records refer to does not take forever."""
+    digests = record.digests
+    stack: list[tuple[Any, bool]] = [(record, False)]
     while stack:
-        value = stack.pop()
-        if isinstance(value, _SCALARS):
-            words.append(f"{type(value).__name__} {value!r}")
-            continue
-        if id(value) in numbers:
-            words.append(f"#{numbers[id(value)]}")
-            continue
-        numbers[id(value)] = len(numbers)
-        if isinstance(value, Opaque):
-            words.append(f"object {value.class_name} {[part is not None for part in _fields(value)]}")
-            stack += [part for part in _fields(value) if part is not None]
-        elif isinstance(value, dict):
-            words.append(f"{type(value).__name__} of {len(value)}")
-            stack += [part for pair in value.items() for part in pair]
-        elif isinstance(value, set | frozenset):
-            words.append(f"{type(value).__name__} of {sorted(map(repr, value))}")
-        elif isinstance(value, list | tuple) or hasattr(value, "maxlen"):
-            words.append(f"{type(value).__name__} of {len(value)}")
-            stack += value
-        else:
-            words.append(f"{type(value).__name__} {getattr(value, 'spec', '')}")
-    return words
+        value, done = stack.pop()
+        if done:
+            digests[id(value)] = _combined(value, digests)
+        elif id(value) not in digests:
+            digests[id(value)] = b"inside itself"
+            stack.append((value, True))
+            stack += [(part, False) for part in _inside(value) if not isinstance(part, _SCALARS)]
+    return digests[id(record)]
+
+
+def _combined(value: Any, digests: dict[int, bytes]) -> bytes:
+    text = sha256(f"{type(value).__name__} {_label(value)}".encode("utf-8", "surrogatepass"))
+    parts = [
+        f"{type(part).__name__} {part!r}".encode("utf-8", "surrogatepass")
+        if isinstance(part, _SCALARS)
+        else digests[id(part)]
+        for part in _inside(value)
+    ]
+    for part in sorted(parts) if isinstance(value, set | frozenset) else parts:
+        text.update(len(part).to_bytes(8, "little") + part)
+    return text.digest()
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, Opaque):
+        return f"{value.class_name} {[part is not None for part in _fields(value)]}"
+    return str(getattr(value, "spec", ""))
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, Opaque):
+        return [part for part in _fields(value) if part is not None]
+    if isinstance(value, dict):
+        return [part for pair in value.items() for part in pair]
+    return list(value) if isinstance(value, list | tuple | set | frozenset | deque) else []
 
 
 def _fields(record: Opaque) -> list[Any]:

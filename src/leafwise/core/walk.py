@@ -223,9 +223,9 @@ def _find_ties(columns: Columns) -> None:
         # Only an array without a gradient of its own can be another name of a leaf.
         find_overlaps(columns, merge=True)
         for leaf, rows in columns.further_rows.items():
-            # A buffer that is saved under any of its names is saved.
-            if kinds[leaf] == "transient" and {kinds[row] for row in rows} - {"transient"}:
-                kinds[leaf] = "buffer"
+            # A buffer that is saved under any of its names is saved; in a file, it may even be a parameter.
+            if kinds[leaf] == "transient" and (others := {kinds[row] for row in rows} - {"transient"}):
+                kinds[leaf] = "recorded" if "recorded" in others else "buffer"
 
 
 def _tie_views(columns: Columns, first_rows: dict[int, int]) -> None:

@@ -19,6 +19,6 @@ def read(source: Source) -> StoredFile:
             contents.append(machine.run())
     except TruncatedPickleError:
         raise truncated_pickle(source, source.size) from None
-    joblib = any(name.startswith("joblib.") for name in source.pickle_names)
+    joblib = any(module.startswith("joblib.") for module, _ in source.pickle_names)
     content = contents[0] if len(contents) == 1 else contents
     return StoredFile(source, "joblib" if joblib else "pickle", content)

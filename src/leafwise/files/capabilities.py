@@ -9,6 +9,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.vetting import Danger, Vetting
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory import Op
+from leafwise.core.opaque import Opaque
 from leafwise.core.runs import Run
 from leafwise.files.arrays import Inflated, InMemory, Stored, Unreadable, as_bytes
 from leafwise.files.reader import unchanged
@@ -18,6 +19,7 @@ from leafwise.files.stored_file import StoredFile
 if TYPE_CHECKING:
     from leafwise.core.moments import Moments
 
+_PACKED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
 _HELD = 256 << 20  # bytes; a compressed array of at most this size is read whole and kept in memory
 
 
@@ -79,13 +81,22 @@ class FileSaving(Saving):
 
 class FileVetting(Vetting):
     def called_elsewhere(self, obj: Any) -> dict[str, Danger]:
-        if not isinstance(obj, StoredFile) or not obj.pickle_names:
+        if not isinstance(obj, StoredFile):
             return {}
         from leafwise.files.suspects import danger
         from leafwise.files.torch_objects import EXPECTED
 
-        dangers = {name: danger(name, EXPECTED) for name in obj.pickle_names}
+        obj.read_objects()
+        dangers = {".".join(named): danger(*named, EXPECTED) for named in obj.pickle_names}
         return {name: found for name, found in dangers.items() if found is not None}
+
+    def unlisted(self, objects: list[Any]) -> dict[int, str]:
+        reason = "its weights are packed by PyTorch's quantization, and are not part of its parameters; dequantize the "
+        return {
+            number: reason + "model before you save it"
+            for number, obj in enumerate(objects)
+            if isinstance(obj, Opaque) and obj.class_name.startswith(_PACKED)
+        }
 
 
 class FileViewing(Viewing):

@@ -76,7 +76,24 @@ def read(folder: Folder) -> StoredFile:
         raise source.error(0, "the pickle contains a tensor whose name is not text")
     arrays = {name: _entry(source, name, description, places) for name, description in tensors.items()}
     source.close()
-    return StoredFile(source, "DCP", arrays, sources=places.opened)
+    opened = StoredFile(source, "DCP", arrays, sources=places.opened)
+    objects = [name for name, value in tensors.items() if value.class_name == "BytesStorageMetadata"]
+    opened.unread_objects = [_object(places.item(source, name, ()), source) for name in objects]
+    return opened
+
+
+def _object(item: Callable[[], Source], source: Source) -> Callable[[], object]:
+    """Reads the pickle of an object, to find out what it would call; its content is not used."""
+
+    def read() -> None:
+        part = item()
+        zip_entries = entries(part)
+        pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
+        for entry in pickles:
+            unpickled(part, zip_entries, entry.removesuffix("data.pkl"), TABLE)
+        source.pickle_names.update(part.pickle_names)
+
+    return read
 
 
 class _PieceLocations:

@@ -1,5 +1,6 @@
 """Finds the format of a file from its content."""
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -16,8 +17,10 @@ _FORMATS = (
     ((0x112).to_bytes(8, "little") + bytes(8), "mxnet_params", "read"),
     (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "torch_legacy", "read"),
     *((bytes([0x80, protocol]), "bare_pickle", "read") for protocol in (2, 3, 4, 5)),
-    # Protocols 0 and 1 have no magic number. This is how their dicts, lists, tuples and objects begin.
-    *((begin, "bare_pickle", "read") for begin in (b"(dp", b"(lp", b"(tp", b"}q", b"]q", b"ccopy_reg\n", b"ctorch")),
+)
+# Protocols 0 and 1 have no magic number. This is how their dicts, lists, tuples, names and objects begin.
+_OLD_PICKLE = re.compile(
+    rb"[}\]]q|c[\w.]+\n[\w.]+\n|\((?:[dlt]p?\d*\n?|[SV].*\n|I\d+\n|[ci][\w.]+\n|[K-MGJ]|[}\]]q|U|X)"
 )
 
 
@@ -59,6 +62,8 @@ def _read(source: Source) -> StoredFile:
         if start.startswith(magic):
             reader: Callable[[Source], StoredFile] = getattr(_format(module), read_it)
             return reader(source)
+    if _OLD_PICKLE.match(start):
+        return _format("bare_pickle").read(source)  # type: ignore[no-any-return]
     if cause := mistaken.by_content(bytes(source.read(0, min(mistaken.SAMPLE, source.size)))):
         raise source.error(0, cause)
     return safetensors.read(source)

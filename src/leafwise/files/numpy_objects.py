@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 from leafwise.core.dtypes import DTYPES
+from leafwise.core.opaque import Opaque
 from leafwise.files.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, numpy_dtype, spec_of
 from leafwise.files.pickle_objects import (
     PickleStream,
@@ -39,6 +40,16 @@ class NumpyDtype:
         # Text and bytes have a length there.
         self.has_fields = self.code[:1] not in "USV" and any(part not in (None, -1, 0) for part in state[2:7])
         self.has_fields = self.has_fields or any(part is not None for part in state[2:5])
+
+    def itemsize(self) -> int | None:
+        """The bytes of an element; None if that is not known."""
+        plain = self.plain()
+        if plain is not None:
+            return ITEM_BYTES[plain]
+        kind, digits = self.code[:1], self.code[1:]
+        if self.has_fields or not digits.isdecimal() or kind not in "USVMm":
+            return None
+        return int(digits) * (4 if kind == "U" else 1)
 
     def plain(self) -> str | None:
         """The plain name of a dtype of numbers."""
@@ -140,13 +151,20 @@ class JoblibArray(UnfinishedArray):
             raise UnpicklingError("an array of joblib has an unexpected state")
         shape: Any = state.get("shape")
         dtype, order = state.get("dtype"), state.get("order")
-        plain = dtype.plain() if isinstance(dtype, NumpyDtype) else None
-        if not isinstance(dtype, NumpyDtype) or plain is None or not is_shape(shape):
+        if not isinstance(dtype, NumpyDtype) or not is_shape(shape):
+            raise UnpicklingError("an array of joblib has an unexpected shape or dtype")
+        if dtype.code[:1] == "O":
+            return stream.nested()  # joblib pickles arrays of objects
+        plain, itemsize = dtype.plain(), dtype.itemsize()
+        if itemsize is None:
             raise UnpicklingError(
-                "an array of joblib does not contain plain numbers, so that its end in the file is not known; load the "
-                "file with joblib and save its arrays with leafwise"
+                f"an array of joblib has the dtype {ascii(dtype.code)[:40]}, whose size is not known, so the rest of "
+                "the file cannot be read"
             )
         aligned = state.get("numpy_array_alignment_bytes") is not None
+        if plain is None:
+            stream.array_bytes(prod(shape) * itemsize, aligned)
+            return Opaque("numpy.ndarray", (tuple(shape), dtype.code))
         storage = stream.array_bytes(prod(shape) * ITEM_BYTES[plain], aligned)
         return _in_file(tuple(shape), plain, dtype.order == ">", order == "F", storage)
 

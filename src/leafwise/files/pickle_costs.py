@@ -82,6 +82,7 @@ class _Survey:
         self.limits, self.content_of = limits, content_of
         self.sizes: dict[int, int] = {}  # id of a finished container → its size in bytes
         self.with_arrays: set[int] = set()  # ids of finished containers with arrays inside
+        self.digests: dict[int, bytes] = {}  # shared by all opaque objects of the file
         self.total = self.once = 0
 
     def run(self, value: Any) -> None:
@@ -120,6 +121,7 @@ class _Survey:
         if any(map(self.has_arrays, parts)):
             self.with_arrays.add(id(container))
         if isinstance(container, Opaque):
+            container.digests = self.digests
             container.content = self.content_of(container, self.has_arrays)
             own, inside = self._object_size(container)
         else:

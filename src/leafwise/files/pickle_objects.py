@@ -56,6 +56,8 @@ class PickleStream(Protocol):
 
     def array_bytes(self, length: int, aligned: bool) -> Storage: ...
 
+    def nested(self) -> Any: ...
+
 
 class UnfinishedArray(Opaque):
     """An array whose shape and values follow as its state. It is replaced by what `finished` returns; if that is None,
@@ -96,7 +98,7 @@ class StoredDeque(deque[Any]):
     is_node = False
 
     def __repr__(self) -> str:
-        return escape(repr(deque(self, self.maxlen)))
+        return escape(f"{deque(self, self.maxlen)!r}")
 
 
 class UnpicklingError(Exception):

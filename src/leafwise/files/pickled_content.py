@@ -53,7 +53,7 @@ def _module(record: Opaque, has_arrays: Callable[[Any], bool]) -> Visit:
         taken = {name for name, _ in children} | {name for pairs in leaves.values() for name, _ in pairs}
         for name, value in others:
             if name not in taken:
-                _place(name, value, leaves["transient"], children)
+                children.append((name, value))  # after the modules, whose parameters it may refer to
     return tuple(leaves.items()), children, "transient"
 
 

@@ -24,11 +24,12 @@ class Source:
     size: int
     verify = True  # whether a header that has checksums is checked
     _limits: Limits | None = None
-    _pickle_names: dict[str, int] | None = None
+    _pickle_names: dict[tuple[str, str], int] | None = None
 
     @property
-    def pickle_names(self) -> dict[str, int]:
-        """The classes and functions that the pickles in it refer to, with the offset of the first reference."""
+    def pickle_names(self) -> dict[tuple[str, str], int]:
+        """The classes and functions that the pickles in it refer to, by module and name, with the offset of the first
+        reference."""
         if self._pickle_names is None:
             self._pickle_names = {}
         return self._pickle_names
@@ -252,6 +253,10 @@ class PartSource(Source):
 
     def error(self, offset: int, cause: str) -> FileError:
         return self.whole.error(self.start + offset, cause)
+
+    @property
+    def pickle_names(self) -> dict[tuple[str, str], int]:
+        return self.whole.pickle_names
 
     @property
     def is_local(self) -> bool:

@@ -1,5 +1,6 @@
 """An opened file, and groups of names in it: the nodes in the tree of a file."""
 
+from collections.abc import Callable
 from typing import Any
 
 from leafwise.core.dotted import Listing, VirtualNode
@@ -31,6 +32,7 @@ class StoredFile:
         self.seal = ""  # the checksum of the header, if leafwise wrote the file
         self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
         self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
+        self.unread_objects: list[Callable[[], object]] = []  # read the pickles of objects that are only listed
         self._sources = sources
 
     def __getitem__(self, name: str) -> Any:
@@ -46,10 +48,17 @@ class StoredFile:
         kinds = set(map(type, self.content.values()))
         return set(map(type, self.content)) <= {str} and all(issubclass(kind, Stored) for kind in kinds)
 
+    def read_objects(self) -> None:
+        """Reads the pickles of objects that opening the file leaves out, so that `pickle_names` is complete."""
+        unread, self.unread_objects = self.unread_objects, []
+        for read in unread:
+            read()
+
     @property
-    def pickle_names(self) -> dict[str, int]:
-        """The classes and functions that the pickles in the file refer to, with the offset of the first reference."""
-        names: dict[str, int] = {}
+    def pickle_names(self) -> dict[tuple[str, str], int]:
+        """The classes and functions that the pickles in the file refer to, by module and name, with the offset of the
+        first reference."""
+        names: dict[tuple[str, str], int] = {}
         for source in (self.source, *(self._sources or {}).values()):
             names |= source.pickle_names
         return names

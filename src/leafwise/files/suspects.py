@@ -3,6 +3,7 @@
 docs/check.md lists these names for users.
 """
 
+import re
 from collections.abc import Container, Iterable
 
 from leafwise.core.capabilities.vetting import Danger
@@ -17,18 +18,19 @@ def _words(text: str, prefix: str = "") -> list[str]:
 DANGEROUS_MODULES = frozenset(
     _words(
         """
-        _posixsubprocess _pyrepl aiohttp asyncio bdb cProfile cffi code codeop commands concurrent ctypes distutils
-        doctest ensurepip fcntl fileinput ftplib http httplib httpx imp importlib ipykernel IPython linecache mmap
-        multiprocessing nt os paramiko pdb pip pkg_resources pkgutil platform popen2 posix profile pty pydoc requests
-        resource runpy sched select selectors setuptools shelve shutil signal site smtplib socket socketserver sqlite3
-        ssl subprocess sys sysconfig telnetlib tempfile test threading timeit trace urllib urllib2 urllib3 venv
-        webbrowser wsgiref xmlrpc zipimport zipapp
-        cloudpickle cPickle dill jsonpickle marshal pickle _pickle pickletools
-        logging.config lib2to3 torch.hub torch.package torch.utils.cpp_extension torch.utils.collect_env
-        torch.distributed.run torch.distributed.launch torch.distributed.elastic torch.distributed.rpc
-        torch.multiprocessing torch._inductor torch._dynamo torch._ops torch.ops torch.jit torch.fx torch.onnx
-        torch.classes torch.library torch.testing
-        numpy.f2py numpy.testing numpy.distutils numpy.ctypeslib numpy.lib.npyio numpy.lib.format
+        _posixsubprocess _pyrepl aiohttp asyncio bdb cProfile cffi code codeop commands concurrent ctypes
+        distutils doctest ensurepip fcntl fileinput ftplib http httplib httpx imp importlib ipykernel IPython
+        linecache mmap multiprocessing nt os paramiko pdb pip pkg_resources pkgutil platform popen2 nturl2path
+        posix posixpath ntpath genericpath profile pty pydoc requests resource runpy sched select selectors
+        setuptools shelve shutil signal site smtplib socket socketserver sqlite3 ssl subprocess sys sysconfig
+        telnetlib tempfile test threading timeit trace urllib urllib2 urllib3 venv webbrowser wsgiref xmlrpc
+        zipimport zipapp cloudpickle cPickle dill jsonpickle marshal pickle _pickle pickletools logging.config
+        lib2to3 frozen_importlib frozen_importlib_external huggingface_hub torch.hub torch.package
+        torch.utils.cpp_extension torch.utils.collect_env torch.distributed.run torch.distributed.launch
+        torch.distributed.elastic torch.distributed.rpc torch.multiprocessing torch._inductor
+        torch._dynamo.guards torch.utils.model_zoo torch._ops torch.ops torch.jit torch.fx torch.onnx
+        torch.classes torch.library torch.testing numpy.f2py numpy.testing numpy.distutils numpy.ctypeslib
+        numpy.lib.npyio numpy.lib._npyio_impl numpy.lib.format numpy.lib._format_impl
         """
     )
 )
@@ -36,34 +38,28 @@ DANGEROUS_MODULES = frozenset(
 DANGEROUS_NAMES = frozenset(
     _words(
         "eval exec compile open input breakpoint __import__ globals locals vars setattr delattr execfile file reload "
-        "memoryview apply",
+        "memoryview apply getattr",
         "builtins.",
     )
     + _words(
         """
-        operator.attrgetter operator.methodcaller functools.reduce types.FunctionType types.CodeType types.LambdaType
-        types.ModuleType io.open _io.open _io.FileIO io.FileIO codecs.open pathlib.Path.open
-        torch.load torch.save torch.serialization.load torch.serialization.save torch.compile torch.export.load
-        torch.from_file torch.storage.UntypedStorage.from_file
-        numpy.load numpy.save numpy.fromfile numpy.memmap numpy.core.memmap.memmap numpy._core.memmap.memmap
-        numpy.loadtxt numpy.genfromtxt numpy.savetxt joblib.load joblib.numpy_pickle.load sklearn.externals.joblib.load
-        pandas.read_pickle pandas.eval pandas.io.pickle.read_pickle yaml.load yaml.unsafe_load
-        atexit.register gc.get_objects inspect.getsource
+        operator.attrgetter operator.methodcaller operator.call functools.reduce types.FunctionType
+        types.CodeType types.LambdaType types.ModuleType io.open _io.open _io.FileIO io.FileIO codecs.open
+        pathlib.Path.open torch.load torch.save torch.serialization.load torch.serialization.save
+        torch.compile torch.export.load torch.from_file torch.storage.UntypedStorage.from_file numpy.load
+        numpy.save numpy.fromfile numpy.memmap numpy.core.memmap.memmap numpy._core.memmap.memmap
+        numpy.loadtxt numpy.genfromtxt numpy.savetxt joblib.load joblib.numpy_pickle.load
+        sklearn.externals.joblib.load pandas.read_pickle pandas.eval pandas.io.pickle.read_pickle yaml.load
+        yaml.unsafe_load atexit.register gc.get_objects inspect.getsource
         """
     )
 )
 # Functions of such modules that PyTorch itself writes into files, and that only make lists.
-_EXPECTED_MODULES = ("torch.jit._pickle",)
+_EXPECTED_NAMES = frozenset(_words("_StorageInfo StorageInfo", "torch.distributed.checkpoint.filesystem."))
+_EXPECTED_MODULES = ("torch.jit._pickle", "torch.distributed.checkpoint.metadata")
 
-# Modules whose classes only store values, or compute with them.
-HARMLESS_MODULES = frozenset(
-    _words(
-        """
-        array calendar collections copyreg datetime decimal enum fractions ipaddress numbers numpy.random omegaconf
-        pathlib random re statistics torch.nn torch.optim torch.amp torch.cuda.amp typing uuid zoneinfo
-        """
-    )
-)
+# Classes and functions that only store values, or compute with them. They are listed one by one: a module also
+# contains everything that it imports.
 HARMLESS_NAMES = frozenset(
     _words(
         "int float bool str bytes bytearray tuple list dict set frozenset complex range slice object type print len "
@@ -72,42 +68,70 @@ HARMLESS_NAMES = frozenset(
     )
     + _words(
         "ndarray dtype float64 float32 float16 int64 int32 int16 int8 uint8 bool_ bool str_ datetime64 timedelta64 "
-        "matrix ma.core._mareconstruct ma.core.MaskedArray",
+        "matrix ma.core._mareconstruct ma.core.MaskedArray random._mt19937.MT19937 random._pcg64.PCG64 "
+        "random._philox.Philox random._sfc64.SFC64 random.bit_generator.SeedSequence random.mtrand.RandomState "
+        "random._generator.Generator random._pickle.__randomstate_ctor random._pickle.__generator_ctor "
+        "random._pickle.__bit_generator_ctor random.bit_generator.__pyx_unpickle_SeedSequence",
         "numpy.",
+    )
+    + _words("date datetime time timedelta timezone", "datetime.")
+    + _words("OrderedDict defaultdict Counter deque ChainMap UserDict UserList", "collections.")
+    + _words("Any Union Optional List Dict Tuple Set Callable Sequence Mapping Iterable", "typing.")
+    + _words("dictconfig.DictConfig listconfig.ListConfig base.Metadata base.ContainerMetadata", "omegaconf.")
+    + _words(
+        "AnyNode StringNode IntegerNode FloatNode BooleanNode BytesNode PathNode EnumNode InterpolationResultNode",
+        "omegaconf.nodes.",
     )
     + _words(
         """
         argparse.Namespace types.SimpleNamespace functools.partial operator.itemgetter _io.BytesIO io.BytesIO
-        _io.StringIO io.StringIO torch.torch_version.TorchVersion torch.Generator _codecs.encode
-        pytorch_lightning.utilities.parsing.AttributeDict lightning.pytorch.utilities.parsing.AttributeDict
-        lightning.fabric.utilities.data.AttributeDict lightning_fabric.utilities.data.AttributeDict
+        _io.StringIO io.StringIO torch.torch_version.TorchVersion torch._C.Generator _codecs.encode
+        decimal.Decimal fractions.Fraction uuid.UUID uuid.SafeUUID zoneinfo.ZoneInfo._unpickle random.Random
+        array._array_reconstructor pathlib.PosixPath pathlib.WindowsPath pathlib.PurePosixPath
+        pathlib.PureWindowsPath re._compile copyreg._reconstructor copyreg.__newobj__ copyreg.__newobj_ex__
+        ipaddress.IPv4Address ipaddress.IPv6Address torch.amp.grad_scaler.GradScaler
+        torch.cuda.amp.grad_scaler.GradScaler pytorch_lightning.utilities.parsing.AttributeDict
+        lightning.pytorch.utilities.parsing.AttributeDict lightning.fabric.utilities.data.AttributeDict
+        lightning_fabric.utilities.data.AttributeDict
         """
     )
 )
+# Classes of PyTorch's layers, optimizers and schedulers.
+_LAYER = re.compile(r"torch\.(nn\.modules\.[a-z_]+|nn\.parameter|nn\.utils\.[a-z_]+|optim\.[a-z_]+)\.[A-Z]\w*")
 
 
-def danger(name: str, expected: Container[str] = ()) -> Danger | None:
+def danger(module: str, name: str, expected: Container[str] = ()) -> Danger | None:
     """What loading a pickle with this name would do; None for names that every checkpoint contains. `expected` are the
     names that leafwise replaces by its own.
 
-    >>> [danger(name) for name in ("os.system", "datetime.datetime", "my_package.Model")]
+    >>> [danger(*name) for name in (("os", "system"), ("datetime", "date"), ("my_package", "Model"))]
     ['dangerous', 'harmless', 'unknown']
     """
-    parts = name.split(".")
-    modules = {".".join(parts[:count]) for count in range(1, len(parts))}
-    if any(name.startswith(f"{module}.") for module in _EXPECTED_MODULES) or parts[0] == "__torch__":
+    full_name = f"{module}.{name}"
+    if (
+        full_name in expected
+        or full_name in _EXPECTED_NAMES
+        or module in _EXPECTED_MODULES
+        or module.startswith("__torch__")
+    ):
         return None  # TorchScript classes are not Python
-    if any(part.startswith("__") and part.endswith("__") for part in parts[1:]) and name not in expected:
+    if full_name in HARMLESS_NAMES or _LAYER.fullmatch(full_name):
+        return "harmless"
+    path = name.split(".")
+    if any(part.startswith("__") and part.endswith("__") for part in path):
         return "dangerous"  # an attribute such as __globals__ or __subclasses__ leads anywhere
-    if name in expected:
-        return None
-    if name in DANGEROUS_NAMES or modules & DANGEROUS_MODULES:
-        return "dangerous"
-    return "harmless" if name in HARMLESS_NAMES or modules & HARMLESS_MODULES else "unknown"
+    if len(path) > 1 and not path[0][:1].isupper():
+        return "dangerous"  # not an attribute of a class, but of something that the module imports
+    # The implementation of a module of the standard library has the same name with an underscore.
+    spellings = {full_name, full_name.lstrip("_")}
+    parts = module.split(".")
+    modules = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    modules |= {found.lstrip("_") for found in modules}
+    return "dangerous" if spellings & DANGEROUS_NAMES or modules & DANGEROUS_MODULES else "unknown"
 
 
-def warning_text(names: Iterable[str]) -> str:
+def warning_text(names: Iterable[tuple[str, str]]) -> str:
     """What to add to an error about a pickle that cannot be read; empty if no name in it is dangerous."""
-    found = [escape(name[:100]) for name in names if danger(name) == "dangerous"]
+    found = [escape(f"{module}.{name}"[:100]) for module, name in names if danger(module, name) == "dangerous"]
     more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
     return f"; do not load it with other programs: it would call {', '.join(found[:3])}{more}" if found else ""

@@ -39,6 +39,11 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
             _add(arrays, _listed(source, zip_entries, name, name.endswith(_WEIGHTS)), source, info)
         elif name in (_OLD_WEIGHTS, _OLD_CONSTANTS):
             _add(arrays, _old(source, info, name == _OLD_WEIGHTS), source, info)
+        elif name.endswith(".pt"):  # sample inputs, which torch.export.load unpickles, too
+            place = stored(source, info, False)
+            part = PartSource(source, place.start, place.start + place.nbytes)
+            part.limits = source.limits
+            read_content(part, entries(part))
     if not arrays:
         raise source.error(0, "this archive of torch.export contains no weights; it may contain only compiled code")
     source.limits.spend_bytes(names_cost(arrays, source.limits.bytes))

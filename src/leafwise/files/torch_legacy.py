@@ -72,7 +72,8 @@ def _content(source: Source, data: bytes) -> Any:
         return TypedStorage(storages[key], kind.dtype)
 
     limits = source.limits
-    machine = Unpickler(data, TABLE, None, source.error, limits, at=len(MAGIC))
+    names = source.pickle_names
+    machine = Unpickler(data, TABLE, None, source.error, limits, at=len(MAGIC), names=names)
     if machine.run() != 1001:
         raise source.error(len(MAGIC), "the format version is not 1001, the only one that leafwise reads")
     system = machine.run()
@@ -80,9 +81,9 @@ def _content(source: Source, data: bytes) -> Any:
         raise source.error(
             machine.at, "the file was written on a big-endian machine; load it with PyTorch and save it again here"
         )
-    machine = Unpickler(data, TABLE, storage, source.error, limits, at=machine.at, names=source.pickle_names)
+    machine = Unpickler(data, TABLE, storage, source.error, limits, at=machine.at, names=names)
     content = machine.run()
-    keys = Unpickler(data, TABLE, None, source.error, limits, at=machine.at)
+    keys = Unpickler(data, TABLE, None, source.error, limits, at=machine.at, names=names)
     listed = keys.run()
     if (
         not isinstance(listed, list)

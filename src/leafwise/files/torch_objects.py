@@ -54,12 +54,13 @@ class TorchDtype(str):
     __slots__ = ()
 
 
-class TypedStorage:
-    """A storage with the dtype of its class."""
+class TypedStorage(Opaque):
+    """A storage with the dtype of its class. Tensors refer to it; on its own it is an object that is not loaded."""
 
     __slots__ = ("dtype", "storage")
 
     def __init__(self, storage: Storage, dtype: str) -> None:
+        super().__init__("torch.storage.TypedStorage")
         self.storage = storage
         self.dtype = dtype
 
@@ -76,10 +77,11 @@ def _tensor(
     if not isinstance(storage, TypedStorage):
         raise UnpicklingError("a tensor has no storage")
     dtype = dtype or storage.dtype
+    shape = _counts(shape)
     itemsize = ITEM_BYTES.get(dtype) or QUANTIZED.get(dtype)
     if itemsize is None:
-        raise UnpicklingError(f"a tensor has the unknown dtype {dtype!a}")
-    shape = _counts(shape)
+        spec = Spec(shape, dtype, "file", prod(shape), storage.storage.nbytes, True if trains is True else None)
+        return Unreadable(spec, f"leafwise does not read the dtype {dtype}; cast it before saving", storage.storage)
     steps = strides if isinstance(strides, tuple | list) else ()
     sound = len(steps) == len(shape) and all(
         type(number) is int and 0 <= number < 1 << 58 for number in (offset, *steps)
@@ -149,6 +151,11 @@ def _parameter(data: Any, trains: Any = True, *_: Any) -> "Stored | Opaque":
     return parameter
 
 
+@cheap
+def _parameter_with_state(data: Any, trains: Any = True, hooks: Any = None, state: Any = None, *_: Any) -> Any:
+    return _with_attributes(_parameter(data, trains), state)
+
+
 def _on_meta(dtype: Any, shape: Any, strides: Any, trains: Any = False) -> Stored:
     shape, dtype = _counts(shape), str(_dtype(dtype))
     spec = Spec(shape, dtype, "meta", prod(shape), 0, True if trains is True else None)
@@ -159,6 +166,8 @@ def _dtype(value: Any) -> TorchDtype:
     make = getattr(value, "make", None)
     if isinstance(make, TorchDtype):
         return make
+    if isinstance(value, Opaque) and value.class_name.startswith("torch.") and value.class_name.count(".") == 1:
+        return TorchDtype(ascii(value.class_name[6:46])[1:-1])  # one that is newer than leafwise
     raise UnpicklingError(f"{shown(value)} is used as a dtype")
 
 
@@ -186,7 +195,19 @@ def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
     made = function.make(*args)
     if isinstance(made, TensorParts):
         made.state = state
-    return made
+        return made
+    return _with_attributes(made, state)
+
+
+def _with_attributes(tensor: Any, state: Any) -> Any:
+    """A tensor, or its parts if some of its attributes are tensors."""
+    states = state if isinstance(state, tuple) else (state,)
+    attributes: dict[Any, Any] = next((part for part in states if isinstance(part, dict)), {})
+    if not any(isinstance(value, Stored) for value in attributes.values()):
+        return tensor
+    parts = TensorParts("torch.Tensor")
+    parts.state = {"data": tensor, **attributes}
+    return parts
 
 
 def _from_numpy(data: Any, dtype: Any, device: Any = None, trains: Any = False, *_: Any) -> Any:
@@ -245,7 +266,7 @@ TABLE: Table = {
     ("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
     ("torch._utils", "_rebuild_qtensor"): _quantized,
     ("torch._utils", "_rebuild_parameter"): _parameter,
-    ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
+    ("torch._utils", "_rebuild_parameter_with_state"): _parameter_with_state,
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): _on_meta,
     ("torch._utils", "_rebuild_sparse_tensor"): _sparse,
     ("torch._utils", "_rebuild_nested_tensor"): _nested,

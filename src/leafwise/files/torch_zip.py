@@ -38,7 +38,15 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     if first:
         raise source.error(0, f"{first:,} bytes come before the zip; were two files joined into one?")
     by_name: dict[str, zipfile.ZipInfo] = {}
+    lower: set[str] = set()
     for info in infos:
+        if info.orig_filename.lower() in lower and info.orig_filename not in by_name:
+            raise source.error(
+                info.header_offset,
+                f"the zip contains {info.orig_filename!a} and an entry whose name differs only in upper and lower "
+                "case; PyTorch may load either of them",
+            )
+        lower.add(info.orig_filename.lower())
         if info.orig_filename in by_name:
             raise source.error(info.header_offset, f"the zip contains the entry {info.orig_filename!a} twice")
         if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
@@ -129,9 +137,12 @@ def unpickled(
     data = _bytes_of(place, "the pickle")
     big_endian = _byte_order(source, zip_entries, prefix, checked)
     storages: dict[str, Storage] = {}
+    dtypes: dict[str, str] = {}
 
     def storage(reference: Any) -> TypedStorage:
         kind, key, count = storage_reference(reference)
+        if dtypes.setdefault(key, kind.dtype) != kind.dtype:
+            raise UnpicklingError(f"the storage {key!a} has two dtypes, {dtypes[key]} and {kind.dtype}")
         if key not in storages:
             entry = zip_entries.get(f"{prefix}{pickle}/{key}")
             if entry is None:

@@ -52,6 +52,8 @@ from leafwise.files.suspects import warning_text
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _MAX_MARKS = 100_000  # marks that may be open at once
 _MAX_NUMBER = 1024  # bytes that an int may have
+_MAX_NAMES = 20_000  # classes and functions; a model has some dozens
+_NAME_BYTES = 800  # what is kept for each of them
 _MAX_NAME = 200  # characters of a module or a class that are kept
 _HOOKS = re.compile(rb"h.h(.)\)Rr....(?:h.h\1\)Rr....)*", re.DOTALL)  # see _add_hooks
 _HOOKS_LENGTH = 11  # bytes for each kind of hook
@@ -63,8 +65,8 @@ _LONG_BYTES = 1 << 16  # longer bytes objects stay in the file, if the pickle is
 class Unpickler(PickleBytes):
     """Reads one pickle after another from some bytes, and returns what each describes.
 
-    `data` is the whole pickle, or a source, of which only a window is in memory. `names` collects the name of each
-    class and function that the pickle refers to, with the offset of the first reference.
+    `data` is the whole pickle, or a source, of which only a window is in memory. `names` collects the module and the
+    name of each class and function that the pickle refers to, with the offset of the first reference.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Unpickler(PickleBytes):
         at: int = 0,
         *,
         content_of: ContentOf = content_of,
-        names: dict[str, int] | None = None,
+        names: dict[tuple[str, str], int] | None = None,
     ) -> None:
         super().__init__(data, at, limits)
         self._table = table
@@ -91,6 +93,7 @@ class Unpickler(PickleBytes):
         self._far_memo: dict[int, Any] = {}  # entries whose numbers are not consecutive
         self._known: dict[tuple[str, str], Any] = {}
         self._clock = HashClock()
+        self._depth = 0  # of pickles inside each other
 
     def run(self) -> Any:
         """Returns what the pickle describes; `at` is then the offset after it. Raises TruncatedPickleError if the bytes
@@ -488,9 +491,12 @@ class Unpickler(PickleBytes):
         known = self._known.get((module, name))
         if known is None:
             # Older protocols write the module names of Python 2.
-            full_name = f"{_RENAMED.get(module, module)[:_MAX_NAME]}.{name[:_MAX_NAME]}"
-            self.limits.spend_bytes(OBJECT_BYTES + DICT_ENTRY_BYTES + 8 * len(full_name))
-            self.names.setdefault(full_name, self.base + self.position)
+            named = _RENAMED.get(module, module)[:_MAX_NAME], name[:_MAX_NAME]
+            full_name = ".".join(named)
+            self.limits.spend_bytes(OBJECT_BYTES + _NAME_BYTES + 8 * len(full_name))
+            self.names.setdefault(named, self.base + self.position)
+            if len(self.names) > _MAX_NAMES:
+                raise UnpicklingError(f"it refers to more than {_MAX_NAMES:,} classes and functions")
             make = self._table.get((module, name))
             if make is None or hasattr(make, MAKES_OPAQUE):
                 self._refuse_if_strict(
@@ -583,6 +589,16 @@ class Unpickler(PickleBytes):
             into.build_from(state)
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
+
+    def nested(self) -> Any:
+        """What a pickle between two opcodes describes, as joblib writes it for an array of objects."""
+        if self.source is None or self._depth > 4:
+            raise UnpicklingError("a pickle inside another is not expected here")
+        inner = Unpickler(self.source, self._table, None, self._error, self.limits, self.at, names=self.names)
+        inner._depth = self._depth + 1
+        value = inner._run()
+        self.position += inner.at - self.at
+        return value
 
     def _replace_top(self, value: Any) -> None:
         """Replaces the top of the stack, and the entry of the memo that refers to it, which is usually a recent one."""
