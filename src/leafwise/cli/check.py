@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "check",
-        help="find problems: NaN, dead units, wrong scales, lost ties and more",
-        description="Checks the parameters by every rule and prints the findings, the worst first. Exits with 1 if "
+        help="find problems: NaN, dead units, wrong scales, lost ties, code in pickles and more",
+        description="Checks the parameters by every rule, and lists what other programs would call if they loaded the "
+        "file. Prints the findings, the worst first. Exits with 1 if "
         "there is an error or a warning (see --fail), with 2 if something could not be read, and with 0 otherwise.",
         epilog="example: leafwise check new.safetensors --against old.safetensors --ignore LW5",
     )

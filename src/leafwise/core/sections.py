@@ -31,6 +31,7 @@ _RANDOM_WORDS = frozenset(
 )
 _WORD = re.compile(r"[a-z]+")
 
+_NOT_NUMBERS = frozenset({"object", "structured"})
 _WHOLE = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "bool"))
 _NEVER_PACKED = frozenset({"bool", "int64", "uint64"})  # quantized weights are packed into smaller integers,
 _PACKED = frozenset({"codes", "indices", "qidxs", "qweight", "weight"})  # except these
@@ -149,6 +150,9 @@ class _Resolver:
         candidates = [
             (row, spec) for row, spec in self.specs.items() if spec.dtype in _WHOLE or names[row] in _BUFFER_NAMES
         ]
+        for row, spec in self.specs.items():
+            if kinds[row] == "array" and (spec.dtype in _NOT_NUMBERS or spec.dtype[:2] in ("<U", "|S", ">U")):
+                kinds[row] = "rest"  # text or Python objects, as in an npz file
         for row, spec in candidates:
             if kinds[row] != "array" or spec.trainable is not None:
                 continue

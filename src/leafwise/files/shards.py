@@ -143,7 +143,9 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             source.close()
         raise
     assert first is not None
-    merged = StoredFile(first.source, f"{len(names)} files, {first.format}", content, sources=sources)
+    merged = StoredFile(
+        first.source, f"{len(names)} {'file' if len(names) == 1 else 'files'}, {first.format}", content, sources=sources
+    )
     merged.shard_of = shard_of
     merged.without_checksums = tuple(without)
     merged.record = record

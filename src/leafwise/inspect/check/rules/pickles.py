@@ -55,7 +55,8 @@ def _by_package(evidence: Evidence, wanted: Danger) -> Iterator[tuple[str, list[
     """Names by their package, each package with a path of one of its objects."""
     packages: dict[str, list[tuple[str, str]]] = {}
     for name, path in _names(evidence, wanted):
-        packages.setdefault(name.partition(".")[0], []).append((name, path))
+        package = name.partition(".")[0] or "a module with an odd name"
+        packages.setdefault(package, []).append((name, path))
     for package, found in packages.items():
         yield package, [name for name, _ in found], next((path for _, path in found if path), "")
 
