@@ -142,11 +142,19 @@ def test_no_name_is_both_dangerous_and_harmless() -> None:
         ("collections", "OrderedDict.fromkeys.__globals__"),
         ("_operator", "methodcaller"),
         ("_posixsubprocess", "fork_exec"),
-        ("builtins", "getattr"),
     ],
 )
 def test_a_name_that_leads_through_a_harmless_module_is_dangerous(module: str, name: str) -> None:
     assert suspects.danger(module, name) == "dangerous"
+
+
+def test_an_attribute_that_is_looked_up_counts_as_a_name(tmp_path: Path) -> None:
+    reaches_everything = Call(getattr, datetime.date.today, "__globals__")
+    torch.save({"w": torch.ones(2), "x": Call(getattr, datetime.date, "fromtimestamp")}, tmp_path / "odd.pt")
+    assert not lw.check(tmp_path / "odd.pt").of("LW701")
+    assert lw.check(tmp_path / "odd.pt").of("LW702")
+    torch.save({"w": torch.ones(2), "x": reaches_everything}, tmp_path / "bad.pt")
+    assert "__globals__" in lw.check(tmp_path / "bad.pt").of("LW701")[0].message
 
 
 @pytest.mark.parametrize("name", ["typing.get_type_hints", "pathlib.Path.write_text", "omegaconf.OmegaConf.load"])

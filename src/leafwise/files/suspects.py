@@ -38,7 +38,7 @@ DANGEROUS_MODULES = frozenset(
 DANGEROUS_NAMES = frozenset(
     _words(
         "eval exec compile open input breakpoint __import__ globals locals vars setattr delattr execfile file reload "
-        "memoryview apply getattr",
+        "memoryview apply",
         "builtins.",
     )
     + _words(
@@ -86,7 +86,7 @@ HARMLESS_NAMES = frozenset(
         """
         argparse.Namespace types.SimpleNamespace functools.partial operator.itemgetter _io.BytesIO io.BytesIO
         _io.StringIO io.StringIO torch.torch_version.TorchVersion torch._C.Generator _codecs.encode
-        decimal.Decimal fractions.Fraction uuid.UUID uuid.SafeUUID zoneinfo.ZoneInfo._unpickle random.Random
+        decimal.Decimal fractions.Fraction joblib.numpy_pickle.NumpyArrayWrapper uuid.UUID uuid.SafeUUID zoneinfo.ZoneInfo._unpickle random.Random
         array._array_reconstructor pathlib.PosixPath pathlib.WindowsPath pathlib.PurePosixPath
         pathlib.PureWindowsPath re._compile copyreg._reconstructor copyreg.__newobj__ copyreg.__newobj_ex__
         ipaddress.IPv4Address ipaddress.IPv6Address torch.amp.grad_scaler.GradScaler

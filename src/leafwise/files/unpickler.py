@@ -45,7 +45,7 @@ from leafwise.files.pickle_objects import (
     shown,
 )
 from leafwise.files.pickled_content import ContentOf, content_of
-from leafwise.files.python_objects import make_dict
+from leafwise.files.python_objects import class_text, make_dict
 from leafwise.files.source import Source
 from leafwise.files.suspects import warning_text
 
@@ -548,6 +548,8 @@ class Unpickler(PickleBytes):
             self._refuse_if_strict(f"it calls {shown(callee)}, which leafwise does not support")
             self.limits.spend_bytes(OBJECT_BYTES)
             return Opaque(callee.class_name, args)
+        if callee == "builtins.getattr":
+            self._note_attribute(args)
         if not callee.is_cheap:
             count_argument(args, self.limits)
             for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
@@ -567,6 +569,15 @@ class Unpickler(PickleBytes):
         elif isinstance(made, Opaque):
             self.limits.spend_bytes(OBJECT_BYTES)
         return made
+
+    def _note_attribute(self, args: tuple[Any, ...]) -> None:
+        """Adds an attribute that the pickle looks up to the names: `__globals__` of a harmless class leads anywhere."""
+        owner, name = (*args, None, None)[:2]
+        attribute = name[:_MAX_NAME] if isinstance(name, str) else "a computed attribute.__"
+        self.limits.spend_bytes(_NAME_BYTES)
+        self.names.setdefault((class_text(owner)[: 2 * _MAX_NAME], attribute), self.base + self.position)
+        if len(self.names) > _MAX_NAMES:
+            raise UnpicklingError(f"it refers to more than {_MAX_NAMES:,} classes and functions")
 
     def _build(self) -> None:
         state, into = self._pop(), self._top()
