@@ -86,13 +86,13 @@ HARMLESS_NAMES = frozenset(
         """
         argparse.Namespace types.SimpleNamespace functools.partial operator.itemgetter _io.BytesIO io.BytesIO
         _io.StringIO io.StringIO torch.torch_version.TorchVersion torch._C.Generator _codecs.encode
-        decimal.Decimal fractions.Fraction joblib.numpy_pickle.NumpyArrayWrapper uuid.UUID uuid.SafeUUID zoneinfo.ZoneInfo._unpickle random.Random
-        array._array_reconstructor pathlib.PosixPath pathlib.WindowsPath pathlib.PurePosixPath
-        pathlib.PureWindowsPath re._compile copyreg._reconstructor copyreg.__newobj__ copyreg.__newobj_ex__
-        ipaddress.IPv4Address ipaddress.IPv6Address torch.amp.grad_scaler.GradScaler
-        torch.cuda.amp.grad_scaler.GradScaler pytorch_lightning.utilities.parsing.AttributeDict
-        lightning.pytorch.utilities.parsing.AttributeDict lightning.fabric.utilities.data.AttributeDict
-        lightning_fabric.utilities.data.AttributeDict
+        decimal.Decimal fractions.Fraction joblib.numpy_pickle.NumpyArrayWrapper uuid.UUID uuid.SafeUUID
+        zoneinfo.ZoneInfo._unpickle random.Random array._array_reconstructor pathlib.PosixPath
+        pathlib.WindowsPath pathlib.PurePosixPath pathlib.PureWindowsPath re._compile copyreg._reconstructor
+        copyreg.__newobj__ copyreg.__newobj_ex__ ipaddress.IPv4Address ipaddress.IPv6Address
+        torch.amp.grad_scaler.GradScaler torch.cuda.amp.grad_scaler.GradScaler
+        pytorch_lightning.utilities.parsing.AttributeDict lightning.pytorch.utilities.parsing.AttributeDict
+        lightning.fabric.utilities.data.AttributeDict lightning_fabric.utilities.data.AttributeDict
         """
     )
 )
