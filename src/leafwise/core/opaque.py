@@ -105,7 +105,7 @@ def same_records(first: Opaque, second: Opaque) -> bool:
 
 def _digest(record: Opaque) -> bytes:
     """A digest that is equal for equal records. The digest of each container is computed once for a file, so that one
-    that very many records refer to does not take forever."""
+    that many records refer to does not take forever."""
     digests = record.digests
     stack: list[tuple[Any, bool]] = [(record, False)]
     while stack:
