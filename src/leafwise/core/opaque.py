@@ -1,7 +1,6 @@
 """Objects in files whose classes leafwise does not load."""
 
 from collections import deque
-from hashlib import sha256
 from typing import Any
 
 from leafwise.core.home import Visit
@@ -120,6 +119,8 @@ def _digest(record: Opaque) -> bytes:
 
 
 def _combined(value: Any, digests: dict[int, bytes]) -> bytes:
+    from hashlib import sha256  # takes longer to import than a small file to list
+
     text = sha256(f"{type(value).__name__} {_label(value)}".encode("utf-8", "surrogatepass"))
     parts = [
         f"{type(part).__name__} {part!r}".encode("utf-8", "surrogatepass")
