@@ -10,10 +10,10 @@ from leafwise.checkpoint.plan import Plan, Problem
 from leafwise.checkpoint.verifying import Verified
 from leafwise.core.capabilities.uses import Use
 from leafwise.core.leaf import SharedMemory, Tie, UndoneTie
-from leafwise.core.opaque import Opaque
+from leafwise.core.opaque import Opaque, OpaqueObject
 from leafwise.core.proposals import Proposal
 from leafwise.core.result import Result, Table
-from leafwise.core.tree import Counts, OpaqueObject, Tree
+from leafwise.core.tree import Counts, Tree
 from leafwise.inspect.check.findings import Finding, Findings
 from leafwise.inspect.diff.changes import Change
 from leafwise.inspect.diff.difference import Diff

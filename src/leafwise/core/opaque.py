@@ -1,10 +1,13 @@
 """Objects in files whose classes leafwise does not load."""
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.home import Visit
-from leafwise.core.path import escape
+from leafwise.core.path import Path, escape
+
+if TYPE_CHECKING:
+    from leafwise.core.columns import Columns
 
 # Attributes of every PyTorch module that are not in the tree as they are: what is registered has its own places, and
 # hooks may refer to the optimizer, or to other modules.
@@ -91,6 +94,32 @@ class Opaque:
 
     def __repr__(self) -> str:
         return escape(f"<{self.class_name}, not loaded>")
+
+
+class OpaqueObject(NamedTuple):
+    """An object of a file that leafwise does not load: its path, and the name of its class; see `Tree.opaque`."""
+
+    path: Path
+    class_name: str
+
+
+def opaque_objects(columns: "Columns", root: int) -> list[OpaqueObject]:
+    """The outermost objects below a node that leafwise does not load."""
+    nodes = range(root, columns.node_ends[root])
+    inside: set[int] = set()  # nodes of opaque objects, and everything below them
+    objects = []
+    for node in nodes:
+        record, is_inside = columns.node_objects[node], columns.node_parents[node] in inside
+        if isinstance(record, Opaque) and not is_inside:
+            objects.append(OpaqueObject(columns.node_path(node), record.class_name))
+        if isinstance(record, Opaque) or is_inside:
+            inside.add(node)
+    objects += [
+        OpaqueObject(columns.scalar_path(node, name, value), value.class_name)
+        for node, name, value in columns.scalars
+        if isinstance(value, Opaque) and node in nodes and node not in inside
+    ]
+    return objects
 
 
 def _is_short(value: Any) -> bool:

@@ -60,10 +60,23 @@ class Taken(Recipe):
 
 
 @dataclass(frozen=True)
-class Turned(Recipe):
-    """Another order of axes."""
+class _OfOne(Recipe):
+    """A recipe that is made from one other."""
 
     inner: Recipe
+
+    @property
+    def of(self) -> Sequence[Recipe]:
+        return (self.inner,)
+
+    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
+        return replace(self, inner=self.inner.renamed(new_name))
+
+
+@dataclass(frozen=True)
+class Turned(_OfOne):
+    """Another order of axes."""
+
     order: tuple[int, ...]
     word = "transposed"
 
@@ -72,22 +85,14 @@ class Turned(Recipe):
             raise RecipeError(f"an array of shape {self.inner.shape} does not have the axes {self.order}")
 
     @property
-    def of(self) -> Sequence[Recipe]:
-        return (self.inner,)
-
-    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
-        return replace(self, inner=self.inner.renamed(new_name))
-
-    @property
     def shape(self) -> Shape:  # type: ignore[override]
         return tuple(self.inner.shape[axis] for axis in self.order)
 
 
 @dataclass(frozen=True)
-class Reshaped(Recipe):
+class Reshaped(_OfOne):
     """The same elements, in C order, in another shape."""
 
-    inner: Recipe
     shape: Shape
     word = "reshaped"
 
@@ -95,19 +100,11 @@ class Reshaped(Recipe):
         if prod(self.shape) != prod(self.inner.shape):
             raise RecipeError(f"an array of shape {self.inner.shape} cannot have the shape {self.shape}")
 
-    @property
-    def of(self) -> Sequence[Recipe]:
-        return (self.inner,)
-
-    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
-        return replace(self, inner=self.inner.renamed(new_name))
-
 
 @dataclass(frozen=True)
-class Cut(Recipe):
+class Cut(_OfOne):
     """A part along one axis."""
 
-    inner: Recipe
     axis: int
     start: int
     stop: int
@@ -116,13 +113,6 @@ class Cut(Recipe):
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop <= self.inner.shape[self.axis]:
             raise RecipeError(f"axis {self.axis} of {self.inner.shape} has no part from {self.start} to {self.stop}")
-
-    @property
-    def of(self) -> Sequence[Recipe]:
-        return (self.inner,)
-
-    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
-        return replace(self, inner=self.inner.renamed(new_name))
 
     @property
     def shape(self) -> Shape:  # type: ignore[override]

@@ -12,7 +12,7 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
-from leafwise.core.opaque import Opaque
+from leafwise.core.opaque import OpaqueObject, opaque_objects
 from leafwise.core.overlaps import bytes_shared
 from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
@@ -24,13 +24,6 @@ from leafwise.errors import PathError, QueryError, TieWarning, WalkError
 # The module that opens files; a string, because core must not import it.
 FILES = "leafwise.files"
 _MAX_COMPLETIONS = 10_000  # keys that are offered for completion
-
-
-class OpaqueObject(NamedTuple):
-    """An object of a file that leafwise does not load: its path, and the name of its class; see `Tree.opaque`."""
-
-    path: Path
-    class_name: str
 
 
 class Counts(NamedTuple):
@@ -419,24 +412,7 @@ class Tree(Table, kind="tree"):
         ...         [(str(path), class_name) for path, class_name in t.opaque]
         [('made', 'datetime.date')]
         """
-        columns = self.columns
-        if not self.is_file:
-            return []
-        inside: set[int] = set()  # nodes of opaque objects, and everything below them
-        objects = []
-        for node in range(self.root, columns.node_ends[self.root]):
-            record = columns.node_objects[node]
-            if isinstance(record, Opaque) and columns.node_parents[node] not in inside:
-                objects.append(OpaqueObject(columns.node_path(node), record.class_name))
-            if isinstance(record, Opaque) or columns.node_parents[node] in inside:
-                inside.add(node)
-        nodes = range(self.root, columns.node_ends[self.root])
-        objects += [
-            OpaqueObject(columns.scalar_path(node, name, value), value.class_name)
-            for node, name, value in columns.scalars
-            if isinstance(value, Opaque) and node in nodes and node not in inside
-        ]
-        return objects
+        return opaque_objects(self.columns, self.root) if self.is_file else []
 
     @property
     def counts(self) -> Counts:

@@ -76,7 +76,7 @@ class _Search:
         return candidates
 
     def _enter(self, folder: Folder) -> bool:
-        """Whether a folder has not been searched yet, by any name. Raises if there are too many."""
+        """Whether a folder is new to the search, by any name. Raises if there are too many."""
         place = folder.path if folder.is_remote else os.path.realpath(folder.path)
         if place in self._visited:
             return False
