@@ -17,7 +17,21 @@ from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 
 # In the order of `leafwise --help`. Each is a module of this package, imported only when its verb is called.
-VERBS = ["show", "read", "stats", "check", "diff", "image", "ties", "groups", "plan", "verify", "convert", "tour"]
+VERBS = [
+    "show",
+    "read",
+    "stats",
+    "check",
+    "diff",
+    "image",
+    "ties",
+    "groups",
+    "plan",
+    "verify",
+    "edit",
+    "convert",
+    "tour",
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -103,6 +103,7 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     index_metadata = index.get("metadata")
     if isinstance(index_metadata, dict):
         merged.metadata = {str(key): value for key, value in index_metadata.items()}
+    merged.index_path = source.name
     return merged
 
 

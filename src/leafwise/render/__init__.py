@@ -21,6 +21,7 @@ __all__ = ["RESULTS", "for_stdout", "html_of", "json_of", "pandas_of", "png_of",
 # The module that renders each kind of result (`class Stats(Table, kind="stats")`), imported on first use.
 RESULTS = {
     "diff": "leafwise.render.diff",
+    "edit": "leafwise.render.edit",
     "findings": "leafwise.render.findings",
     "flat": "leafwise.render.flat",
     "groups": "leafwise.render.groups",
