@@ -2,12 +2,14 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from leafwise.cli import target
 from leafwise.cli.output import complain, say
 from leafwise.cli.rename import add_rename, renames
-from leafwise.errors import Error
+from leafwise.errors import EditError, Error
 
 
 def add_to(verbs: Any) -> None:
@@ -36,6 +38,16 @@ def add_to(verbs: Any) -> None:
     parser.set_defaults(run=run)
 
 
+@contextmanager
+def _own_options() -> Iterator[None]:
+    """Spells the arguments of an edit in errors as the options of this verb."""
+    try:
+        yield
+    except EditError as error:
+        lines = [line.replace("keep= ", "--where ").replace("cast= ", "--dtype ") for line in str(error).split("\n")]
+        raise EditError(lines, error.problems) from error
+
+
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.editing.planning import EditOptions, prepared
     from leafwise.render.phrases import bytes_text, plural
@@ -54,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
         allow=("objects",),
         ties=options.ties,
     )
-    with prepared(target.file(options.source), options.destination, edit_options) as job:
+    with _own_options(), prepared(target.file(options.source), options.destination, edit_options) as job:
+        job.advice = "--cast saturate uses the nearest value that fits"
         for note in job.result.notes:
             complain(note)
         job.write(progress=True)

@@ -155,6 +155,7 @@ def run(options: argparse.Namespace) -> int:
         format=options.format,
     )
     with prepared(_sources(options.sources, formula), options.out, edit_options) as job:
+        job.advice = "--saturate uses the nearest value that fits"
         if not options.json:
             show(job.result, False, full=options.full, outcome=options.dry_run)
         if not options.dry_run:

@@ -15,8 +15,9 @@ def say(text: str, to: TextIO | None = None) -> None:
 
 
 def complain(text: str) -> None:
-    """Prints an error or a warning to standard error."""
-    say(f"leafwise: {text}", sys.stderr)
+    """Prints an error or a warning to standard error. Some have several lines."""
+    for line in f"leafwise: {text}".split("\n"):
+        say(line, sys.stderr)
 
 
 def show(result: "Result", as_json: bool, **options: Any) -> None:

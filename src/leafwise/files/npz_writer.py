@@ -8,7 +8,7 @@ from typing import Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.path import escape
-from leafwise.errors import FileError
+from leafwise.errors import FileError, WriteError
 from leafwise.files import reader
 from leafwise.files.checkpoint_writer import Item
 from leafwise.files.readback import check_readable
@@ -48,11 +48,14 @@ def _write_array(archive: zipfile.ZipFile, item: Item, progress: Progress) -> No
     with archive.open(info, "w", force_zip64=True) as file:
         file.write(_npy_header(item))
         written = 0
-        for chunk in item.pieces():
-            view = memoryview(chunk).cast("B")
-            file.write(view)
-            progress(len(view))
-            written += len(view)
+        try:
+            for chunk in item.pieces():
+                view = memoryview(chunk).cast("B")
+                file.write(view)
+                progress(len(view))
+                written += len(view)
+        except WriteError as error:
+            raise WriteError(f"cannot write {escape(item.name)}: {error}") from error
     if written != item.nbytes:
         raise FileError(
             f"cannot write {escape(item.name)}: it should have {item.nbytes:,} bytes but has {written:,}; "

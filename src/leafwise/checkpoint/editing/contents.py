@@ -19,7 +19,6 @@ from leafwise.files.casts import CastArray
 from leafwise.files.record import NodeType, Role
 from leafwise.files.stored_file import StoredFile
 
-
 _INDEX_TOTALS = ("total_size", "total_parameters")  # in the metadata of an index of shards; they describe the source
 
 

@@ -1,5 +1,7 @@
 """An edit that was planned, and can be carried out."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from leafwise.checkpoint.editing.changes import MustEqual
@@ -9,10 +11,10 @@ from leafwise.checkpoint.editing.steps import Steps
 from leafwise.core.path import escape
 from leafwise.core.progress import bar
 from leafwise.core.recipes import Recipe, Taken, Turned
-from leafwise.errors import EditError
+from leafwise.errors import EditError, WriteError
 from leafwise.files import checkpoint_writer, npz_writer
 from leafwise.files.arrays import Stored, same_values
-from leafwise.files.casts import CastArray
+from leafwise.files.casts import SATURATE, CastArray
 from leafwise.files.checkpoint_writer import Checkpoint, Item
 
 
@@ -31,6 +33,7 @@ class EditJob:
         self.result = Edit(target, steps.steps, _leaves(contents), before, after, steps.notes)
         self._contents, self._equal = contents, equal
         self.saturate = self.is_npz = self.copies = False
+        self.advice = "saturate=True uses the nearest value that fits"
         self.shard_size: int | None = None
         self.metadata: dict[str, str] = {}
 
@@ -40,12 +43,21 @@ class EditJob:
             self._check_equal(pair)
         checkpoint = self._checkpoint()
         path = self.result.path
-        with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count:
+        with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count, self._explained():
             if self.is_npz:
                 npz_writer.write(checkpoint.items, path, count)
             else:
                 self.result.path = checkpoint_writer.write(checkpoint, path, self.shard_size, count)
         self.result.written = True
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Says what to do about a value that does not fit into the dtype to write."""
+        try:
+            yield
+        except WriteError as error:
+            reason = str(error).removesuffix(f"; {SATURATE}")
+            raise EditError(f"{reason}; {self.advice}; nothing was written", [reason]) from error
 
     def _check_equal(self, pair: MustEqual) -> None:
         """Raises unless an array that becomes another name of a stored array has its values."""

@@ -298,7 +298,7 @@ def _check_objects(contents: Contents, allow: Iterable[str], steps: Steps) -> No
 def _check_contents(contents: Contents, is_npz: bool, steps: Steps) -> None:
     for name, array in contents.arrays.items():
         if is_npz:
-            reason = cannot_store(array.dtype)
+            reason = cannot_store(array.dtype) or ("" if "\0" not in name else "the format does not allow this name")
         else:
             known = array.dtype in CODES and array.dtype in ITEM_BYTES
             reason = "" if known else f"safetensors cannot store {array.dtype}; cast it first"
@@ -311,8 +311,8 @@ def _check_contents(contents: Contents, is_npz: bool, steps: Steps) -> None:
         check_containers(contents.scalars, contents.names())
     except WalkError as error:
         steps.problems.append(str(error))
-    if not contents.arrays and not contents.scalars and not steps.problems:
-        steps.problems.append("nothing would be left")
+    if not contents.arrays and not steps.problems:
+        steps.problems.append("the new file would contain no array")
 
 
 def _add_notes(first: SourceRows, contents: Contents, is_npz: bool, steps: Steps) -> None:

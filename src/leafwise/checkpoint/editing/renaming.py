@@ -33,7 +33,8 @@ def apply_renames(contents: Contents, new_name: NewName, references: References,
         new = references.new_name(name, new_name)
         return name if new is None else new  # what rename= leaves out has been dropped before
 
-    names = {name: renamed(name) for name in (*contents.names(), *contents.scalars) if not _is_metadata(name)}
+    values = [name for name in contents.scalars if name != METADATA]
+    names = {name: renamed(name) for name in (*contents.names(), *values)}
     users: dict[str, list[str]] = {}
     for old, new in names.items():
         users.setdefault(new, []).append(old)
@@ -41,9 +42,8 @@ def apply_renames(contents: Contents, new_name: NewName, references: References,
         if len(old_names) > 1:
             both = " and ".join(map(escape, old_names[:3])) + (" and others" if len(old_names) > 3 else "")
             steps.problems.append(f"{both} would be called {escape(new)!r}; give them different names in rename=")
-        elif (reason := cannot_be_a_name(new)) and (new not in names or not is_text(new)):
-            # A name that another program wrote, such as one with an empty entry, may stay as it is.
-            steps.problems.append(f"cannot call {escape(old_names[0])} {escape(new)!r}: {reason}")
+        elif (reason := cannot_be_a_name(new)) and not (new in old_names and _may_stay(new)):
+            steps.problems.append(f"cannot write {new!a}: the format does not allow this name; {reason}")
     changed = {old: new for old, new in names.items() if old != new}
     _add_steps(changed, contents, steps)
 
@@ -57,8 +57,9 @@ def apply_renames(contents: Contents, new_name: NewName, references: References,
     contents.nodes = _renamed_nodes(contents.nodes, renamed)
 
 
-def _is_metadata(name: str) -> bool:
-    return name.partition(".")[0] == METADATA
+def _may_stay(name: str) -> bool:
+    """Whether a name that another program wrote may stay: leafwise itself makes no name with an empty entry."""
+    return bool(name) and is_text(name) and name.partition(".")[0] != METADATA
 
 
 def _renamed_nodes(nodes: dict[str, NodeType], renamed: Callable[[str], str]) -> dict[str, NodeType]:
