@@ -70,9 +70,10 @@ class Glob:
 
     def _named_nodes(self, columns: "Columns", steps: dict[int, _Step]) -> set[int]:
         """The nodes that the glob names, and all nodes below them."""
-        reached = [(node, step.naming) for node, step in steps.items() if step.naming]
-        if not reached:
+        # At the first use of a glob, the automaton has been at nodes only: few globs need a look at every node.
+        if not any(step.naming for step in self._steps.values()):
             return set()
+        reached = [(node, step.naming) for node, step in steps.items() if step.naming]
         naming = self._exact
         if any(not numbers <= naming for _, numbers in reached):
             naming = self.naming - (self._matching_leaves(columns, steps) - self._exact)

@@ -155,7 +155,9 @@ def totals(tree: "Tree", what: str, depth: int | None = None, top: int | None = 
     for name, times in _names_elsewhere(tree, rows, group_of).items():
         sums[name][4] += times
     whole = sum(total[3] for total in sums.values()) - tree.bytes_shared()
-    table = [Total(name, *total[:4], total[3] / whole if whole else 0.0, total[4]) for name, total in sums.items()]
+    table = []
+    for name, (leaves, parameters, elements, nbytes, tied) in sums.items():
+        table.append(Total(name, leaves, parameters, elements, nbytes, nbytes / whole if whole else 0.0, tied))
     if what == "depth" and limit is None:
         table.sort(key=lambda total: int(total.name))
     else:
@@ -185,30 +187,31 @@ def _groups(tree: "Tree", what: str, rows: list[int], facts: list[Facts], depth:
         return lambda some: [role or "(no role)" for role, _ in columns.row_roles(some)]
     if what == "type":
         return lambda some: [columns.type_name(columns.row_nodes[row]) or "(unknown)" for row in some]
-    if what == "depth":
-        return lambda some: [str(len(entries)) for entries in _entries(tree, some)]
     if what == "file":
         return _files(tree)
-    levels = depth or _first_split({entries[:-1] for entries in _entries(tree, list(tree.rows))})
-    return lambda some: [_module(entries[:-1][:levels]) for entries in _entries(tree, some)]
-
-
-def _module(names: tuple[str, ...]) -> str:
-    return ".".join(map(quote, names)) or "(root)"
+    names = _node_names(tree)
+    owners = {columns.row_nodes[row] for row in tree.rows}
+    if what == "depth":
+        labels = {node: str(len(names[node]) + 1) for node in owners}
+    else:
+        levels = depth or _first_split({names[node] for node in owners})
+        labels = {node: ".".join(map(quote, names[node][:levels])) or "(root)" for node in owners}
+    return lambda some: [labels[columns.row_nodes[row]] for row in some]
 
 
 def _fact(fact: Facts, what: str) -> str:
     return str(getattr(fact.spec if what in ("dtype", "device") else fact, what))
 
 
-def _entries(tree: "Tree", rows: list[int]) -> list[tuple[str, ...]]:
-    """The names from the root of the tree to each row."""
+def _node_names(tree: "Tree") -> dict[int, tuple[str, ...]]:
+    """The names from the root of the tree to each node."""
     columns = tree.columns
-    above: dict[int, tuple[str, ...]] = {tree.root: ()}
+    names: dict[int, tuple[str, ...]] = {tree.root: ()}
+    hidden = columns.hidden if columns.wrapped else None
     for node in range(tree.root + 1, columns.node_ends[tree.root]):
-        front = above[columns.node_parents[node]]
-        above[node] = front if columns.hidden(node) else (*front, columns.node_names[node])
-    return [(*above[columns.row_nodes[row]], columns.row_names[row]) for row in rows]
+        front = names[columns.node_parents[node]]
+        names[node] = front if hidden is not None and hidden(node) else (*front, columns.node_names[node])
+    return names
 
 
 def _first_split(modules: set[tuple[str, ...]]) -> int:
