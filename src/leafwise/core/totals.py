@@ -195,7 +195,10 @@ def _groups(tree: "Tree", what: str, rows: list[int], facts: list[Facts], depth:
         labels = {node: str(len(names[node]) + 1) for node in owners}
     else:
         levels = depth or _first_split({names[node] for node in owners})
-        labels = {node: ".".join(map(quote, names[node][:levels])) or "(root)" for node in owners}
+        texts = {
+            entries: ".".join(map(quote, entries)) or "(root)" for entries in {names[node][:levels] for node in owners}
+        }
+        labels = {node: texts[names[node][:levels]] for node in owners}
     return lambda some: [labels[columns.row_nodes[row]] for row in some]
 
 
