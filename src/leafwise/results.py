@@ -15,6 +15,7 @@ from leafwise.core.leaf import SharedMemory, Tie, UndoneTie
 from leafwise.core.opaque import Opaque, OpaqueObject
 from leafwise.core.proposals import Proposal
 from leafwise.core.result import Result, Table
+from leafwise.core.totals import LargeLeaf, Largest, Total, Totals
 from leafwise.core.tree import Counts, Tree
 from leafwise.inspect.check.findings import Finding, Findings
 from leafwise.inspect.diff.changes import Change
@@ -45,6 +46,8 @@ __all__ = [
     "Groups",
     "HeldWrongly",
     "Image",
+    "LargeLeaf",
+    "Largest",
     "Norms",
     "Opaque",
     "OpaqueObject",
@@ -60,6 +63,8 @@ __all__ = [
     "Table",
     "Tie",
     "Ties",
+    "Total",
+    "Totals",
     "Tree",
     "UndoneTie",
     "Use",

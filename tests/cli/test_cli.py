@@ -150,7 +150,8 @@ def test_help_and_version_are_printed_and_wrong_usage_is_an_error() -> None:
     assert "show" in run("--help").stdout
     assert "--where" in run("show", "--help").stdout
     assert run("--version").stdout.startswith("leafwise 0.")
-    assert run().returncode == 2
+    assert run().returncode == 0
+    assert run().stdout == run("--help").stdout
     assert run("show", "x", "--depth", "-1").returncode == 2
 
 
@@ -365,3 +366,124 @@ def test_messages_spell_options_as_the_command_line_does(
 ) -> None:
     assert main([str(saved) if word == "FILE" else word for word in arguments]) != 0
     assert message in capsys.readouterr().err
+
+
+# -- a target without a verb, words, and totals ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    names = [f"model.layers.{layer}.self_attn.{name}" for layer in range(2) for name in ("q_proj", "k_proj")]
+    tensors = {f"{name}.weight": torch.ones(4, 4) for name in names}
+    save_file(tensors | {"model.norm.weight": torch.ones(4), "lm_head.weight": torch.ones(8, 4)}, tmp_path / "deep.st")
+    return tmp_path / "deep.st"
+
+
+def test_a_target_without_a_verb_is_shown(deep: Path, models: Path) -> None:
+    shown = run("show", str(deep)).stdout
+    assert shown
+    assert run(str(deep)).stdout == shown
+    assert run("deep.st", cwd=deep.parent).stdout == shown
+    assert run(str(deep), "--depth", "1").stdout == run("show", str(deep), "--depth", "1").stdout != shown
+    assert run("--depth", "1", str(deep)).stdout == run("show", str(deep), "--depth", "1").stdout
+    assert run(str(deep), "q_proj").stdout == run("show", str(deep), "q_proj").stdout != shown
+    assert "20 parameters" in run("mymodels:model", cwd=models).stdout
+    assert "there is no such file" in run("nowhere.safetensors").stderr
+    assert "the connection was refused" in run("https://localhost:1/model.safetensors").stderr
+
+
+def test_a_verb_wins_over_a_file_of_the_same_name(deep: Path) -> None:
+    folder = deep.parent
+    (folder / "stats").write_bytes(deep.read_bytes())
+    assert run("stats", cwd=folder).returncode == 2
+    assert run("./stats", cwd=folder).stdout == run("show", "stats", cwd=folder).stdout != ""
+    (folder / "bare").write_bytes(deep.read_bytes())
+    assert run("bare", cwd=folder).stdout == run("show", "bare", cwd=folder).stdout != ""
+
+
+def test_a_mistyped_verb_is_not_taken_for_a_file(deep: Path) -> None:
+    done = run("shwo", str(deep))
+    assert done.returncode == 2
+    assert "there is no verb 'shwo', and no file of that name; did you mean 'show'? verbs: show, read" in done.stderr
+    assert "verbs: show, read" in run("frobnicate").stderr
+    assert "--json is not an option here; options follow the verb" in run("--json", "stats", str(deep)).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "leaves"),
+    [
+        (["q_proj"], 2),
+        (["q_proj", "layers.1"], 1),
+        (["model.layers.0"], 2),
+        (["model"], 5),
+        (["layers.{0..1}"], 0),
+        (["**.layers.{0..1}"], 4),
+        (["Q_PROJ"], 0),
+        (["--where", "model", "k_proj"], 2),
+        (["k_proj", "--depth", "1", "layers.0"], 1),
+        (["--where", "model.layers.1"], 2),
+    ],
+)
+def test_words_find_leaves(words: list[str], leaves: int, deep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["show", str(deep), "--json", *words])
+    printed = capsys.readouterr()
+    assert status == (0 if leaves else 1)
+    if leaves:
+        assert json.loads(printed.out)["counts"]["leaves"] == leaves
+    else:
+        assert printed.err.startswith(f"leafwise: no leaf of {deep} contains")
+
+
+def test_a_word_that_finds_nothing_suggests_names(deep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(deep), "q_porj"]) == 1
+    assert "contains 'q_porj'; did you mean q_proj" in capsys.readouterr().err
+    assert main(["show", str(deep), "--where", "q_proj"]) == 1
+    assert "matches 'q_proj'; did you mean \"**.q_proj\", which matches 2 leaves?" in capsys.readouterr().err
+    assert main(["show", str(deep), "q_proj", "norm"]) == 1
+    assert "contains all of 'q_proj', 'norm'" in capsys.readouterr().err
+    assert main(["check", str(deep), "nothing"]) == 2
+    assert "contains 'nothing'" in capsys.readouterr().err
+
+
+def test_words_work_for_the_verbs_that_take_a_query(deep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, counted in (("stats", '"path"'), ("check", '"checked": 2'), ("ties", ""), ("groups", "")):
+        assert main([verb, str(deep), "q_proj", "--json"]) in (0, 1)
+        assert counted in capsys.readouterr().out
+    assert main(["stats", str(deep), "--json", "q_proj"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["leaves"]) == 2
+    with pytest.raises(SystemExit):
+        main(["verify", str(deep), "q_proj"])
+    assert "unrecognized arguments: q_proj" in capsys.readouterr().err
+
+
+def test_read_finds_the_only_leaf_with_a_word(deep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", str(deep), "norm[0:2]"]) == 0
+    assert capsys.readouterr() == ("[1. 1.]\n", "model.norm.weight\n2 float32\n")
+    assert main(["read", str(deep), "norm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == "model.norm.weight"
+    assert main(["read", str(deep), "q_proj"]) == 1
+    assert "2 leaves contain 'q_proj': model.layers.0.self_attn.q_proj.weight" in capsys.readouterr().err
+    assert main(["read", str(deep), "nothing"]) == 1
+    assert 'nothing at "nothing"' in capsys.readouterr().err
+
+
+def test_the_largest_leaves_and_totals_are_printed(deep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(deep), "--top", "2"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["lm_head.weight", "8×4", "float32", "128", "B", "32%"],
+        ["model.layers.0.self_attn.k_proj.weight", "4×4", "float32", "64", "B", "16%"],
+        [],
+        ["2", "of", "6", "leaves", "·", "192", "B", "of", "400", "B", "(48%)"],
+    ]
+    assert main(["show", str(deep), "--by", "module", "--json"]) == 0
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    assert {group["name"]: group["bytes"] for group in groups} == {"model": 272, "lm_head": 128}
+    assert main([str(deep), "--by", "module", "--depth", "3", "--top", "1", "q_proj"]) == 0
+    assert "… 1 other" in capsys.readouterr().out
+    assert main([str(deep), "--top", "2", "--depth", "2"]) == 1
+    assert "--depth does not apply" in capsys.readouterr().err
+    for wrong in (["--by", "size"], ["--top", "0"], ["--top", "many"]):
+        with pytest.raises(SystemExit):
+            main([str(deep), *wrong])
+    assert main([str(deep), "--by", "dtype", "--depth", "2"]) == 1
+    assert "cannot total by dtype with --depth" in capsys.readouterr().err

@@ -56,6 +56,23 @@ def paths(tree: lw.Tree) -> list[str]:
         ('"embed".weight', 1),
         ("**.n*m.w*", 12),
         ("nothing", 0),
+        # Paths of nodes, which mean everything below them.
+        ("layers", 72),
+        ("layers.0", 6),
+        ("layers.{0..3}", 24),
+        ("layers.{0..3,11}", 30),
+        ("layers.*.norm", 24),
+        ("**.attn", 48),
+        ("**.n?rm", 24),
+        ("{embed,layers.0.norm}", 3),
+        ("layers.0.norm.{weight,bias}", 2),
+        ("layers.0.{norm.weight,attn}", 5),
+        ("layers.*.{q,norm}", 24),
+        ('"layers"."0"', 6),
+        # The last entry `*` means leaves, as always.
+        ("*", 0),
+        ("layers.*", 0),
+        ("layers.0.norm.*", 2),
     ],
 )
 def test_a_glob_selects_what_it_matches(glob: str, count: int) -> None:
@@ -69,8 +86,11 @@ def test_a_glob_selects_what_it_matches(glob: str, count: int) -> None:
 )
 def test_a_glob_selects_what_the_plain_reference_selects(words: list[str]) -> None:
     glob = ".".join(words)
-    names = [(leaf, str(name.path)) for leaf in TREE for name in leaf.names]
-    expected = {leaf for leaf, text in names if reference(words, text.split("."))}
+    names = [(leaf, str(name.path).split(".")) for leaf in TREE for name in leaf.names]
+    expected = {leaf for leaf, entries in names if reference(words, entries)}
+    if words[-1] not in ("*", "**") and (not expected or not any("*" in word for word in words)):
+        # It names nodes: an ancestor of the leaf has a path that matches.
+        expected |= {leaf for leaf, names in names if any(reference(words, names[:n]) for n in range(1, len(names)))}
     assert set(TREE.select(glob)) == expected
 
 
@@ -181,3 +201,116 @@ def test_selections_select_again_and_index() -> None:
         "layers.0",
         "layers.0.norm",
     ]
+
+
+def with_an_optimizer() -> lw.Tree:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return lw.tree({"model": net, "optimizer": optimizer})
+
+
+def test_a_glob_with_wildcards_that_matches_leaves_does_not_name_nodes_of_the_same_name() -> None:
+    # The state of an optimizer is below nodes that are named after the weights.
+    t = with_an_optimizer()
+    assert paths(t.select("**.weight")) == ["model.0.weight", "model.1.weight"]
+    assert len(t.select("optimizer.state.model.0.weight")) == 3
+    # There is no leaf called weight below the optimizer, so there the glob names the nodes.
+    assert len(t.select("optimizer.**.weight")) == len(t["optimizer"].select("**.weight")) == 6
+
+
+def test_selecting_twice_and_selecting_by_both_queries_agree() -> None:
+    t = with_an_optimizer()
+    for first, second in (("optimizer", "**.weight"), ("**.weight", "model.0"), ("model", "**.bias")):
+        twice, both = t.select(first).select(second), t.select(lw.Query.of(first) & second)
+        assert paths(twice) == paths(both)
+
+
+def test_each_alternative_of_the_last_entry_names_leaves_or_nodes() -> None:
+    class Vision(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cls_token = nn.Parameter(torch.zeros(1, 4))
+            self.patch = nn.Linear(4, 4)
+            self.head = nn.Linear(4, 2)
+
+    t = lw.tree(Vision())
+    assert paths(t.select("{cls_token,patch}")) == ["cls_token", "patch.weight", "patch.bias"]
+    assert paths(t.select("**.{cls_token,patch}")) == ["cls_token", "patch.weight", "patch.bias"]
+
+
+def test_a_path_that_is_both_a_leaf_and_a_node_means_both() -> None:
+    t = lw.tree({"a": torch.ones(1), "a.b": torch.ones(2), "c": torch.ones(3)})
+    assert paths(t.select("a")) == ["a", "a.b"]
+    assert paths(t.select("a.*")) == ["a.b"]
+
+
+def test_a_path_object_of_a_node_means_everything_below_it() -> None:
+    assert len(TREE.select(lw.Path("layers.0"))) == 6
+    assert len(TREE["layers"].select(lw.Path("layers.0"))) == 6  # absolute
+    assert len(TREE.select(lw.Path("layers.0.norm.weight"))) == 1
+    assert len(TREE.select(lw.Path(""))) == len(TREE)
+
+
+def test_a_module_that_is_used_twice_is_named_by_both_of_its_paths() -> None:
+    shared = nn.Linear(2, 2)
+    t = lw.tree({"a": {"layer": shared}, "b": {"layer": shared}})
+    assert paths(t.select("a.layer")) == paths(t.select("b.layer")) == ["a.layer.weight", "a.layer.bias"]
+    container = {"x": torch.ones(2)}
+    t = lw.tree({"a": container, "b": container})
+    assert paths(t.select("a")) == paths(t.select("b")) == ["a.x"]
+
+
+def test_a_wrapper_is_named_by_its_path_and_everything_in_it_is_selected() -> None:
+    t = lw.tree(nn.ModuleDict({"net": nn.DataParallel(nn.Linear(2, 2))}))
+    assert paths(t.select("net")) == ["net.weight", "net.bias"]
+
+
+def test_tie_and_untie_take_a_node_as_a_module() -> None:
+    net = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    with pytest.raises(lw.TieError, match="one is a module, the other a leaf"):
+        lw.tie(net, "b", to="a.weight")
+
+
+def test_find_takes_parts_of_paths() -> None:
+    assert len(TREE.find("attn.q")) == 24
+    assert len(TREE.find("attn", "bias")) == 24
+    assert len(TREE.find("ATTN")) == 0
+    assert paths(TREE.find("head")) == ["embed.weight"]
+    assert len(TREE.find("1")) == 18  # layers 1, 10 and 11
+    assert len(TREE.find("layers.1")) == 6  # the path of a node
+    assert len(TREE.find("layers.1*", "norm")) == 6  # a glob
+    assert len(TREE.find("nothing")) == 0
+    assert len(TREE["layers.0"].find("layers")) == 0  # relative to the root of the part
+    for wrong in ((), ("",), (3,)):
+        with pytest.raises(lw.QueryError, match="give one or more parts of a path"):
+            TREE.find(*wrong)
+
+
+def test_find_distinguishes_case_only_if_the_word_does() -> None:
+    t = lw.tree({"LayerNorm": {"weight": torch.ones(1)}, "layernorm": {"weight": torch.ones(1)}})
+    assert len(t.find("layern")) == 2
+    assert paths(t.find("LayerN")) == ["LayerNorm.weight"]
+
+
+def test_where_contains_takes_alternatives_and_combines_with_facts() -> None:
+    assert len(TREE.select(lw.where(contains=("attn.q", "norm")))) == 48
+    assert len(TREE.select(lw.where(contains="norm", role="norm.bias"))) == 12
+    for wrong in ("", (), 3, ("a", "")):
+        with pytest.raises(lw.QueryError, match=r"cannot select by contains="):
+            lw.where(contains=wrong)
+
+
+def test_a_query_that_matches_nothing_suggests_one_that_does() -> None:
+    s = lw.stats(TREE)
+    for where, message in {
+        "q": 'did you mean "**.q", which matches 24 leaves?',
+        "attn.k": 'did you mean "**.attn.k", which matches 24 leaves?',
+        "layers.*": 'it matches only nodes: write "layers.**" for the leaves below them',
+        "attnn": "did you mean attn?",
+        "tn.q": 'find("tn.q") finds 24 leaves: layers.0.attn.q.weight',
+    }.items():
+        with pytest.raises(lw.PathError) as raised:
+            s.fold(where)
+        assert message in str(raised.value)

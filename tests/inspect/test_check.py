@@ -331,7 +331,7 @@ def test_rows_of_an_embedding_that_no_step_has_reached_are_counted() -> None:
         table(torch.tensor([1, 2, 3])).sum().backward()
         optimizer.step()
     [one] = lw.check(table, optimizer, select="LW115")
-    assert "7 of 10 rows are untouched: 0, 4, 5, 6, 7, …; no optimizer step has changed them" in one.message
+    assert "7 of 10 rows are untouched: 0, 4-9; no optimizer step has changed them" in one.message
 
 
 def test_a_table_and_a_head_that_are_equal_are_a_warning() -> None:

@@ -165,8 +165,13 @@ def test_an_empty_match_is_an_error() -> None:
     for verb in (lw.freeze, lw.thaw):
         with pytest.raises(lw.PathError, match=r"no leaf matches '3\.\*'"):
             verb(convnet(), "3.*")
-        with pytest.raises(lw.PathError, match=r'"0" is a node'):
-            verb(convnet(), "0")
+        with pytest.raises(lw.PathError, match=r'"0" is a node without leaves'):
+            verb(nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), "0")
+
+
+def test_the_path_of_a_node_freezes_everything_below_it() -> None:
+    net = lw.freeze(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), "0")
+    assert [parameter.requires_grad for parameter in net.parameters()] == [False, False, True, True]
 
 
 def test_a_buffer_that_nothing_is_known_about_is_an_error() -> None:

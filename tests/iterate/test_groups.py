@@ -78,12 +78,21 @@ def test_rules_that_say_the_same_make_one_group() -> None:
 def test_a_rule_that_matches_nothing_is_named() -> None:
     with pytest.raises(lw.RuleError, match=r"Rule\('3\.\*', lr=1.0\).*matches nothing|Rule\('3\.\*', lr=1\)"):
         lw.groups(two_layers(), [lw.Rule("3.*", lr=1.0)])
-    with pytest.raises(lw.RuleError, match=r'"2" is a node, not a leaf; write "2.\*\*" for the leaves below it'):
-        lw.groups(two_layers(), [lw.Rule("2", lr=1.0)])
+    with pytest.raises(lw.RuleError, match=r'Rule\(.1., lr=1\) matches nothing: "1" is a node without leaves'):
+        lw.groups(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), [lw.Rule("1", lr=1.0)])
+    with pytest.raises(lw.RuleError, match=r'nothing at "bias".*did you mean "\*\*.bias", which matches 3 leaves\?'):
+        lw.groups(two_layers(), [lw.Rule("bias", lr=1.0)])  # a rule is exact: a word is not a part of a path
     with pytest.raises(lw.RuleError, match="did you mean"):
         lw.groups(two_layers(), [lw.Rule("2.wieght", lr=1.0)])
     with pytest.raises(lw.RuleError, match=r"matches no parameter, only 0.running_mean"):
         lw.groups(nn.Sequential(nn.BatchNorm1d(3)), [lw.Rule("**.running_mean", lr=1.0)])
+
+
+def test_a_rule_for_a_node_is_for_everything_below_it() -> None:
+    groups = lw.groups(two_layers(), [lw.Rule("2", lr=0.5)], lr=1.0)
+    named, below = lw.groups(two_layers(), [lw.Rule("2", lr=0.5)]), lw.groups(two_layers(), [lw.Rule("2.**", lr=0.5)])
+    assert sorted(group["lr"] for group in groups) == [0.5, 1.0]
+    assert [len(group["params"]) for group in named] == [len(group["params"]) for group in below]
 
 
 def test_a_model_without_biases_and_norms_needs_no_other_rules() -> None:

@@ -42,10 +42,12 @@ MAKE: dict[str, Callable[[Path], Any]] = {
     "Flat": lambda folder: lw.flat(model()),
     "Groups": lambda folder: lw.groups(model(), [lw.no_decay()], lr=0.1, weight_decay=0.1),
     "Image": lambda folder: lw.image(model(), "head.weight"),
+    "Largest": lambda folder: lw.tree(model()).top(3),
     "Norms": lambda folder: lw.clip(trained(), 1.0),
     "Plan": lambda folder: lw.plan(model(), {"head.weight": torch.ones(9, 4), "x": torch.ones(1)}),
     "Stats": lambda folder: lw.stats(model()),
     "Ties": lambda folder: lw.ties(model()),
+    "Totals": lambda folder: lw.tree(model()).by("dtype"),
     "Tree": lambda folder: lw.tree(model()),
     "Uses": lambda folder: used(),
     "Verified": lambda folder: lw.verify(lw.save(model(), folder / "a.safetensors")),
@@ -113,12 +115,12 @@ def test_every_result_becomes_text_json_and_html(name: str, tmp_path: Path) -> N
 def test_every_table_becomes_a_data_frame(name: str, tmp_path: Path) -> None:
     frame = MAKE[name](tmp_path).pandas()
     lengths = {
-        "Diff": 7, "Findings": 1, "Flat": 4, "Groups": 4, "Norms": 4, "Plan": 8, "Stats": 7, "Ties": 1, "Tree": 7,
-        "Uses": 5,
+        "Diff": 7, "Findings": 1, "Flat": 4, "Groups": 4, "Largest": 3, "Norms": 4, "Plan": 8, "Stats": 7, "Ties": 1,
+        "Totals": 2, "Tree": 7, "Uses": 5,
     }  # fmt: skip
     assert len(frame) == lengths[name]
     if name not in ("Findings", "Plan", "Uses"):
-        assert frame.index.name in ("path", "name")
+        assert frame.index.name in ("path", "name", "dtype")
         assert frame.index.is_unique
 
 

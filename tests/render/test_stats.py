@@ -23,6 +23,7 @@ def test_statistics_are_drawn_as_a_table() -> None:
         "",
         "3 leaves, 10 values · bars count magnitudes by powers of two",
         "not finite in 1 leaf: c",
+        "c at [1], [2]",
     ]
 
 

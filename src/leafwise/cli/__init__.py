@@ -55,14 +55,14 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
     # With `prog`, argparse need not format the usage, for which it would import more modules.
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, prog=parser.prog)
-    words = sys.argv[1:] if arguments is None else arguments
+    words = _with_verb(parser, list(sys.argv[1:] if arguments is None else arguments))
     # Imports only the verb that is called: importing all of them takes time.
     wanted = [verb for verb in VERBS if words and words[0] == verb] or VERBS
     for verb in wanted:
         import_module(f"leafwise.cli.{verb}").add_to(verbs)
         if verb != "tour":  # which opens no file
             _add_limits(verbs.choices[verb])
-    options = parser.parse_args(arguments)
+    options = _parsed(parser, words)
     # A listing makes hundreds of thousands of objects that stay alive: collecting garbage would only waste time.
     collecting = gc.isenabled()
     gc.disable()
@@ -96,6 +96,38 @@ def _run(arguments: Sequence[str] | None) -> int:
         warnings.showwarning = shown
         if collecting:
             gc.enable()
+
+
+def _with_verb(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
+    """The arguments, with `show` before a TARGET that comes without a verb. A verb always wins: a file of the same name
+    is written ./stats."""
+    if not words:
+        return ["--help"]
+    first = words[0]
+    if first in VERBS or first in ("-h", "--help", "--version"):
+        return words
+    from leafwise.cli.target import may_be
+
+    if first.startswith("-"):
+        if any(word in VERBS for word in words):
+            parser.error(f"{first} is not an option here; options follow the verb")
+    elif not may_be(first):
+        from difflib import get_close_matches
+
+        near = get_close_matches(first, VERBS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        parser.error(f"there is no verb {first!r}, and no file of that name; {hint}verbs: {', '.join(VERBS)}")
+    return ["show", *words]
+
+
+def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """Parses the arguments. Words that find leaves may also follow options, which argparse does not support."""
+    options, rest = parser.parse_known_args(words)
+    if rest and (not hasattr(options, "words") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.words = [*options.words, *rest]
+    return options
 
 
 def _with_flags(message: str, options: argparse.Namespace) -> str:

@@ -20,6 +20,7 @@ def add_to(verbs: Any) -> None:
         epilog="example: leafwise check new.safetensors --against old.safetensors --ignore LW5",
     )
     parser.add_argument("target", metavar="TARGET", nargs="?", help=target.HELP)
+    target.add_words(parser)
     parser.add_argument(
         "--against", metavar="TARGET", help="the same model before training: report leaves that did not change"
     )
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if options.target is None:
         raise QueryError("leafwise check needs a TARGET; to list the rules, add --rules")
     findings = check(
-        target.selected(options.target, options.where),
+        target.selected(options.target, options.where, options.words),
         against=None if options.against is None else target.resolve(options.against),
         select=options.select,
         ignore=options.ignore,

@@ -16,6 +16,7 @@ def add_to(verbs: Any) -> None:
         epilog="example: leafwise groups package.module:build --layer-decay 0.75",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    target.add_words(parser)
     target.add_where(parser)
     parser.add_argument("--lr", type=float, default=3e-4, help="the learning rate (default: %(default)g)")
     parser.add_argument(
@@ -52,7 +53,10 @@ def run(options: argparse.Namespace) -> int:
         raise Error("--blocks needs --layer-decay")
     rules += [Rule(path, wins=True) for path in options.wins]
     grouped = groups(
-        target.selected(options.target, options.where), rules, lr=options.lr, weight_decay=options.weight_decay
+        target.selected(options.target, options.where, options.words),
+        rules,
+        lr=options.lr,
+        weight_decay=options.weight_decay,
     )
     show(grouped, options.json)
     return 0

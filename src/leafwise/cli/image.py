@@ -16,7 +16,12 @@ def add_to(verbs: Any) -> None:
         epilog="example: leafwise image model.safetensors conv1.weight -o filters.png",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
-    parser.add_argument("path", metavar="PATH", help="the path of a leaf; optional if there is only one", nargs="?")
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        help="the path of a leaf, or a part of it that only one leaf has; optional if there is only one leaf",
+        nargs="?",
+    )
     parser.add_argument("-o", "--output", metavar="FILE.png", help="write a PNG instead of drawing in the terminal")
     parser.add_argument("--limit", type=float, metavar="X", help="the value at the ends of the color scale")
     parser.add_argument("--size", type=int, metavar="N", help="at most N pixels on each side")
@@ -30,14 +35,21 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from leafwise.core.tree import tree
     from leafwise.inspect.image.picture import must_be_png
     from leafwise.inspect.image.plot import check_options, image
 
     check_options("value", options.limit, options.size, options.style, spelling="--{}")
     if options.output is not None:
         must_be_png(options.output)  # before anything is read
-    model = target.resolve(options.target)
-    picture = image(model, options.path, limit=options.limit, size=options.size, style=options.style)
+    model, path = tree(target.resolve(options.target)), options.path
+    picture = image(
+        model,
+        None if path is None else target.leaf_path(model, path),
+        limit=options.limit,
+        size=options.size,
+        style=options.style,
+    )
     if options.output is not None:
         written = picture.save(options.output)
         if not options.json:

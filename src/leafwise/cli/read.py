@@ -20,7 +20,10 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
     parser.add_argument(
-        "path", metavar="PATH[SLICE]", help="the path of a leaf; to print only a slice, add an index in brackets"
+        "path",
+        metavar="PATH[SLICE]",
+        help="the path of a leaf, or a part of it that only one leaf has; to print only a slice, add an index in "
+        "brackets",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: shape, dtype and nested lists")
     parser.set_defaults(run=run)
@@ -30,9 +33,12 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.leaf import Leaf
     from leafwise.core.tree import tree
 
-    path, index = parsed(options.path)
+    word, index = parsed(options.path)
     with tree(target.resolve(options.target)) as whole:
+        path = target.leaf_path(whole, word)
         leaf = whole[path]
+        if path != word and isinstance(leaf, Leaf) and not options.json:
+            say(path, sys.stderr)
         if not isinstance(leaf, Leaf):
             if index:
                 raise Error(f"cannot slice {path}: it is not a leaf")

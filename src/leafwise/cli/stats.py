@@ -16,6 +16,7 @@ def add_to(verbs: Any) -> None:
         epilog="example: leafwise stats model.safetensors --where '**.weight'",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    target.add_words(parser)
     target.add_where(parser)
     parser.add_argument("--no-histogram", action="store_true", help="omit the magnitudes; this is faster")
     lines = parser.add_mutually_exclusive_group()
@@ -29,7 +30,7 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.inspect.stats.statistics import stats
 
-    selection = target.selected(options.target, options.where)
+    selection = target.selected(options.target, options.where, options.words)
     measured = stats(selection, histogram=not options.no_histogram, progress=True)
     show(measured, options.json, depth=options.depth, full=options.full)
     return 0

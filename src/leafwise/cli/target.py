@@ -1,10 +1,11 @@
-"""The argument TARGET and the option `--where`."""
+"""The argument TARGET, the words that find leaves in it, and the option `--where`."""
 
 import argparse
 import importlib.util
 import os
 import re
 import sys
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,13 @@ HELP = (
 )
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def may_be(text: str) -> bool:
+    """Whether a word on the command line is a TARGET, or was meant to be one: it exists, or looks like the name of a
+    file, a URL or an import path."""
+    looks = os.sep in text or "/" in text or os.path.splitext(text)[1] != "" or _DOTTED.fullmatch(text) is not None
+    return looks or is_url(text) or os.path.lexists(text)
 
 
 def resolve(target: str) -> Any:
@@ -76,9 +84,24 @@ def _reach(name: str) -> None:
         )
 
 
+def add_words(parser: argparse.ArgumentParser) -> None:
+    """Adds WORD, which finds leaves, after TARGET."""
+    parser.add_argument(
+        "words",
+        metavar="WORD",
+        nargs="*",
+        help="use only leaves whose path contains every WORD, such as q_proj; the path of a node means everything "
+        "below it, and a WORD with wildcards is a query",
+    )
+
+
 def add_where(parser: argparse.ArgumentParser) -> None:
     """Adds `--where`. Its former names are refused, with a hint."""
-    parser.add_argument("--where", metavar="QUERY", help="use only leaves whose path matches, such as '**.weight'")
+    parser.add_argument(
+        "--where",
+        metavar="QUERY",
+        help="use only leaves whose path matches, such as '**.weight'; the path of a node means everything below it",
+    )
     parser.add_argument("--query", "--only", dest="where", action=_Renamed, help=argparse.SUPPRESS)
 
 
@@ -91,17 +114,51 @@ class _Renamed(argparse.Action):
         parser.error(f"{spelling} is now called --{self.dest}")
 
 
-def selected(target: str, where: str | None) -> "Tree":
-    """The tree of TARGET, or the leaves that match a query. Raises an error if none matches."""
+def selected(target: str, where: str | None, words: Sequence[str] = ()) -> "Tree":
+    """The tree of TARGET, or the leaves that match a query and every word. Raises an error if none matches."""
     from leafwise.core.tree import tree
 
     whole = tree(resolve(target))
-    if where is None:
-        return whole
-    selection = whole.select(where)
-    if not len(selection):
-        raise Error(f"no leaf of {target} matches {where!r}")
-    return selection
+    selection = whole if where is None else whole.select(where)
+    if where is not None and not len(selection):
+        from leafwise.core.find import suggestion
+
+        raise Error(f"no leaf of {target} matches {where!r}{suggestion(whole, where)}")
+    if not words:
+        return selection
+    matches = selection.find(*words)
+    if not len(matches):
+        raise Error(_nothing_found(target, selection, words))
+    return matches
+
+
+def _nothing_found(target: str, selection: "Tree", words: Sequence[str]) -> str:
+    from leafwise.core.find import nearest
+
+    for word in words:
+        if not len(selection.find(word)):
+            if selection.is_whole and word in selection and not hasattr(selection[word], "columns"):
+                return f"no leaf of {target} contains {word!r}; it is a plain value: leafwise read {target} {word}"
+            return f"no leaf of {target} contains {word!r}{nearest(selection, word)}"
+    return f"no leaf of {target} contains all of {', '.join(map(repr, words))}"
+
+
+def leaf_path(whole: "Tree", path: str) -> str:
+    """The path of a leaf, a node or a plain value. If there is nothing at this path, it may be a part of the path of
+    exactly one leaf."""
+    from leafwise.core.path import listed
+    from leafwise.errors import PathError
+
+    try:
+        whole[path]
+    except PathError as error:
+        paths = [str(name) for name, _ in whole.find(path).items()]
+        if len(paths) > 1:
+            raise Error(f"{len(paths):,} leaves contain {path!r}: {listed(paths, 4)}; give more of the path") from error
+        if not paths:
+            raise
+        return paths[0]
+    return path
 
 
 def depth(text: str) -> int:
@@ -109,6 +166,14 @@ def depth(text: str) -> int:
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"the depth must be 0 or more, not {number}")
+    return number
+
+
+def count(text: str) -> int:
+    """Parses the value of `--top`."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"the number must be 1 or more, not {number}")
     return number
 
 

@@ -16,6 +16,7 @@ def add_to(verbs: Any) -> None:
         epilog="example: leafwise ties package.module:build --equal-untied",
     )
     parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    target.add_words(parser)
     target.add_where(parser)
     parser.add_argument(
         "--equal-untied", action="store_true", help="also list leaves that are bitwise equal but not tied"
@@ -27,6 +28,6 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from leafwise.share.find import ties
 
-    listing = ties(target.selected(options.target, options.where), equal_untied=options.equal_untied)
+    listing = ties(target.selected(options.target, options.where, options.words), equal_untied=options.equal_untied)
     show(listing, options.json)
     return 0

@@ -3,6 +3,11 @@
 A glob is compiled to a small automaton that runs down the tree once, one transition for each node, so that paths need
 not be converted to text. `*` is one entry or a part of an entry, `?` is one character, `**` is any number of entries,
 `{a,b}` and `{0..3}` are alternatives; an entry in quotes is literal.
+
+A glob that names nodes means the leaves below them. A pattern without wildcards names the leaf and the node at its
+path. One with wildcards names nodes only if it matches no leaf, so that `**.weight` means the weights, and not also
+the optimizer state that is stored below the name of each weight. A pattern that ends with `*` never names nodes:
+`layers.*` has always meant the leaves of `layers` itself.
 """
 
 import re
@@ -16,19 +21,22 @@ if TYPE_CHECKING:
     from leafwise.core.columns import Columns
 
 _DEEP = None  # `**` among the words of a pattern
+_ANY = ("*", "**")  # entries that match any name
 _MAX_ALTERNATIVES = 10_000
 
 
 class _Step(dict[str, "_Step"]):
     """One state of the automaton: maps the next name to the next state, which is computed on first use."""
 
-    __slots__ = ("accepts", "machine", "positions")
+    __slots__ = ("accepts", "complete", "machine", "naming", "positions")
 
     def __init__(self, machine: "Glob", positions: frozenset[tuple[int, int]]) -> None:
         super().__init__()
         self.machine = machine
         self.positions = positions
-        self.accepts = any(at == len(machine.patterns[number]) for number, at in positions)
+        self.complete = frozenset(number for number, at in positions if at == len(machine.patterns[number]))
+        self.accepts = bool(self.complete)
+        self.naming = self.complete & machine.naming  # the patterns that name a node here
 
     def __missing__(self, name: str) -> "_Step":
         step = self[name] = self.machine.after(self.positions, name)
@@ -39,13 +47,49 @@ class Glob:
     """A compiled glob."""
 
     def __init__(self, text: str) -> None:
-        self.patterns = [_words(pattern) for pattern in _alternatives(text)]
+        texts = [pattern for alternative in _alternatives(text) for pattern in _ends(alternative)]
+        self.patterns = [_words(pattern) for pattern in texts]
+        # Patterns that may name nodes; and of these, the ones without wildcards.
+        self.naming = frozenset(number for number, pattern in enumerate(texts) if _split(pattern, ".")[-1] not in _ANY)
+        self._exact = frozenset(number for number in self.naming if not has_wildcards(texts[number]))
         self._steps: dict[frozenset[tuple[int, int]], _Step] = {}
 
     def rows(self, columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+        """The rows that match, and those below the nodes that the glob names."""
+        steps = self._run(columns, node)
+        row_nodes, row_names = columns.row_nodes, columns.row_names
+        if named := self._named_nodes(columns, steps):
+            return [row for row in rows if row_nodes[row] in named or steps[row_nodes[row]][row_names[row]].accepts]
+        return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
+
+    def leaf_rows(self, columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+        """The rows whose own path matches."""
         steps = self._run(columns, node)
         row_nodes, row_names = columns.row_nodes, columns.row_names
         return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
+
+    def _named_nodes(self, columns: "Columns", steps: dict[int, _Step]) -> set[int]:
+        """The nodes that the glob names, and all nodes below them."""
+        # At the first use of a glob, the automaton has been at nodes only: few globs need a look at every node.
+        if not any(step.naming for step in self._steps.values()):
+            return set()
+        reached = [(node, step.naming) for node, step in steps.items() if step.naming]
+        naming = self._exact
+        if any(not numbers <= naming for _, numbers in reached):
+            naming = self.naming - (self._matching_leaves(columns, steps) - self._exact)
+        named: set[int] = set()
+        for node, numbers in reached:
+            if numbers & naming and node not in named:
+                node = columns.repeats[node] if node in columns.listed_elsewhere else node
+                named.update(range(node, columns.node_ends[node]))
+        return named
+
+    def _matching_leaves(self, columns: "Columns", steps: dict[int, _Step]) -> set[int]:
+        """The patterns that match a leaf. It may be any leaf below the root of the tree, not only one of a selection:
+        otherwise `t.select(a).select(b)` and `t.select(a & b)` would differ."""
+        row_nodes, row_names = columns.row_nodes, columns.row_names
+        ends = (steps[node][name].complete for node, name in zip(row_nodes, row_names, strict=True) if node in steps)
+        return {number for numbers in {id(end): end for end in ends}.values() for number in numbers}
 
     def nodes(self, columns: "Columns", node: int) -> list[int]:
         """The nodes below `node` whose paths match; the wrapper, not the node that it wraps."""
@@ -104,6 +148,31 @@ class Glob:
         if step is None:
             step = self._steps[positions] = _Step(self, positions)
         return step
+
+
+def has_wildcards(text: str) -> bool:
+    """Whether a glob contains `*` or `?` outside of quotes.
+
+    >>> has_wildcards("layers.*.weight"), has_wildcards("layers.{0..3}"), has_wildcards('"a*b"')
+    (True, False, False)
+    """
+    return any(sign in token for token in _tokens(text) for sign in "*?" if not token.startswith('"'))
+
+
+def _ends(pattern: str) -> list[str]:
+    """The patterns after expanding the braces of the last entry: each alternative may name a leaf or a node. Ranges
+    stay, because they may have thousands of numbers."""
+    *front, last = _split(pattern, ".")
+    for start, end in _braces(last):
+        options = _split(last[start + 1 : end], ",")
+        if len(options) > 1:
+            braced = [f"{{{option}}}" if _RANGE.fullmatch(option) else option for option in options]
+            ends = [".".join([*front, last[:start] + option + last[end + 1 :]]) for option in braced]
+            patterns = [expanded for ending in ends for expanded in _ends(ending)]
+            if len(patterns) > _MAX_ALTERNATIVES:
+                raise QueryError(f"the glob {pattern!r} expands to more than {_MAX_ALTERNATIVES} patterns")
+            return patterns
+    return [pattern]
 
 
 def _words(pattern: str) -> list[re.Pattern[str] | None]:

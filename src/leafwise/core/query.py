@@ -20,7 +20,8 @@ class Query:
 
     `lw.where(...)` returns a query. Every argument `where` takes one, or something that `Query.of` turns into one: a
     glob over paths, a compiled regular expression that is searched in the path, a callable that gets each leaf and
-    returns a bool, or a path. A leaf matches if any of its names does.
+    returns a bool, or a path. A glob or a path that names a node matches every leaf below it. A leaf matches if any of
+    its names does.
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)))
@@ -33,8 +34,8 @@ class Query:
         self._rows = rows
 
     @classmethod
-    def of(cls, where: Any) -> "Query":
-        """Turns an argument `where` into a query.
+    def of(cls, where: Any, *, nodes: bool = True) -> "Query":
+        """Turns an argument `where` into a query. With `nodes=False`, a glob or a path names leaves only.
 
         >>> Query.of("**.weight")
         Query('**.weight')
@@ -42,9 +43,9 @@ class Query:
         if isinstance(where, Query):
             return where
         if isinstance(where, str):
-            return Query(repr(where), Glob(where).rows)
+            return Query(repr(where), Glob(where).rows if nodes else Glob(where).leaf_rows)
         if isinstance(where, Path):
-            return Query(repr(where), _by_path(where))
+            return Query(repr(where), _by_path(where, nodes))
         if isinstance(where, re.Pattern):
             return Query(repr(where), _by_text(where))
         if isinstance(where, type):
@@ -109,26 +110,31 @@ def where(
     persistent: Any = _ANY,
     ndim: Any = _ANY,
     tied: Any = _ANY,
+    contains: Any = _ANY,
 ) -> Query:
     """A query for leaves with certain properties. A leaf must match all arguments.
 
     The arguments are properties of `Leaf`, and `tied`, which is whether a leaf has several names. Strings are globs
     (`role="norm.*"`, `owner="*Linear"`), and a tuple lists alternatives. `role=None` selects leaves without a role.
     `owner` may be a class, which includes its subclasses. If a leaf has several names, one of them must match both
-    `role` and `owner`.
+    `role` and `owner`. `contains` is a text that is part of the path, such as `"q_proj"`; upper and lower case are
+    distinguished only if the text has upper-case letters.
 
     >>> import torch, leafwise as lw
     >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8)))
     >>> [str(path) for path, _ in t.select(lw.where(role=("bias", "norm.*"))).items()]
     ['0.bias', '1.weight', '1.bias']
+    >>> [str(path) for path, _ in t.select(lw.where(contains="0.w")).items()]
+    ['0.weight']
     """
     facts = {name: value for name, value in locals().items() if value is not _ANY}
     text = f"where({', '.join(f'{name}={value!r}' for name, value in facts.items())})"
+    contained = _texts(facts.pop("contains")) if "contains" in facts else None
     tests = {fact: _fact_test(fact, wanted) for fact, wanted in facts.items()}
     of_role, of_owner = tests.pop("role", None), tests.pop("owner", None)
 
     def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
-        for row in rows:
+        for row in rows if contained is None else _containing(contained, columns, node, rows):
             if tests:
                 leaf = columns.leaf_of(row)
                 if not all(test(_fact(columns, leaf, row, fact)) for fact, test in tests.items()):
@@ -140,6 +146,25 @@ def where(
             yield row
 
     return Query(text, rows)
+
+
+def _texts(wanted: Any) -> tuple[str, ...]:
+    texts = (wanted,) if isinstance(wanted, str) else tuple(wanted) if isinstance(wanted, tuple | list | set) else ()
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise QueryError(f"cannot select by contains={wanted!r}; give a part of a path, or a tuple of these")
+    return texts
+
+
+def _containing(texts: tuple[str, ...], columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
+    """The rows whose path below `node` contains one of the texts."""
+    keys = columns.keys(list(rows), node)
+    exact = tuple(text for text in texts if text != text.lower())
+    folded = tuple(text for text in texts if text == text.lower())
+    for row, key in zip(rows, keys, strict=True):
+        if any(text in key for text in exact) or (
+            folded and any(text in lower for lower in [key.lower()] for text in folded)
+        ):
+            yield row
 
 
 def _owner(columns: "Columns", node: int) -> tuple[Any, str]:
@@ -188,11 +213,12 @@ _EXAMPLES = {
 }
 
 
-def _by_path(path: Path) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":
-    text = str(path)  # absolute, like the paths of leaves
+def _by_path(path: Path, nodes: bool) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":
+    glob = Glob(str(path) or "**")  # a printed path is a glob that matches only this path
 
     def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
-        return (row for row in rows if columns.row_names[row] == path.name and columns.row_text(row) == text)
+        # Absolute, like the paths of leaves: the glob starts at the root of the walk.
+        return glob.rows(columns, 0, rows) if nodes else glob.leaf_rows(columns, 0, rows)
 
     return rows
 

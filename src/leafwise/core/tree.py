@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
+from leafwise.core.find import words_query
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
 from leafwise.core.opaque import OpaqueObject, opaque_objects
@@ -20,6 +21,9 @@ from leafwise.core.result import Table, whole_number
 from leafwise.core.walk import walk
 from leafwise.core.warn import warn
 from leafwise.errors import PathError, QueryError, TieWarning, WalkError
+
+if TYPE_CHECKING:
+    from leafwise.core.totals import Largest, Totals
 
 # The module that opens files; a string, because core must not import it.
 FILES = "leafwise.files"
@@ -163,12 +167,54 @@ class Tree(Table, kind="tree"):
         """The leaves that match a query, as a tree.
 
         `where` is a glob such as `"**.weight"`, relative to the root of this tree; `lw.where(...)`; a compiled regular
-        expression; a function of a leaf; or a path. See `Query`. If nothing matches, the result is an empty tree.
+        expression; a function of a leaf; or a path. A glob or a path that names a node means the leaves below it:
+        `"layers.0"`, `"layers.{0..3}"`, `"**.attn"`. See `Query`. If nothing matches, the result is an empty tree.
         """
         columns = self.columns
         matches = Query.of(where).leaves(columns, self.root, self.rows)
         ties = columns.ties
         return Tree(columns, self.root, [row for row in self.rows if ties.get(row, row) in matches])
+
+    def find(self, *words: str) -> "Tree":
+        """The leaves whose path contains every word, as a tree. If nothing matches, it is empty.
+
+        A word that is the path of a node means the leaves below it, and a word with wildcards is a glob. Upper and
+        lower case are distinguished only if the word has upper-case letters.
+
+        >>> import torch, leafwise as lw
+        >>> t = lw.tree(torch.nn.TransformerEncoderLayer(8, 2))
+        >>> [str(path) for path, _ in t.find("proj", "bias").items()]
+        ['self_attn.in_proj_bias', 'self_attn.out_proj.bias']
+        """
+        return self.select(words_query(self, words))
+
+    def top(self, count: int = 10) -> "Largest":
+        """The largest leaves by bytes, as a table. Each leaf counts once, however many names it has.
+
+        >>> import torch, leafwise as lw
+        >>> [(row.path, row.bytes) for row in lw.tree(torch.nn.Linear(4, 8)).top(1)]
+        [('weight', 128)]
+        """
+        from leafwise.core.totals import largest  # rarely needed, and it imports more
+
+        return largest(self, count)
+
+    def by(self, what: str, *, depth: int | None = None, top: int | None = None) -> "Totals":
+        """Totals by `dtype`, `kind`, `section`, `role`, `module`, `type`, `depth`, `device` or `file`, as a table.
+
+        Each leaf counts once, however many names it has, so that the totals add up to `counts`. `module` is the node
+        below the root of this tree, or, with `depth`, that many entries of the path. `type` is the class of the layer,
+        `depth` the number of entries of the path, and `file` the file of a checkpoint. With `top`, only the largest
+        groups are listed, and the others are one row.
+
+        >>> import torch, leafwise as lw
+        >>> t = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8)))
+        >>> {row.name: (row.leaves, row.parameters, row.bytes) for row in t.by("type")}
+        {'Linear': (2, 40, 160), 'BatchNorm1d': (5, 16, 136)}
+        """
+        from leafwise.core.totals import totals
+
+        return totals(self, what, depth, top)
 
     @cached_property
     def first_rows(self) -> Sequence[int]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.capabilities.comparing import Comparing, words_of
+from leafwise.core.capabilities.locating import Locating
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.vetting import Danger, Vetting
@@ -11,7 +12,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory import Op
 from leafwise.core.opaque import Opaque
 from leafwise.core.runs import Run
-from leafwise.files.arrays import Inflated, InMemory, Stored, Unreadable, as_bytes
+from leafwise.files.arrays import Inflated, InMemory, Placed, Stored, Unreadable, as_bytes
 from leafwise.files.reader import unchanged
 from leafwise.files.source import LocalSource
 from leafwise.files.stored_file import StoredFile
@@ -66,6 +67,18 @@ class FileComparing(Comparing):
             constant = constant and bool((words == first).all())
             total += int(words.sum(dtype="uint64"))
         return total % 2**64, constant
+
+
+class FileLocating(Locating):
+    def files_of(self, values: list[Any]) -> list[str]:
+        return [_file_of(value) for value in values]
+
+
+def _file_of(value: Stored) -> str:
+    if isinstance(value, Placed):  # a header may list a hundred thousand of them, whose storages nobody needs yet
+        return value.source.name
+    names = list(dict.fromkeys(storage.source.name for storage in value.storages()))
+    return names[0] + f" and {len(names) - 1:,} more" * (len(names) > 1) if names else ""
 
 
 class FileSaving(Saving):

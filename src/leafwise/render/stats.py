@@ -16,6 +16,7 @@ from leafwise.render.table import TableRows
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TOO_FEW = 5  # lines; with fewer, a tree with many leaves is opened one level more
+_PLACES = 8  # leaves whose NaN and infinite values are listed by their indices
 _EXPONENTS = 20  # number of powers of two in a histogram, up to the largest
 
 
@@ -169,6 +170,8 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
     if nonfinite:
         text = f"not finite in {plural(len(nonfinite), 'leaf', 'leaves')}: {listed(nonfinite)}"
         footer.append((Span(text, "warn"),))
+        places = {path: found for path, found in stats.nonfinite.items() if any(found.indices)}
+        footer += [(Span(f"{path} at {found}", "warn"),) for path, found in list(places.items())[:_PLACES]]
     return footer + left_out("left out", stats.skipped)
 
 
@@ -190,6 +193,7 @@ def to_table(stats: Stats) -> TableRows:
 
 def to_json(stats: Stats) -> dict[str, Any]:
     """One row per leaf, and the total; NaN and infinity become null."""
+    places = stats.nonfinite
     return {
         "of": stats.of,
         "leaves": [
@@ -198,6 +202,11 @@ def to_json(stats: Stats) -> dict[str, Any]:
                 "shape": row.shape and list(row.shape),
                 **_plain(row),
                 "section": stats.section(row.path or ""),
+                **(
+                    {"nonfinite": [list(index) for index in found.indices]}
+                    if (found := places.get(row.path or ""))
+                    else {}
+                ),
             }
             for row in stats.values()
         ],

@@ -5,6 +5,7 @@ from typing import Any
 
 from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
 from leafwise.core.columns import Columns
+from leafwise.core.find import no_match
 from leafwise.core.glob import Glob
 from leafwise.core.home import Home, offer
 from leafwise.core.path import Path, quote
@@ -35,8 +36,8 @@ def query_text(where: Any) -> str:
 
 
 def rows_matching(tree: Tree, where: Any) -> list[int]:
-    """The rows that match a path, a glob or any other query."""
-    return Query.of(where).names(tree.columns, tree.root, tree.rows)
+    """The rows that match a path, a glob or any other query. A path of a node matches no row: see `nodes_matching`."""
+    return Query.of(where, nodes=False).names(tree.columns, tree.root, tree.rows)
 
 
 def nodes_matching(tree: Tree, where: Any) -> list[int]:
@@ -51,15 +52,7 @@ def nodes_matching(tree: Tree, where: Any) -> list[int]:
 
 def nothing_matches(tree: Tree, where: Any) -> PathError:
     """The error for a path or a query that matches no leaf of this tree."""
-    if isinstance(where, str | Path) and not any(sign in str(where) for sign in "*?{"):
-        try:
-            match = tree[where]
-        except PathError as error:
-            return error
-        if isinstance(match, Tree):
-            return PathError(f'"{where}" is a node, not a leaf; write "{where}.**" for the leaves below it')
-    part = f" in {tree.path}; paths are relative to it" if tree.root else ""
-    return PathError(f"no leaf matches {where!r}{part}")
+    return PathError(no_match(tree, where))
 
 
 def tied_places(columns: Columns, rows: Sequence[int], top: int = 0) -> TiedPlaces:

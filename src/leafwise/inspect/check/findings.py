@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 from leafwise.core.columns import SECTIONS, Section
 from leafwise.core.path import escape
@@ -18,15 +18,21 @@ class Finding(NamedTuple):
     `code` is the code of the rule, and `level` is "error", "warning" or "note". `path` is the path of the leaf; it is
     empty if the finding does not concern a single leaf. `message` gives the figures, and says what to do.
 
+    `indices` is where in the leaf, if the rule knows: the index of each value, as of a NaN, or, if `axis` is a number,
+    numbers along that axis, as of dead units. `total` is how many there are; `indices` has at most the first 10,000.
+
     >>> from leafwise.results import Finding
-    >>> print(Finding("LW101", "error", "2.bias", "1 NaN among 16 values; load the last checkpoint without them"))
-    2.bias: error LW101: 1 NaN among 16 values; load the last checkpoint without them
+    >>> print(Finding("LW101", "error", "2.bias", "1 NaN among 16 values, at [3]; load the last checkpoint without them"))
+    2.bias: error LW101: 1 NaN among 16 values, at [3]; load the last checkpoint without them
     """
 
     code: str
     level: Level
     path: str
     message: str
+    indices: tuple[Any, ...] = ()
+    axis: int | None = None
+    total: int = 0
 
     def __str__(self) -> str:
         return escape(f"{self.path or '(whole tree)'}: {self.level} {self.code}: {self.message}")

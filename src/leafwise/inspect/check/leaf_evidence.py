@@ -10,6 +10,7 @@ from leafwise.core.leaf import Leaf
 from leafwise.core.pairing import NamedArray
 from leafwise.core.path import spelled
 from leafwise.core.reader import Reader, bands, reader
+from leafwise.inspect.places import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row
 
 if TYPE_CHECKING:
@@ -122,11 +123,17 @@ class LeafEvidence:
 
     def bands(self, of: ValuesOf = "value") -> Iterator[tuple[int, Any]]:
         """Its values as NumPy arrays of a few rows each, with the index of their first row."""
+        value = self._array(of)
+        return bands(self._evidence.columns.home(value), value, self.shape)
+
+    def nonfinite(self, of: Literal["value", "grad"] = "value") -> Places:
+        """Where its NaN and infinite values are. Reads the values a second time, so it is for leaves that have some."""
+        value, row = self._array(of), self.stats if of == "value" else self.grad_stats
+        assert row is not None
+        return nonfinite_places(self._evidence.columns.home(value), value, self.shape, row.count - row.finite)
+
+    def _array(self, of: ValuesOf) -> Any:
         evidence = self._evidence
         if of == "value":
-            value = evidence.columns.current(self.number)
-        elif of == "grad":
-            value = evidence.gradients[self.number]
-        else:
-            value = evidence.coverage.state_of(self)
-        return bands(evidence.columns.home(value), value, self.shape)
+            return evidence.columns.current(self.number)
+        return evidence.gradients[self.number] if of == "grad" else evidence.coverage.state_of(self)

@@ -43,7 +43,7 @@ def check(
     ...     net[2].bias[0] = float("nan")
     >>> for finding in lw.check(net):
     ...     print(finding)
-    2.bias: error LW101: 1 NaN among 16 values; load the last checkpoint without them
+    2.bias: error LW101: 1 NaN among 16 values, at [0]; load the last checkpoint without them
     0.weight: warning LW110: 1 of 16 units is all zero: 3; prune or reinitialize it
     """
     rules = selected_rules(select, ignore)

@@ -17,6 +17,7 @@ from leafwise.core.result import Table, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
+from leafwise.inspect.places import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
 
@@ -154,6 +155,22 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         moments = self._waiting.moments
         return Row(together([moments[leaf] for leaf in leaves]))
 
+    @property
+    def nonfinite(self) -> dict[str, Places]:
+        """Where the NaN and infinite values are, by the path of the leaf: at most the first 10,000 of each. Only these
+        leaves are read again, a piece at a time. A leaf of a model that has changed since it was measured is left out.
+
+        >>> import torch, leafwise as lw
+        >>> s = lw.stats({"w": torch.tensor([[1.0, float("nan")], [float("inf"), 2.0]]), "b": torch.zeros(2)})
+        >>> {path: places.indices for path, places in s.nonfinite.items()}
+        {'w': ((0, 1), (1, 0))}
+        """
+        found = self._waiting.nonfinite(self.of)
+        return {path: found[leaf] for path, row in self._rows.items() if (leaf := self._leaf(row)) in found}
+
+    def _leaf(self, row: int) -> int:
+        return self.tree.columns.ties.get(row, row)
+
     def section(self, path: str) -> Section:
         """The section of the leaf that is listed under this path."""
         columns, row = self.tree.columns, self._rows[path]
@@ -226,6 +243,8 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
             ]
             rows, values = [row for row, _ in measured], [value for _, value in measured]
             waiting.begin(batch.home, rows, values, histogram, count)
+    if t.is_file:
+        waiting.nonfinite(of)  # now, while the file is open
     return Stats(t, of, waiting, skipped)
 
 
@@ -246,6 +265,7 @@ class _Waiting:
         self._columns, self.specs = columns, specs
         self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
         self._moments: dict[int, Moments] = {}
+        self._nonfinite: dict[int, Places] | None = None
         self._lock = Lock()
 
     def begin(
@@ -276,8 +296,29 @@ class _Waiting:
                 raise self._failed(leaves, error) from error
             del self._pending[0]
 
+    def nonfinite(self, of: str) -> dict[int, Places]:
+        """Where the NaN and infinite values are, by leaf."""
+        if self._nonfinite is None:
+            leaves = [leaf for leaf, moments in self.moments.items() if moments.finite < moments.count]
+            places = {leaf: self._places(leaf, of) for leaf in leaves}
+            self._nonfinite = {leaf: found for leaf, found in places.items() if found is not None}
+        return self._nonfinite
+
+    def _places(self, leaf: int, of: str) -> Places | None:
+        columns, moments = self._columns, self.moments[leaf]
+        array = columns.current(leaf)
+        if of == "grad":
+            array = columns.home(array).grads([array])[0]
+        shape = self.specs[leaf].shape
+        if array is None or shape is None or columns.home(array).spec(array).shape != shape:
+            return None
+        total = moments.count - moments.finite
+        places = nonfinite_places(columns.home(array), array, shape, total)
+        return places if places.total == total else None  # otherwise the values have changed
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"_columns": self._columns, "specs": self.specs, "_pending": [], "_moments": self.moments}
+        own = {"_columns": self._columns, "specs": self.specs, "_nonfinite": self._nonfinite}
+        return {**own, "_pending": [], "_moments": self.moments}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())

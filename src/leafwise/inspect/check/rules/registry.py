@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leafwise.errors import QueryError
 from leafwise.inspect.check.findings import Finding, Level
+from leafwise.inspect.places import Places
 
 if TYPE_CHECKING:
     from leafwise.inspect.check.evidence import Evidence
@@ -20,26 +21,30 @@ class Report(NamedTuple):
     level: Level
     path: str
     message: str
+    places: Places
 
 
 Reports = Iterator[Report]
 CheckFunction: TypeAlias = "Callable[[Evidence], Reports]"
 
 
-def report(level: Level, where: "LeafEvidence | str", message: str) -> Report:
-    return Report(level, where if isinstance(where, str) else where.path, message)
+_WHOLE = Places((), None, 0)  # not at particular indices
 
 
-def error(where: "LeafEvidence | str", message: str) -> Report:
-    return report("error", where, message)
+def report(level: Level, where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Report:
+    return Report(level, where if isinstance(where, str) else where.path, message, places)
 
 
-def warning(where: "LeafEvidence | str", message: str) -> Report:
-    return report("warning", where, message)
+def error(where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Report:
+    return report("error", where, message, places)
 
 
-def note(where: "LeafEvidence | str", message: str) -> Report:
-    return report("note", where, message)
+def warning(where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Report:
+    return report("warning", where, message, places)
+
+
+def note(where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Report:
+    return report("note", where, message, places)
 
 
 # In the order in which they run and are listed.
@@ -56,7 +61,8 @@ class CheckRule(NamedTuple):
     opt_in: bool = False
 
     def findings(self, evidence: "Evidence") -> Iterator[Finding]:
-        return (Finding(self.code, *report) for report in self.function(evidence))
+        for level, path, message, places in self.function(evidence):
+            yield Finding(self.code, level, path, message, *places)
 
 
 _RULES: dict[str, CheckRule] = {}

@@ -5,6 +5,7 @@ from math import prod
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
 from leafwise.inspect.check.rules.registry import Reports, note, report, rule, warning
+from leafwise.inspect.places import lines_along
 from leafwise.inspect.stats.rows import Row
 
 _NEARLY_ALL = 0.9  # of the units
@@ -23,13 +24,15 @@ def dead_units(evidence: Evidence) -> Reports:
         if not (leaf.is_matrix or leaf.is_weight) or row.zeros == row.count or "embedding.table" in leaf.roles:
             continue
         if dead := _zero_lines(leaf, row, leaf.out_axis):
+            places = lines_along(leaf.out_axis, dead)
             size = leaf.shape[leaf.out_axis]
             looks_intended = leaf.is_frozen or 2 * len(dead) >= size or dead == list(range(size - len(dead), size))
             noun = "unit" if leaf.is_weight else "row"
             yield report(
                 "warning" if leaf.is_weight and not looks_intended else "note",
                 leaf,
-                f"{_count_of(dead, size, noun)} all zero: {_first_few(dead)}; prune or reinitialize {_them(dead)}",
+                f"{_count_of(dead, size, noun)} all zero: {places}; prune or reinitialize {_them(dead)}",
+                places,
             )
 
 
@@ -41,7 +44,8 @@ def unused_inputs(evidence: Evidence) -> Reports:
             continue
         if unused := _zero_lines(leaf, row, 1 - leaf.out_axis):
             size = leaf.shape[1 - leaf.out_axis]
-            yield note(leaf, f"{_count_of(unused, size, 'input')} unused (all weights are zero): {_first_few(unused)}")
+            places = lines_along(1 - leaf.out_axis, unused)
+            yield note(leaf, f"{_count_of(unused, size, 'input')} unused (all weights are zero): {places}", places)
 
 
 @rule("LW112", "dead units in the gradient")
@@ -61,10 +65,12 @@ def dead_in_gradient(evidence: Evidence) -> Reports:
                 "loss depend on it?",
             )
         elif row.zeros < row.count and (dead := _zero_lines(leaf, row, leaf.out_axis, "grad")):
+            places = lines_along(leaf.out_axis, dead)
             yield note(
                 leaf,
-                f"{_count_of(dead, size, 'unit', 'has', 'have')} a zero gradient: {_first_few(dead)}; if that lasts "
+                f"{_count_of(dead, size, 'unit', 'has', 'have')} a zero gradient: {places}; if that lasts "
                 f"for many batches, reinitialize {_them(dead)} or lower the learning rate",
+                places,
             )
 
 
@@ -78,13 +84,15 @@ def duplicate_rows(evidence: Evidence) -> Reports:
         if not same:
             continue
         size, noun = leaf.shape[axis], _line_noun(leaf, axis)
-        copies = [line for group in same for line in group[1:]]
+        copies = sorted(line for group in same for line in group[1:])
         unbroken = noun == "unit" and max(map(len, same)) > _NEARLY_ALL * size and not leaf.is_frozen
         yield report(
             "warning" if unbroken else "note",
             leaf,
             f"{_count_of(copies, size, noun)} {'a copy' if len(copies) == 1 else 'copies'} of another, such as "
-            f"{_first_few(same[0])}; copies tend to stay equal in training: initialize them with different values",
+            f"{lines_along(axis, same[0])}; copies tend to stay equal in training: initialize them with different "
+            "values",
+            lines_along(axis, copies),
         )
 
 
@@ -105,6 +113,7 @@ def near_duplicate_rows(evidence: Evidence) -> Reports:
                 leaf,
                 f"{pairs} nearly equal: {first} and {second} differ by {distance:.1e} of their norm; merge them or "
                 "reinitialize one",
+                lines_along(axis, sorted({line for pair in near for line in pair[:2]})),
             )
 
 
@@ -127,10 +136,12 @@ def untouched_rows(evidence: Evidence) -> Reports:
             continue
         untouched = [row for row in untouched if row != leaf.padding_row]
         if untouched:
+            places = lines_along(0, untouched)
             yield note(
                 leaf,
-                f"{_count_of(untouched, leaf.shape[0], 'row')} untouched: {_first_few(untouched)}; {source} "
+                f"{_count_of(untouched, leaf.shape[0], 'row')} untouched: {places}; {source} "
                 f"{_them(untouched)}; train longer, or remove rare tokens from the vocabulary",
+                places,
             )
 
 
@@ -178,7 +189,3 @@ def _count_of(lines: list[int], size: int, noun: str, singular: str = "is", plur
 
 def _them(lines: list[int]) -> str:
     return "it" if len(lines) == 1 else "them"
-
-
-def _first_few(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")

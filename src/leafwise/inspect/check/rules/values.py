@@ -4,6 +4,7 @@ from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Level
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.check.rules.registry import Reports, error, note, report, rule
+from leafwise.inspect.places import Places
 from leafwise.inspect.stats.rows import Row
 
 _SPREADING = "the next step would spread them to the parameters: load an earlier optimizer state"
@@ -17,24 +18,24 @@ def not_finite(evidence: Evidence) -> Reports:
     for leaf, row in evidence.float_leaves():
         if row.finite == row.count:
             continue
+        if leaf.section == "rest" and not row.nan:
+            continue
+        places = leaf.nonfinite()
         counts = f"{_count_nonfinite(row)} among {row.count:,} values"
         match leaf.section:
             case "rest":
-                if row.nan:
-                    level: Level = "note" if row.count == 1 else "warning"
-                    yield report(level, leaf, f"{counts} of other state, which is neither weights nor optimizer state")
+                level: Level = "note" if row.count == 1 else "warning"
+                what = "of other state, which is neither weights nor optimizer state"
+                yield report(level, leaf, f"{counts} {what}{_at(places)}", places)
             case "optimizer":
-                yield error(leaf, f"{counts} of optimizer state; {_SPREADING}")
+                yield error(leaf, f"{counts} of optimizer state{_at(places)}; {_SPREADING}", places)
             case _ if leaf.kind == "buffer" and not row.nan:
-                yield note(leaf, f"{counts}; expected if this is a mask")
+                yield note(leaf, f"{counts}{_at(places)}; expected if this is a mask", places)
             case _:
-                yield error(leaf, f"{counts}; load the last checkpoint without them")
-    for path, row in evidence.coverage.state_stats:
-        if row.finite < row.count:
-            yield error(
-                path,
-                f"{_count_nonfinite(row)} among {row.count:,} values of optimizer state; {_SPREADING}",
-            )
+                yield error(leaf, f"{counts}{_at(places)}; load the last checkpoint without them", places)
+    for path, row, places in evidence.coverage.nonfinite_state:
+        counts = f"{_count_nonfinite(row)} among {row.count:,} values"
+        yield error(path, f"{counts} of optimizer state{_at(places)}; {_SPREADING}", places)
 
 
 @rule("LW102", "gradient not finite")
@@ -43,11 +44,18 @@ def gradient_not_finite(evidence: Evidence) -> Reports:
     for leaf in evidence.leaves:
         row = leaf.grad_stats if leaf.has_grad else None
         if row is not None and row.finite < row.count:
+            places = leaf.nonfinite("grad")
             yield error(
                 leaf,
-                f"{_count_nonfinite(row)} among {row.count:,} values of the gradient; clear the gradient before the "
-                "next step, and look for the cause",
+                f"{_count_nonfinite(row)} among {row.count:,} values of the gradient{_at(places)}; clear the gradient "
+                "before the next step, and look for the cause",
+                places,
             )
+
+
+def _at(places: Places) -> str:
+    """The indices, for a message; a single number has none."""
+    return f", at {places}" if any(places.indices) else ""
 
 
 def _count_nonfinite(row: Row) -> str:

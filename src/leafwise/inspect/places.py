@@ -1,0 +1,79 @@
+"""Where in a leaf something was found: the indices of values, or the numbers of lines along an axis."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+from leafwise.core.home import Home
+from leafwise.core.reader import bands
+
+MOST = 10_000  # indices that are kept; there may be billions
+_SHOWN_VALUES = 3  # indices of values in a message
+_SHOWN_LINES = 6  # numbers of lines, or ranges of them, in a message
+
+
+class Places(NamedTuple):
+    """Where in a leaf something was found.
+
+    If `axis` is None, each of `indices` is the index of a value, with a number for every axis of the leaf. Otherwise
+    each is a number along that axis, such as that of a row or a unit. `total` is how many there are, and `indices` has
+    at most the first 10,000 of them. `str()` lists the first few.
+
+    >>> print(Places(((0, 1), (2, 0)), None, 2), "|", Places((3, 8, 9, 10, 11), 0, 5))
+    [0, 1], [2, 0] | 3, 8-11
+    """
+
+    indices: tuple[Any, ...]
+    axis: int | None
+    total: int
+
+    def __str__(self) -> str:
+        if self.axis is not None:
+            return _ranges_text(self.indices, self.total)
+        shown = ", ".join(str(list(index)) for index in self.indices[:_SHOWN_VALUES])
+        return shown + _others(self.total - min(len(self.indices), _SHOWN_VALUES))
+
+
+def lines_along(axis: int, numbers: Sequence[int]) -> Places:
+    """The numbers of lines along an axis."""
+    return Places(tuple(numbers[:MOST]), axis, len(numbers))
+
+
+def _ranges_text(numbers: Sequence[int], total: int) -> str:
+    """Numbers in ascending order, with those that follow each other as a range."""
+    breaks = [place for place, (a, b) in enumerate(pairwise(numbers), 1) if b != a + 1]
+    runs = [numbers[start:stop] for start, stop in zip([0, *breaks], [*breaks, len(numbers)], strict=True)]
+    words: list[str] = []
+    listed = 0
+    for run in runs:
+        if len(words) == _SHOWN_LINES:
+            break
+        # Two neighbors are two numbers, not a range.
+        parts = [f"{run[0]}-{run[-1]}"] if len(run) > 2 else list(map(str, run))
+        words.append(", ".join(parts))
+        listed += len(run)
+    return ", ".join(words) + _others(total - listed)
+
+
+def _others(count: int) -> str:
+    return f" and {count:,} {'other' if count == 1 else 'others'}" if count else ""
+
+
+def nonfinite_places(home: Home, value: Any, shape: tuple[int, ...], total: int) -> Places:
+    """Where the NaN and infinite values of an array are. It should have `total` of them, and is read a band at a time,
+    up to the last index that is kept. If it has fewer, the result has its own `total`."""
+    import numpy as np
+
+    if not shape:
+        return Places(((),), None, total)
+    indices: list[tuple[int, ...]] = []
+    row_size = max(prod(shape[1:]), 1)
+    for start, band in bands(home, value, shape):
+        with np.errstate(all="ignore"):  # casts of NaN and infinity from narrow floats
+            wide = band if band.dtype.kind in "fc" else band.astype(np.float32)
+            places = np.flatnonzero(~np.isfinite(wide))[: MOST - len(indices)]
+        indices += zip(*(axis.tolist() for axis in np.unravel_index(places + start * row_size, shape)), strict=True)
+        if len(indices) >= min(total, MOST):
+            return Places(tuple(indices), None, total)
+    return Places(tuple(indices), None, len(indices))
