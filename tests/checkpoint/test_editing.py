@@ -104,7 +104,7 @@ def test_floats_are_cast_and_the_last_query_that_matches_counts(source: str, tmp
 def test_a_value_that_does_not_fit_is_an_error_that_names_the_leaf_unless_it_may_saturate(tmp_path: Path) -> None:
     save_file({"small": torch.ones(3), "large": torch.tensor([1.0, 1e9])}, tmp_path / "a.safetensors")
     out = tmp_path / "b.safetensors"
-    with pytest.raises(lw.Error, match="large.*65504"):
+    with pytest.raises(lw.Error, match=r"large.*65504"):
         lw.edit(tmp_path / "a.safetensors", out, cast="float16")
     assert not out.exists()
     assert not list(tmp_path.glob(".leafwise*"))
@@ -267,7 +267,7 @@ def test_different_values_are_tied_only_if_the_others_are_dropped(tmp_path: Path
     first, second = torch.randn(4, 3), torch.randn(4, 3)
     save_file({"a": first, "b": second}, tmp_path / "a.safetensors")
     out = tmp_path / "b.safetensors"
-    with pytest.raises(lw.EditError, match="cannot tie b to a: their values differ.*drop='b'"):
+    with pytest.raises(lw.EditError, match=r"cannot tie b to a: their values differ.*drop='b'"):
         lw.edit(tmp_path / "a.safetensors", out, tie={"b": "a"})
     assert not out.exists()
     lw.edit(tmp_path / "a.safetensors", out, tie={"b": "a"}, drop="b")
@@ -423,7 +423,7 @@ def test_every_problem_is_listed_at_once_and_nothing_is_written(source: str, tmp
 def test_two_names_that_become_one_are_refused(source: str, tmp_path: Path) -> None:
     with pytest.raises(lw.EditError, match=r"bert.0.attn.qkv.weight and bert.1.attn.qkv.weight would be called"):
         lw.edit(source, tmp_path / "b.safetensors", rename=[(r"bert\.\d", "bert")])
-    with pytest.raises(lw.EditError, match="two arrays would be called 'bert.norm.weight'"):
+    with pytest.raises(lw.EditError, match=r"two arrays would be called 'bert.norm.weight'"):
         lw.edit(
             source,
             tmp_path / "b.safetensors",

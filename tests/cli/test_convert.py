@@ -29,7 +29,7 @@ def test_convert_selects_renames_and_casts(tmp_path: Path, capsys: pytest.Captur
     assert load_file(target).keys() == {"embed.weight", "n"}
     with lw.open(target) as t:
         assert t.counts.leaves == 2
-        assert torch.equal(torch.from_numpy(t["turned"].numpy()), weight.T)
+        assert torch.equal(torch.from_numpy(t["turned"].numpy().copy()), weight.T)
     assert main(["convert", source, target, "--where", "model.**", "--rename", r"^model\.=", "--ties", "copy"]) == 0
     loaded = load_file(target)
     model: Any = state["model"]

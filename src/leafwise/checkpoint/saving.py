@@ -16,7 +16,7 @@ from leafwise.checkpoint.collecting import (
     stored_and_tied,
 )
 from leafwise.checkpoint.file_names import check_name
-from leafwise.checkpoint.plain_values import PlainValues, can_be_made
+from leafwise.checkpoint.plain_values import PlainValues, can_be_made, is_whole_content
 from leafwise.checkpoint.write_arguments import byte_count, header_metadata, target_path
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.saving import Saving
@@ -273,7 +273,7 @@ def _collected(t: Tree, where: Any, dtype: str | None, copies: bool) -> _Collect
         collected.ties.append((names[row], names[source], op))
         collected.tie_roles.append(columns.row_role(row))
     if where is None and t.is_whole:
-        values = PlainValues(t)
+        values = PlainValues(t, apart=is_whole_content)
         collected.scalars = plain_values_to_save(columns, values, t.is_file)
         collected.nodes = values.node_types()
         _check_states(columns, t.root, collected.nodes)

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.collecting import LETTERS, METADATA, plain_values_to_save, stored_and_tied
-from leafwise.checkpoint.plain_values import PlainValues
+from leafwise.checkpoint.plain_values import PlainValues, is_whole_content
 from leafwise.core.columns import Columns
 from leafwise.core.home import Spec
 from leafwise.core.memory import Op
@@ -170,7 +170,7 @@ def contents_of(
 
 def add_plain_values(contents: Contents, t: Tree) -> None:
     """Adds the plain values of a tree, the types of its nodes, and the metadata of its file."""
-    values = PlainValues(t)
+    values = PlainValues(t, apart=is_whole_content)
     contents.scalars = plain_values_to_save(t.columns, values, t.is_file, contents.objects)
     contents.nodes = values.node_types()
     used = (*t.columns.keys(list(t.rows), t.root), *contents.scalars, *contents.objects)
@@ -214,10 +214,10 @@ def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:
     for name in names:
         value = columns.current(source.rows[name])
         spec = columns.home(value).spec(value)
-        if spec.shape is None:
+        if reason := columns.home(value).cannot_read(value):
+            reasons.setdefault(name, reason)
+        elif spec.shape is None:
             reasons.setdefault(name, "its shape is not known yet; run a forward pass first")
         elif spec.device == "meta":
             reasons.setdefault(name, "it is on meta and has no values; load or initialize the model first")
-        elif reason := columns.home(value).cannot_read(value):
-            reasons.setdefault(name, reason)
     return {name: reason for name, reason in reasons.items() if name in set(names)}
