@@ -125,7 +125,7 @@ class Cut(_OfOne):
 
 
 @dataclass(frozen=True)
-class Padded(Recipe):
+class Lengthened(Recipe):
     """An array that is longer along one axis. `fill` is the value of the new elements, or a recipe with their values:
     its shape is that of the array, with size 1 along the axis."""
 

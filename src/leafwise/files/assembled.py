@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from leafwise.core.home import Spec
-from leafwise.core.recipes import Cut, Joined, Padded, Recipe, Reshaped, Taken, Turned
+from leafwise.core.recipes import Cut, Joined, Lengthened, Recipe, Reshaped, Taken, Turned
 from leafwise.files.arrays import Storage, Stored, Unreadable, numpy_dtype, spec_of
 from leafwise.files.slices import Index, expanded
 
@@ -112,7 +112,7 @@ class Assembled(Stored):
             return self._box(recipe.inner, _along(recipe.axis, (recipe.start + start, recipe.start + stop), box))
         if isinstance(recipe, Joined):
             return self._joined_box(recipe, box)
-        if isinstance(recipe, Padded):
+        if isinstance(recipe, Lengthened):
             return self._padded_box(recipe, box)
         return self._array(recipe)[tuple(slice(*ends) for ends in box)]
 
@@ -134,7 +134,7 @@ class Assembled(Stored):
             at += size
         return values
 
-    def _padded_box(self, recipe: Padded, box: Box) -> Any:
+    def _padded_box(self, recipe: Lengthened, box: Box) -> Any:
         import numpy as np
 
         start, stop = box[recipe.axis]
@@ -179,7 +179,7 @@ class Assembled(Stored):
             return self._array(recipe.inner)[index]
         if isinstance(recipe, Taken):
             return self.inputs[recipe.name].read()
-        if isinstance(recipe, Padded):
+        if isinstance(recipe, Lengthened):
             return self._padded_box(recipe, [(0, size) for size in recipe.shape])
         values = np.empty(recipe.shape, numpy_dtype(self.spec.dtype))
         self._fill(recipe, values)

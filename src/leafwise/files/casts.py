@@ -42,6 +42,23 @@ def misfit(array: Any, dtype: str) -> str:
     return casting.misfit(array, dtype)
 
 
+def number_misfit(number: float, dtype: str) -> str:
+    """Why a number cannot be an element of an array; empty if it can.
+
+    >>> number_misfit(0.5, "int64"), number_misfit(2.0, "int64")
+    ('0.5 cannot be stored as int64', '')
+    """
+    import numpy as np
+
+    kind = number_kind(dtype)
+    if kind in ("int", "bool") and (not np.isfinite(number) or number != int(number)):
+        return f"{number:g} cannot be stored as {dtype}"
+    if kind == "bool":
+        return "" if number in (0, 1) else f"{number:g} cannot be stored as {dtype}"
+    kinds: dict[str, type] = {"int": int, "complex": complex}
+    return misfit(np.array(kinds.get(kind, float)(number)), dtype)
+
+
 def cast_pieces(pieces: Iterable[Any], own: str, dtype: str, saturate: bool) -> Iterator[Any]:
     """Casts bytes of one dtype to bytes of another, a chunk at a time."""
     import numpy as np

@@ -41,9 +41,12 @@ class LowRankSum(_Computed):
 
     Computed in float64, or in float32 if the base has at most 16 bits, and rounded once to the dtype of the base."""
 
-    def __init__(self, base: Stored, up: Stored, down: Stored, scale: float, transposed: bool = False) -> None:
+    def __init__(
+        self, base: Stored, up: Stored, down: Stored, scale: float, transposed: bool = False, saturate: bool = False
+    ) -> None:
         super().__init__(spec_of(base.spec.shape or (), base.spec.dtype))
         self.base, self.inputs, self.scale, self.transposed = base, (base, up, down), scale, transposed
+        self.saturate = saturate
         self._lock = Lock()
 
     @property
@@ -67,7 +70,7 @@ class LowRankSum(_Computed):
             part = values[at : at + rows]
             first = box[0][0] + at
             product = self._product([(first, first + len(part)), *box[1:]])
-            part[...] = cast_to(part.astype(product.dtype) + product, self.spec.dtype)
+            part[...] = cast_to(part.astype(product.dtype) + product, self.spec.dtype, self.saturate)
         return values
 
     def _product(self, box: list[tuple[int, int]]) -> Any:

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 from leafwise.checkpoint.editing.arguments import NamePattern, Parts, Resize
 from leafwise.checkpoint.editing.contents import Contents, EditedArray, TiedName
 from leafwise.checkpoint.editing.steps import Steps
-from leafwise.core.dtypes import is_float, number_kind
+from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
 from leafwise.core.memory import SAME, Op
 from leafwise.core.path import escape
-from leafwise.core.recipes import Cut, Padded, Recipe, RecipeError, Taken, Turned, axis_of, concatenated, cut
-from leafwise.files.casts import misfit
+from leafwise.core.recipes import Cut, Lengthened, Recipe, RecipeError, Taken, Turned, axis_of, concatenated, cut
+from leafwise.files.casts import number_misfit
 from leafwise.files.derived import MeanAlong
 from leafwise.files.record import Role
 
@@ -61,10 +61,10 @@ class Changes:
             if resize.fill == "mean":
                 if not is_float(array.dtype) or not old:
                     raise RecipeError(f"the mean of {old} elements of {array.dtype} cannot be computed")
-                return Padded(array.recipe, axis, resize.size, self._mean(array, axis))
-            if reason := _does_not_fit(float(resize.fill), array.dtype):
+                return Lengthened(array.recipe, axis, resize.size, self._mean(array, axis))
+            if reason := number_misfit(float(resize.fill), array.dtype):
                 raise RecipeError(reason)
-            return Padded(array.recipe, axis, resize.size, float(resize.fill))
+            return Lengthened(array.recipe, axis, resize.size, float(resize.fill))
 
         fill = f"new elements are {'the mean' if resize.fill == 'mean' else f'{resize.fill:g}'}"
         self._each("resize", query, resized, lambda old, new: fill if _size(new) > _size(old) else "cut")
@@ -149,13 +149,13 @@ class Changes:
     def split(self, parts: Parts) -> None:
         contents = self.contents
         pattern = NamePattern(parts.pattern)
-        found = {name: prefix for name in contents.names() if (prefix := pattern.prefix(name)) is not None}
-        if not found:
+        prefixes = {name: prefix for name in contents.names() if (prefix := pattern.prefix(name)) is not None}
+        if not prefixes:
             self.steps.matched_nothing("split", parts.pattern)
             return
         made: list[str] = []
         sizes_used = set()
-        for name, prefix in found.items():
+        for name, prefix in prefixes.items():
             if not self._is_free(name, "split"):
                 continue
             array = contents.arrays[name]
@@ -174,8 +174,8 @@ class Changes:
                 self._put(new, EditedArray(recipe, array.dtype, array.kind, _part_role(array.role), None, ["split"]))
         into = ", ".join(parts.names)
         sizes_text = " or ".join("+".join(map(str, sizes)) for sizes in sorted(sizes_used))
-        self.steps.add("split", f"{parts.pattern} → {into} ({sizes_text} along axis {parts.axis})", list(found))
-        self.reshaped.update(found, made)
+        self.steps.add("split", f"{parts.pattern} → {into} ({sizes_text} along axis {parts.axis})", list(prefixes))
+        self.reshaped.update(prefixes, made)
 
     def fuse(self, parts: Parts) -> None:
         contents = self.contents
@@ -286,17 +286,6 @@ class Changes:
         if op != "same" and any(tied.of == name for tied in contents.ties.values()):
             return "other names are tied to it; untie them first"
         return ""
-
-
-def _does_not_fit(number: float, dtype: str) -> str:
-    """Why a number cannot be an element of an array; empty if it can."""
-    import numpy as np
-
-    kind = number_kind(dtype)
-    if kind in ("int", "bool") and (number != int(number) or (kind == "bool" and number not in (0, 1))):
-        return f"{number:g} cannot be stored as {dtype}"
-    kinds: dict[str, type] = {"int": int, "bool": bool, "complex": complex}
-    return misfit(np.array(kinds.get(kind, float)(number)), dtype)
 
 
 def _size(shape: tuple[int, ...]) -> int:

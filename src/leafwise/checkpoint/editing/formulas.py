@@ -18,7 +18,8 @@ class _Sum(NamedTuple):
     number: float = 0.0
 
     def times(self, factor: float) -> "_Sum":
-        return _Sum({name: value * factor for name, value in self.factors.items()}, self.number * factor)
+        number = self.number * factor if self.number else 0.0
+        return _Sum({name: value * factor for name, value in self.factors.items()}, number)
 
     def plus(self, other: "_Sum") -> "_Sum":
         factors = dict(self.factors)

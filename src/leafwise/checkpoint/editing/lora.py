@@ -64,37 +64,119 @@ class _Matrices(NamedTuple):
     is_embedding: bool
 
 
-def add_adapter(contents: Contents, path: str, factor: float, files: ExitStack, steps: Steps) -> None:
-    """Replaces weights by their sums with the products of an adapter's matrices."""
-    config = _config(path)
-    for reason in _refusals(config):
-        steps.problems.append(f"cannot merge {shown_file(path)}: {reason}")
-    adapter = SourceRows(files.enter_context(opened(path, "edit")))
-    pairs, replaced, unknown = _sorted_out(adapter.rows)
-    steps.problems += [
-        f"cannot merge {escape(name)} of {shown_file(path)}: leafwise merges pairs of LoRA matrices, and modules that "
-        "were saved whole"
-        for name in unknown
-    ]
-    weights = {module: f"{module}.weight" for module in pairs}
-    found = match_keys([*weights.values(), *replaced], contents.names())
-    merged = []
-    for module, matrices in pairs.items():
-        name = found.get(weights[module])
-        if name is None:
-            steps.problems.append(f"the adapter has matrices for {escape(module)}, which is not in the source")
-            continue
-        if reason := _merge(
-            contents, name, adapter, matrices, factor * _scale(config, module, adapter, matrices), config
-        ):
-            steps.problems.append(f"cannot merge the adapter into {escape(name)}: {reason}")
-            continue
-        merged.append(name)
-    if not pairs and not unknown:
-        steps.problems.append(f"{shown_file(path)} contains no LoRA matrices")
-    times = "" if factor == 1 else f" × {factor:g}"
-    steps.add("merge", f"{shown_file(path)}{times}", merged)
-    _replace(contents, adapter, {target: found.get(target) for target in replaced}, replaced, factor, steps)
+class _Whole(NamedTuple):
+    """The name in the adapter of an array that replaces one of the source. `is_base` is whether it is the weight below
+    two matrices, which PEFT saves if it is an embedding: new tokens may have been added to it."""
+
+    name: str
+    is_base: bool
+
+
+class Adapter:
+    """An adapter in a folder, and the factor to merge it with."""
+
+    def __init__(self, path: str, factor: float, files: ExitStack, saturate: bool) -> None:
+        self.path, self.factor, self.saturate = path, factor, saturate
+        self.config = _config(path)
+        self.source = SourceRows(files.enter_context(opened(path, "edit")))
+
+    def merge(self, contents: Contents, steps: Steps) -> None:
+        """Replaces weights by their sums with the products of the adapter's matrices."""
+        shown = shown_file(self.path)
+        steps.problems += [f"cannot merge {shown}: {reason}" for reason in _refusals(self.config)]
+        pairs, replaced, unknown = _sorted_out(self.source.rows)
+        steps.problems += [
+            f"cannot merge {escape(name)} of {shown}: leafwise merges pairs of LoRA matrices, and modules that were "
+            "saved whole"
+            for name in unknown
+        ]
+        if not pairs and not unknown:
+            steps.problems.append(f"{shown} contains no LoRA matrices")
+        weights = {module: f"{module}.weight" for module in pairs}
+        names = match_keys([*weights.values(), *replaced], contents.names())
+        self._replace(contents, replaced, names, steps)
+        merged = []
+        for module, matrices in pairs.items():
+            name = names.get(weights[module])
+            if name is None:
+                steps.problems.append(f"the adapter has matrices for {escape(module)}, which is not in the source")
+            elif reason := self._add_product(contents, name, module, matrices):
+                steps.problems.append(f"cannot merge the adapter into {escape(name)}: {reason}")
+            else:
+                merged.append(name)
+        times = "" if self.factor == 1 else f" × {self.factor:g}"
+        steps.add("merge", f"{shown}{times}", merged)
+
+    def _replace(
+        self, contents: Contents, replaced: Mapping[str, _Whole], names: Mapping[str, str], steps: Steps
+    ) -> None:
+        """Replaces arrays by those that PEFT saved whole with the adapter, such as a new classifier."""
+        done = []
+        for target, whole in replaced.items():
+            name = names.get(target)
+            if name is None:
+                steps.problems.append(f"the adapter contains {escape(target)}, which is not in the source")
+                continue
+            stored = contents.stored_name(name)
+            array, value = contents.arrays[stored], self.source.value(whole.name)
+            shape = value.spec.shape or ()
+            if len(contents.names_of(stored)) > 1:
+                reason = f"it is tied; untie it, as in untie={name!r}"
+            elif self.factor != 1 and not whole.is_base:
+                reason = f"that is not possible with a factor of {self.factor:g}"
+            elif shape != array.shape and not whole.is_base:
+                reason = f"it is {shape_text(array.shape)}, and the adapter has {shape_text(shape)}"
+            else:
+                contents.values[stored] = value
+                array.changed(Taken(stored, shape), "replace")
+                done.append(name)
+                continue
+            steps.problems.append(f"cannot replace {escape(name)} by that of the adapter: {reason}")
+        if done:
+            steps.add("replace", "arrays that the adapter contains whole", done)
+
+    def _add_product(self, contents: Contents, name: str, module: str, matrices: _Matrices) -> str:
+        """Adds the product of two matrices to a weight. Returns why that is not possible, or an empty string."""
+        stored = contents.stored_name(name)
+        if len(others := contents.names_of(stored)) > 1:
+            other = next(other for other in others if other != name)
+            return f"it is tied to {escape(other)}, which the adapter does not change; untie it, as in untie={other!r}"
+        array, base = contents.arrays[stored], contents.values[stored]
+        down, up = self.source.value(matrices.down), self.source.value(matrices.up)
+        if not all(is_float(value.spec.dtype) for value in (base, down, up)):
+            return f"it contains {base.spec.dtype} numbers"
+        scale = self._scale(module, matrices)
+        if scale is None:
+            return "the configuration of the adapter has no valid lora_alpha and rank"
+        transposed = matrices.is_embedding or bool(self.config.get("fan_in_fan_out"))
+        expected = _product_shape(up, down, transposed)
+        if expected != base.spec.shape:
+            given = "matrices that do not fit together" if expected is None else shape_text(expected)
+            return f"it is {shape_text(base.spec.shape)}, and the adapter has {given}"
+        contents.values[stored] = LowRankSum(base, up, down, self.factor * scale, transposed, self.saturate)
+        array.changed(array.recipe, "merge")
+        return ""
+
+    def _scale(self, module: str, matrices: _Matrices) -> float | None:
+        """The factor of the product of the matrices, as PEFT computes it; None if its configuration is not valid."""
+        rank = (self.source.spec(matrices.down).shape or (0,))[0]
+        alpha = self.config.get("lora_alpha", 8)
+        patterns = self.config.get("alpha_pattern") or {}
+        for pattern, value in patterns.items() if isinstance(patterns, dict) else ():
+            if _fits_module(str(pattern), module):
+                alpha = value
+                break
+        if not _is_number(alpha) or not rank:
+            return None
+        return float(alpha) / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+
+def _fits_module(pattern: str, module: str) -> bool:
+    """Whether a pattern of PEFT's configuration, a regular expression for the end of a name, fits a module."""
+    try:
+        return re.match(rf"(.*\.)?({pattern})$", module) is not None
+    except re.error as error:
+        raise FileError(f"cannot read {CONFIG}: {pattern!r} is not a regular expression: {error}") from error
 
 
 def _config(path: str) -> dict[str, Any]:
@@ -135,68 +217,31 @@ def _refusals(config: Mapping[str, Any]) -> Iterable[str]:
         )
 
 
-def _sorted_out(names: Iterable[str]) -> tuple[dict[str, _Matrices], dict[str, str], list[str]]:
+def _sorted_out(names: Iterable[str]) -> tuple[dict[str, _Matrices], dict[str, _Whole], list[str]]:
     """The matrices of each module; arrays that replace one of the source, by their names there; and all others."""
-    found: dict[str, dict[str, str]] = {}
+    by_module: dict[str, dict[str, str]] = {}
     embeddings: set[str] = set()
-    replaced: dict[str, str] = {}
+    replaced: dict[str, _Whole] = {}
     unknown = []
     for name in names:
         bare = name.removeprefix(_WRAPPER)
         match = _MATRIX.fullmatch(bare)
         if match is not None:
-            found.setdefault(match["module"], {})[match["which"]] = name
+            by_module.setdefault(match["module"], {})[match["which"]] = name
             if match["embedding"]:
                 embeddings.add(match["module"])
-        elif re.search(r"(^|\.)(lora_|base_layer|vera_|hada_|lokr_|oft_|token_adapter|prompt_|ia3_)", bare):
+        elif re.search(r"(^|\.)(lora_|vera_|hada_|lokr_|oft_|token_adapter|prompt_|ia3_)", bare):
             unknown.append(name)
         else:
-            replaced[bare.replace(".modules_to_save.", ".")] = name
+            target = bare.replace(".modules_to_save.", ".").replace(".base_layer.", ".")
+            replaced[target] = _Whole(name, ".base_layer." in bare)
     pairs = {}
-    for module, matrices in found.items():
+    for module, matrices in by_module.items():
         if matrices.keys() == {"A", "B"}:
             pairs[module] = _Matrices(matrices["A"], matrices["B"], module in embeddings)
         else:
             unknown += matrices.values()
     return pairs, replaced, unknown
-
-
-def _scale(config: Mapping[str, Any], module: str, adapter: SourceRows, matrices: _Matrices) -> float:
-    """The factor of the product of the matrices, as PEFT computes it."""
-    rank = (adapter.spec(matrices.down).shape or (0,))[0]
-    alpha = config.get("lora_alpha", 8)
-    for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
-            alpha = value
-            break
-    if not _is_number(alpha) or not rank:
-        return math.nan
-    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
-
-
-def _merge(
-    contents: Contents, name: str, adapter: SourceRows, matrices: _Matrices, scale: float, config: Mapping[str, Any]
-) -> str:
-    """Adds the product of two matrices to a weight. Returns why that is not possible, or an empty string."""
-    stored = contents.stored_name(name)
-    if len(others := contents.names_of(stored)) > 1:
-        other = next(other for other in others if other != name)
-        return f"it is tied to {escape(other)}, which the adapter does not change; untie it, as in untie={other!r}"
-    array, base = contents.arrays[stored], contents.values[stored]
-    down, up = adapter.value(matrices.down), adapter.value(matrices.up)
-    if not all(is_float(value.spec.dtype) for value in (base, down, up)):
-        return f"it contains {base.spec.dtype} numbers"
-    if not math.isfinite(scale):
-        return "the configuration of the adapter has no valid lora_alpha and rank"
-    transposed = matrices.is_embedding or bool(config.get("fan_in_fan_out"))
-    expected = _product_shape(up, down, transposed)
-    if expected != base.spec.shape:
-        given = "matrices that do not fit together" if expected is None else shape_text(expected)
-        return f"it is {shape_text(base.spec.shape)}, and the adapter has {given}"
-    contents.values[stored] = LowRankSum(base, up, down, scale, transposed)
-    array.changes.append("merge")
-    array.order = None
-    return ""
 
 
 def _product_shape(up: Stored, down: Stored, transposed: bool) -> tuple[int, ...] | None:
@@ -207,38 +252,3 @@ def _product_shape(up: Stored, down: Stored, transposed: bool) -> tuple[int, ...
     if transposed:
         return (below[1], above[0]) if len(below) == 2 else None
     return (above[0], *below[1:])
-
-
-def _replace(
-    contents: Contents,
-    adapter: SourceRows,
-    found: Mapping[str, str | None],
-    replaced: Mapping[str, str],
-    factor: float,
-    steps: Steps,
-) -> None:
-    """Replaces whole arrays by those that PEFT saved with the adapter, such as a new classifier."""
-    done = []
-    for target, name in found.items():
-        value = adapter.value(replaced[target])
-        if name is None:
-            steps.problems.append(f"the adapter contains {escape(target)}, which is not in the source")
-            continue
-        stored = contents.stored_name(name)
-        array = contents.arrays[stored]
-        if len(contents.names_of(stored)) > 1:
-            steps.problems.append(f"the adapter replaces {escape(name)}, which is tied; untie it, as in untie={name!r}")
-        elif factor != 1:
-            steps.problems.append(
-                f"the adapter replaces {escape(name)}, so it cannot be merged with a factor of {factor:g}"
-            )
-        elif value.spec.shape != array.shape:
-            shapes = f"{shape_text(array.shape)}, and the adapter has {shape_text(value.spec.shape)}"
-            steps.problems.append(f"cannot replace {escape(name)}: it is {shapes}")
-        else:
-            contents.values[stored] = value
-            array.recipe = Taken(stored, array.shape)
-            array.changes.append("replace")
-            done.append(name)
-    if done:
-        steps.add("replace", "arrays that the adapter contains whole", done)

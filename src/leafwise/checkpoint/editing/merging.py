@@ -36,7 +36,7 @@ class Merge:
                 each = ", ".join(f"{spec.dtype} in {label}" for label, spec in specs.items())
                 steps.problems.append(f"{escape(name)} has different kinds of numbers: {each}")
 
-    def values(self, names: Iterable[str], steps: Steps) -> dict[str, Stored]:
+    def values(self, names: Iterable[str], saturate: bool, steps: Steps) -> dict[str, Stored]:
         """The sum for each name. An array of integers is taken from the first source; adds a problem if the others
         have different values."""
         combined: dict[str, Stored] = {}
@@ -48,7 +48,7 @@ class Merge:
             inputs = [source.value(name) for source in self.sources.values()]
             dtype = inputs[0].spec.dtype
             if number_kind(dtype) in ("float", "complex"):
-                combined[name] = Combined(inputs, self.factors, dtype)
+                combined[name] = Combined(inputs, self.factors, dtype, saturate=saturate)
                 if len({value.spec.dtype for value in inputs}) > 1:
                     mixed.append(name)
             elif self._are_equal(inputs):

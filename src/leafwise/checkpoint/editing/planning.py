@@ -12,7 +12,7 @@ from leafwise.checkpoint.editing.changes import Changes
 from leafwise.checkpoint.editing.contents import Contents, SourceRows, contents_of, unreadable
 from leafwise.checkpoint.editing.formulas import factors_of
 from leafwise.checkpoint.editing.job import EditJob
-from leafwise.checkpoint.editing.lora import adapters_of, add_adapter
+from leafwise.checkpoint.editing.lora import Adapter, adapters_of
 from leafwise.checkpoint.editing.merging import Merge
 from leafwise.checkpoint.editing.plain import delete_values, prune_nodes, set_value
 from leafwise.checkpoint.editing.renaming import apply_renames, renaming
@@ -106,7 +106,7 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
     selection.drop_renamed(new_name)
     contents = _collected(selection, options, steps)
     for path, factor in adapters_of(options.lora) if options.lora is not None else ():
-        add_adapter(contents, path, factor, files, steps)
+        Adapter(path, factor, files, options.saturate).merge(contents, steps)
     changes = _changed(contents, first, options, steps)
     _check_references(contents, changes, selection, steps)
     apply_renames(contents, new_name, selection.references, steps)
@@ -207,7 +207,7 @@ def _collected(selection: Selection, options: EditOptions, steps: Steps) -> Cont
         merge.check(selection.names, steps)
         if not steps.problems:
             steps.add("compute", options.formula, names)
-            values = merge.values(names, steps)
+            values = merge.values(names, options.saturate, steps)
             if different := merge.not_tied_everywhere(names):
                 steps.notes.append(f"not tied in every source, so stored separately: {', '.join(different[:5])}")
                 apart += different

@@ -36,7 +36,7 @@ class References:
         """The names of the state of some parameters."""
         if not self.parameters.intersection(parameters):
             return []
-        return [name for name in names if (found := self.parameter_of(name)) is not None and found[1] in parameters]
+        return [name for name in names if (parts := self.parameter_of(name)) is not None and parts[1] in parameters]
 
     def without(self, scalars: dict[str, Any], dropped: Collection[str]) -> None:
         """Removes parameters from the lists of the optimizers."""
@@ -52,10 +52,10 @@ class References:
 
     def new_name(self, name: str, new_name: Callable[[str], str | None]) -> str | None:
         """The new name of an array or a plain value: the state of a parameter follows the parameter."""
-        found = self.parameter_of(name)
-        if found is None:
+        parts = self.parameter_of(name)
+        if parts is None:
             return new_name(name)
-        prefix, parameter, rest = found
+        prefix, parameter, rest = parts
         place = new_name(prefix.removesuffix("."))
         parameter_now = new_name(parameter)
         return None if place is None or parameter_now is None else f"{place}.{parameter_now}{rest}".lstrip(".")
