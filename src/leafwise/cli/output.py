@@ -26,7 +26,7 @@ def show(result: "Result", as_json: bool, **options: Any) -> None:
         return
     from leafwise.render import for_stdout
 
-    print(for_stdout(result, **options))
+    print(for_stdout(result, shell=True, **options))
 
 
 def print_json(data: dict[str, Any]) -> None:

@@ -44,9 +44,10 @@ def text_of(result: Result, *, width: int | None = None, terminal: Terminal | No
     return text(module.lower(result, **options), terminal)
 
 
-def for_stdout(result: Result, **options: Any) -> str:
-    """The result as `print` shows it: in color and fitted to the width if standard output is a terminal."""
-    return text_of(result, terminal=Terminal.of(sys.stdout), **options)
+def for_stdout(result: Result, *, shell: bool = False, **options: Any) -> str:
+    """The result as `print` shows it: in color and fitted to the width if standard output is a terminal. With `shell`,
+    hints are options of the command line."""
+    return text_of(result, terminal=Terminal.of(sys.stdout, shell=shell), **options)
 
 
 def html_of(result: Result) -> str:

@@ -9,7 +9,7 @@ from leafwise.render.phrases import SECTIONS, plural
 from leafwise.render.stats import left_out
 from leafwise.render.table import TableRows
 
-_STYLES: dict[str, Style] = {"error": "warn", "warning": "tie", "note": "dim"}
+_STYLES: dict[str, Style] = {"error": "error", "warning": "warn", "note": "dim"}
 _OF_A_CODE = 8  # findings of one code that are shown
 _LONG_PATH = 48  # characters; messages are not aligned if a path is longer
 

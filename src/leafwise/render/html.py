@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
-from leafwise.render.text import width_of
+from leafwise.render.shorten import width_of
 
 # Colors that are readable on white and on near-black; plain text has the color of the page.
 _CSS = """

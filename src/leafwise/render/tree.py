@@ -5,7 +5,7 @@ deeper levels are closed if the outline would be too long.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.columns import Section
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from leafwise.core.tree import Tree
 
 _FOOTER_LINES = 8
+_COLUMNS = ("shape", "dtype", "parameters", "bytes")
 _KEPT = 200  # nodes whose lines are kept
 _NOTEBOOK_LINES = 2_000  # a notebook shows everything, with deeper levels closed
 
@@ -33,7 +34,7 @@ def lower(tree: "Tree", *, depth: int | None = None, full: bool = False, max_lin
     footer = outline.footer()
     chosen = full or depth is not None
     lines = list(outline.lines(depth)) if chosen else outline.fitting(max_lines - _FOOTER_LINES)
-    return Doc(lines, footer, right=frozenset({2, 3}), drop=(3, 1))
+    return Doc(lines, footer, right=frozenset({2, 3}), drop=(3, 1, 0), columns=_COLUMNS)
 
 
 def to_html(tree: "Tree") -> str:
@@ -146,6 +147,8 @@ class _TreeOutline:
         each."""
         if not self.fold or len(members) < FOLD_FROM:
             return [[member] for member in members]
+        if self.tree.is_file:
+            members = _by_number(members, names)
         runs: list[list[int]] = []
         for member in members:
             last = runs[-1][-1] if runs else None
@@ -235,6 +238,14 @@ class _TreeOutline:
     def _run_name(self, members: Sequence[int], names: Sequence[str]) -> str:
         first = quote(names[members[0]])
         return first if len(members) == 1 else f"{first} … {quote(names[members[-1]])}"
+
+
+def _by_number(members: list[int], names: Sequence[str]) -> list[int]:
+    """Neighbors whose names are numbers, in the order of the numbers: many files list 10 before 2."""
+    ordered: list[int] = []
+    for numbered, neighbors in groupby(members, lambda member: names[member].isdecimal()):
+        ordered += sorted(neighbors, key=lambda member: int(names[member][:18])) if numbered else neighbors
+    return ordered
 
 
 def _spaced(notes: list[Span]) -> tuple[Span, ...]:
