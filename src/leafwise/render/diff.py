@@ -30,7 +30,14 @@ def lower(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
     outline = ChangeTree(diff, " → ".join(diff.names), fold=not full)
     chosen = full or depth is not None
     lines = list(outline.lines(depth)) if chosen else outline.fitting(max(MAX_LINES - len(footer), _MIN_LINES))
-    return Doc(lines, footer, right=frozenset({1, 2, 3, 4}), drop=(2, 3, 4, 1), columns=("change", *FIGURES), open_levels=_ALL_LEVELS)
+    return Doc(
+        lines,
+        footer,
+        right=frozenset({1, 2, 3, 4}),
+        drop=(2, 3, 4, 1),
+        columns=("change", *FIGURES),
+        open_levels=_ALL_LEVELS,
+    )
 
 
 def _footer(diff: Diff) -> list[tuple[Span, ...]]:

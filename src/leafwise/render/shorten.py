@@ -129,9 +129,7 @@ def short_labels(
     return short
 
 
-def _tell_apart(
-    labels: Sequence[Sequence[Span]], short: list[tuple[Span, ...]], numbers: list[int], dots: str
-) -> None:
+def _tell_apart(labels: Sequence[Sequence[Span]], short: list[tuple[Span, ...]], numbers: list[int], dots: str) -> None:
     """Replaces the shortened names of labels that look the same, if their names differ."""
     first = labels[numbers[0]]
     place = max(range(len(first)), key=lambda place: text_width(first[place].text))
