@@ -1,7 +1,6 @@
 """Names that are too long, shortened in the middle: the beginning says what it is, the end tells leaves apart."""
 
 from collections.abc import Sequence
-from os.path import commonprefix
 from unicodedata import combining, east_asian_width
 
 from leafwise.core.outline import Span
@@ -73,9 +72,16 @@ def told_apart(texts: Sequence[str], room: int, dots: str = "…") -> list[str]:
     >>> told_apart(["a.long.path.one.of.many.weight", "a.long.path.two.of.many.weight"], 14)
     ['…one…ny.weight', '…two…ny.weight']
     """
-    start = len(commonprefix(list(texts)))
-    stop = len(commonprefix([text[start:][::-1] for text in texts]))
+    start = _common(texts)
+    stop = _common([text[start:][::-1] for text in texts])
     return [_around(text, start, len(text) - stop, room, dots) for text in texts]
+
+
+def _common(texts: Sequence[str]) -> int:
+    """The number of characters with which all texts begin."""
+    first, last = min(texts), max(texts)
+    pairs = zip(first, last, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))
 
 
 def _around(text: str, start: int, stop: int, room: int, dots: str) -> str:

@@ -39,12 +39,12 @@ def text(doc: Doc, terminal: Terminal) -> str:
     doc = _spelled_doc(doc, terminal)
     layout = laid_out(doc, terminal.width, "..." if terminal.ascii else "…")
     rows = _rows(doc, layout, terminal)
-    footer = [list(line) for line in doc.footer]
+    footer = [list(line) for line in doc.footer if any(span.text for span in line)]  # a hint may be for programs only
     if layout.left_out:
         words = _spelled([Span(_left_out(layout), "dim"), Span(_WIDER, "dim")], terminal)
         footer.append(words)
     if terminal.width is not None:
-        footer = [part for line in footer for part in wrapped(line, terminal.width)]
+        footer = [part for line in footer for part in wrapped(line, terminal.width, "  ")]
     rows += [[]] * bool(footer and rows) + footer
     return "\n".join(_written(row, terminal) for row in rows)
 

@@ -247,8 +247,9 @@ class _TreeOutline:
 def _by_number(members: list[int], names: Sequence[str]) -> list[int]:
     """Neighbors whose names are numbers, in the order of the numbers: many files list 10 before 2."""
     ordered: list[int] = []
-    for numbered, neighbors in groupby(members, lambda member: names[member].isdecimal()):
-        ordered += sorted(neighbors, key=lambda member: int(names[member][:18])) if numbered else neighbors
+    for is_number, group in groupby(members, lambda member: names[member].isdecimal()):
+        neighbors = list(group)
+        ordered += sorted(neighbors, key=lambda member: int(names[member][:18])) if is_number else neighbors
     return ordered
 
 

@@ -6,14 +6,16 @@ from leafwise.core.outline import Span
 from leafwise.render.shorten import beginning, text_width
 
 
-def wrapped(spans: Sequence[Span], width: int) -> list[list[Span]]:
-    """Spans as lines of at most `width` columns, in the styles that they have.
+def wrapped(spans: Sequence[Span], width: int, indent: str = "") -> list[list[Span]]:
+    """Spans as lines of at most `width` columns, in the styles that they have; `indent` is put before each but the
+    first.
 
     >>> [["".join(span.text for span in line)] for line in wrapped([Span("cannot load: "), Span("1 missing")], 12)]
     [['cannot load:'], ['1 missing']]
     """
     lines: list[list[Span]] = [[]]
-    room = width = max(width, 2)  # a wide character takes two columns
+    room = max(width, 2)  # a wide character takes two columns
+    width = max(width - len(indent), 2)
     for word, style in _words(spans):
         if text_width(word) > room and not word.isspace() and lines[-1]:
             lines.append([])
@@ -29,7 +31,8 @@ def wrapped(spans: Sequence[Span], width: int) -> list[list[Span]]:
             _append(lines[-1], part, style)
             room -= text_width(part)
             word = word[len(part) :]
-    return [_without_end_space(line) for line in lines if line] or [[]]
+    first, *others = [_without_end_space(line) for line in lines if line] or [[]]
+    return [first, *([Span(indent), *line] if indent else line for line in others)]
 
 
 def _words(spans: Sequence[Span]) -> list[Span]:
