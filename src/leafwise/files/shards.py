@@ -145,9 +145,9 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             source.close()
         raise
     assert first is not None
-    if in_order:
-        # Files that list names in alphabetical order are merged as one file would be. A layer that is in two of them
-        # then looks like the others.
+    if in_order and record is None and first.format == "safetensors":
+        # As the safetensors library would write them into one file. A layer that is in two shards then looks like the
+        # others.
         content = dict(sorted(content.items()))
     merged = StoredFile(
         first.source, f"{len(names)} {'file' if len(names) == 1 else 'files'}, {first.format}", content, sources=sources

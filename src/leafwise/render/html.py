@@ -30,6 +30,9 @@ _CSS = """
 .leafwise .lw-warn{color:#b25e00}
 .leafwise .lw-error{color:#c62828}
 .leafwise .lw-foot{padding-left:2ch;text-indent:-2ch;white-space:pre-wrap}
+@media (max-width:600px){.leafwise summary,.leafwise .lw-row{flex-wrap:wrap;gap:0 2ch}
+.leafwise summary>.lw-label,.leafwise .lw-row>.lw-label{flex:1 0 100%;min-width:0!important}
+.leafwise .lw-label{white-space:pre-wrap;overflow-wrap:anywhere;text-indent:-2ch;padding-left:2ch}}
 .leafwise .lw-row+.lw-foot,.leafwise details+.lw-foot{margin-top:.6em}
 @media (prefers-color-scheme:dark){
 .leafwise .lw-type{color:#4fd1c5}.leafwise .lw-tie{color:#c4a1ff}.leafwise .lw-warn{color:#f0a95b}
@@ -46,6 +49,7 @@ _CSS = """
 
 _INDENT = 2  # characters of indentation per level, and of the marker before a label
 _WIDTH = 120  # characters that fit into 1,000 pixels
+_NOTE = 48  # characters of a note, before it goes on in the next line
 
 
 def html(doc: Doc) -> str:
@@ -76,7 +80,7 @@ class _HtmlRows:
 
     def __init__(self, doc: Doc) -> None:
         self.doc = doc
-        self.layout = laid_out(doc, _WIDTH - _INDENT, branch=_INDENT)
+        self.layout = laid_out(doc, _WIDTH - _INDENT, branch=_INDENT, notes=_NOTE)
 
     def row(self, number: int) -> str:
         line, layout = self.layout.lines[number], self.layout

@@ -20,7 +20,8 @@ _LEAST_NAME = 14  # columns of a name on a deep level
 
 class Layout(NamedTuple):
     """How to draw an outline: its lines with names that fit, the columns that stay, the names of those left out, the
-    widths of the labels and cells, the widest branch, and for each line whether its note goes below."""
+    widths of the labels and cells, the widest branch, for each line whether its note goes below, and
+    the width of everything."""
 
     lines: list[Line]
     columns: list[int]
@@ -29,17 +30,21 @@ class Layout(NamedTuple):
     cells: dict[int, int]
     deepest: int | None
     below: list[bool]
+    width: int | None
 
 
-def laid_out(doc: Doc, width: int | None, dots: str = "…", branch: int = BRANCH) -> Layout:
-    """The layout of an outline. Without a width, nothing is shortened or left out."""
+def laid_out(doc: Doc, width: int | None, dots: str = "…", *, branch: int = BRANCH, notes: int | None = None) -> Layout:
+    """The layout of an outline. Without a width, nothing is shortened or left out. On a page, where long notes go on
+    beside their lines, `notes` is the room to keep for them."""
     sizes = _Sizes(doc, branch)
+    if notes is not None:
+        sizes.notes = [min(note, notes) for note in sizes.notes]
     columns = list(range(len(sizes.cells)))
     if width is None:
         return _layout(doc, sizes, columns, sizes.usual_label(_USUAL), None)
     if sizes.fits(columns, width):
         return _layout(doc, sizes, columns, sizes.longest, width)
-    columns, room = _choice(doc, sizes, columns, width)
+    columns, room = _choice(doc, sizes, columns, width, notes)
     label = sizes.longest
     if label > room:
         label = min(room, max(sizes.usual_label(2 * width // 5), 2 * width // 5))
@@ -93,16 +98,19 @@ class _Sizes:
         )
 
 
-def _choice(doc: Doc, sizes: _Sizes, columns: list[int], width: int) -> tuple[list[int], int]:
+def _choice(doc: Doc, sizes: _Sizes, columns: list[int], width: int, notes: int | None) -> tuple[list[int], int]:
     """The columns that stay, and the room for labels."""
     choices = list(_fewer(columns, doc.drop))
     enough = min(sizes.longest, max(2 * width // 5, 1))
     side = max((note for note in sizes.notes if note <= _SIDE_NOTE), default=-GAP) + GAP
-    for note in (side, 0) if not doc.wraps else (0,):
-        for columns in choices:
-            room = width - sizes.of_cells(columns) - note
-            if room >= enough:
-                return columns, room
+    if notes is not None:
+        side = max(sizes.notes) + GAP
+    # A note below its line costs a line; a column that is left out costs more.
+    beside = [] if doc.wraps and notes is None else [(side, columns) for columns in choices[: 1 + len(choices) // 2]]
+    for note, columns in [*beside, *((0, columns) for columns in choices)]:
+        room = width - sizes.of_cells(columns) - note
+        if room >= enough:
+            return columns, room
     return columns, max(width - sizes.of_cells(columns), 1)
 
 
@@ -143,12 +151,12 @@ def _layout(
     below = [False] * len(doc.lines)
     if width is not None:
         room = width - sizes.of_cells(columns) - GAP
-        below = [
-            bool(note) and max(own, label) + note > room for own, note in zip(sizes.labels, sizes.notes, strict=True)
-        ]
+        for number, (line, own, note) in enumerate(zip(doc.lines, sizes.labels, sizes.notes, strict=True)):
+            is_beside = max(own, label) + note <= (room if line.cells else width - GAP)
+            below[number] = bool(note) and not is_beside
     if doc.wraps and any(below):
         below = [bool(line.note) for line in doc.lines]
-    return Layout(doc.lines, list(cells), left_out, label, cells, deepest, below)
+    return Layout(doc.lines, list(cells), left_out, label, cells, deepest, below, width)
 
 
 def _name(doc: Doc, column: int) -> str:

@@ -5,7 +5,7 @@ from unicodedata import combining, east_asian_width
 
 from leafwise.core.outline import Span
 
-_FIXED = 5  # a span this short, such as " = " or a type, is never shortened
+_SHORT = (7, 3)  # spans up to the first width, such as a type, are shortened last; up to the second, never
 
 
 def width_of(spans: Sequence[Span]) -> int:
@@ -102,22 +102,23 @@ def shorter_spans(spans: Sequence[Span], room: int, dots: str = "…") -> tuple[
     over = sum(widths) - room
     if over <= 0:
         return tuple(spans)
-    most = _most(widths, over)
+    most = next((most for least in _SHORT if (most := _most(widths, over, least)) is not None), _SHORT[-1])
     return tuple(
-        Span(shortened(text, most, dots), style) if width > max(most, _FIXED) else Span(text, style)
+        Span(shortened(text, most, dots), style) if width > most else Span(text, style)
         for (text, style), width in zip(spans, widths, strict=True)
     )
 
 
-def _most(widths: Sequence[int], over: int) -> int:
-    """The width to which the widest are limited, so that all of them together are `over` narrower."""
-    widest = sorted((width for width in widths if width > _FIXED), reverse=True)
+def _most(widths: Sequence[int], over: int, least: int) -> int | None:
+    """The width to which the widest are limited, so that all of them together are `over` narrower; None if that would
+    be less than `least`."""
+    widest = sorted((width for width in widths if width > least), reverse=True)
     for count, width in enumerate(widest, 1):
-        following = widest[count] if count < len(widest) else 0
+        following = widest[count] if count < len(widest) else least
         over -= (width - following) * count
         if over <= 0:
-            return max(following + -over // count, 1)
-    return 1
+            return following + -over // count
+    return None
 
 
 def short_labels(

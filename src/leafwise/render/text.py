@@ -72,6 +72,10 @@ def _rows(doc: Doc, layout: Layout, terminal: Terminal) -> list[list[Span]]:
 
 def _row(row: list[Span], line: Line, layout: Layout, right: frozenset[int], below: bool) -> list[Span]:
     row.append(Span(" " * (layout.label - width_of(row))))
+    if not line.cells and layout.width is not None:
+        far = width_of(row) + sum(GAP + width for width in layout.cells.values()) + GAP + width_of(line.note)
+        if far > layout.width:  # the cells are empty: the note is drawn in their place
+            return [*row, Span(" " * GAP), *line.note]
     for column, width in layout.cells.items():
         span = line.cells[column] if column < len(line.cells) else Span("")
         pad = Span(" " * (width - width_of([span])))
