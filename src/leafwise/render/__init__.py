@@ -2,7 +2,7 @@
 
 The module of each result has `lower(result, *, full, **options)`, which returns a `Doc`, and `to_json(result)`, which
 returns plain data; for a table also `to_table(result)`, which returns `TableRows`. If a `Doc` is not the right form,
-the module has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result)`.
+the module has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result, bare)`.
 """
 
 import sys
@@ -81,9 +81,9 @@ def pandas_of(result: Table) -> Any:
     return frame if table.key is None else frame.set_index(table.key)
 
 
-def png_of(result: Result) -> bytes:
-    """The result as a PNG."""
-    return bytes(_module_of(result).to_png(result))
+def png_of(result: Result, *, bare: bool = False) -> bytes:
+    """The result as a PNG; `bare`: without title and scale."""
+    return bytes(_module_of(result).to_png(result, bare))
 
 
 def _module_of(result: Result) -> ModuleType:
