@@ -62,6 +62,7 @@ COMMANDS = {
     "verify": [["a.safetensors"]],
     "convert": [["b.pt", "d.safetensors"], ["a.safetensors", "d.npz"]],
     "tour": [["--help"]],
+    "completion": [["bash"]],
 }
 
 

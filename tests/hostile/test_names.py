@@ -220,6 +220,7 @@ def test_every_command_prints_names_harmlessly(
             "verify": [[path], [path, "--json"]],
             "convert": [[path, f"{written}.safetensors"], [path, f"{written}.npz"], [path, written]],
             "tour": [],
+            "completion": [["zsh"]],
         }
         assert list(commands) == VERBS
         for verb, given in commands.items():

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from leafwise import __version__
 from leafwise.cli.output import complain, warn
@@ -31,6 +31,7 @@ VERBS = [
     "edit",
     "convert",
     "tour",
+    "completion",
 ]
 
 
@@ -48,21 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    parser = _Parser(
-        prog="leafwise",
-        description="Parameter management for neural networks: inspect, iterate, share, save.",
-    )
-    parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
-    # With `prog`, argparse need not format the usage, for which it would import more modules.
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, prog=parser.prog)
-    words = _with_verb(parser, list(sys.argv[1:] if arguments is None else arguments))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["__complete"]:
+        from leafwise.cli.candidates import complete
+
+        return complete(words[1:])
+    words = _with_verb(words)
     # Imports only the verb that is called: importing all of them takes time.
-    wanted = [verb for verb in VERBS if words and words[0] == verb] or VERBS
-    for verb in wanted:
-        import_module(f"leafwise.cli.{verb}").add_to(verbs)
-        if verb != "tour":  # which opens no file
-            _add_limits(verbs.choices[verb])
-    options = _parsed(parser, words)
+    options = _parsed(parser_of([verb for verb in VERBS if words[0] == verb] or VERBS).main, words)
     # A listing makes hundreds of thousands of objects that stay alive: collecting garbage would only waste time.
     collecting = gc.isenabled()
     gc.disable()
@@ -98,7 +92,31 @@ def _run(arguments: Sequence[str] | None) -> int:
             gc.enable()
 
 
-def _with_verb(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
+class Parsers(NamedTuple):
+    """The parser of the command line, and the parsers of verbs."""
+
+    main: argparse.ArgumentParser
+    verbs: dict[str, argparse.ArgumentParser]
+
+
+def parser_of(verbs: list[str]) -> Parsers:
+    """The parser for some verbs."""
+    parser = _Parser(
+        prog="leafwise",
+        description="Parameter management for neural networks: inspect, iterate, share, save.",
+        epilog="leafwise FILE is short for leafwise show FILE.",
+    )
+    parser.add_argument("--version", action="version", version=f"leafwise {__version__}")
+    # With `prog`, argparse need not format the usage, for which it would import more modules.
+    parsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True, prog=parser.prog)
+    for verb in verbs:
+        import_module(f"leafwise.cli.{verb}").add_to(parsers)
+        if verb not in ("tour", "completion"):  # which open no file
+            _add_limits(parsers.choices[verb])
+    return Parsers(parser, dict(parsers.choices))
+
+
+def _with_verb(words: list[str]) -> list[str]:
     """The arguments, with `show` before a TARGET that comes without a verb. A verb always wins: a file of the same name
     is written ./stats."""
     if not words:
@@ -110,13 +128,14 @@ def _with_verb(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
 
     if first.startswith("-"):
         if any(word in VERBS for word in words):
-            parser.error(f"{first} is not an option here; options follow the verb")
+            parser_of(VERBS).main.error(f"{first} is not an option here; options follow the verb")
     elif not may_be(first):
         from difflib import get_close_matches
 
         near = get_close_matches(first, VERBS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        parser.error(f"there is no verb {first!r}, and no file of that name; {hint}verbs: {', '.join(VERBS)}")
+        reason = f"there is no verb {first!r}, and no file of that name; {hint}verbs: {', '.join(VERBS)}"
+        parser_of(VERBS).main.error(reason)
     return ["show", *words]
 
 

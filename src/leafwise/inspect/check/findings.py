@@ -22,8 +22,8 @@ class Finding(NamedTuple):
     numbers along that axis, as of dead units. `total` is how many there are; `indices` has at most the first 10,000.
 
     >>> from leafwise.results import Finding
-    >>> print(Finding("LW101", "error", "2.bias", "1 NaN among 16 values, at [3]; load the last checkpoint without them"))
-    2.bias: error LW101: 1 NaN among 16 values, at [3]; load the last checkpoint without them
+    >>> print(Finding("LW101", "error", "2.bias", "1 NaN among 16 values, at [3]; load an earlier checkpoint"))
+    2.bias: error LW101: 1 NaN among 16 values, at [3]; load an earlier checkpoint
     """
 
     code: str
