@@ -10,11 +10,19 @@ from leafwise.cli.output import say, show
 from leafwise.cli.rename import add_rename, renames
 from leafwise.errors import Error
 
+_DESCRIPTION = """\
+Writes a changed copy of a checkpoint. The steps are planned from headers and
+printed; then the values are copied in chunks. Ties, plain values and metadata
+are kept. OUT is replaced only when everything is written. All options use the
+names in SOURCE; --rename is applied last."""
+
 _EPILOG = """examples:
-  leafwise edit run.ckpt -o model.safetensors --keep 'state_dict.**' --rename '^state_dict\\.='
+  leafwise edit run.ckpt -o model.safetensors --keep state_dict \\
+      --rename '^state_dict\\.='
   leafwise edit big.safetensors -o small.safetensors --cast bfloat16 --dry-run
-  leafwise edit a.safetensors b.safetensors c.safetensors -o mean.safetensors --average
-  leafwise edit base=a.safetensors tuned=b.safetensors -o c.safetensors --formula 'base + 0.5 * (tuned - base)'
+  leafwise edit a.safetensors b.safetensors -o mean.safetensors --average
+  leafwise edit base=a.safetensors tuned=b.safetensors -o c.safetensors \\
+      --formula 'base + 0.5 * (tuned - base)'
   leafwise edit llama -o merged.safetensors --lora adapter"""
 
 
@@ -22,9 +30,7 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "edit",
         help="write a changed copy of a checkpoint, or compute with several",
-        description="Writes a changed copy of a checkpoint. The steps are planned from headers and printed; then the "
-        "values are copied in chunks. Ties, plain values and metadata are kept. OUT is replaced only when everything "
-        "is written. All options use the names in SOURCE; --rename is applied last.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

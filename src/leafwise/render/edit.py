@@ -15,11 +15,14 @@ def lower(edit: Edit, *, full: bool = False, outcome: bool = True) -> Doc:
     """A line for each step; below, how much there was, how much there is now, and whether it was written."""
     lines: list[Line] = []
     shown: dict[str, int] = {}
+    verb_width = max((len(step.verb) for step in edit.steps), default=0)
     for step in edit.steps:
         shown[step.verb] = shown.get(step.verb, 0) + 1
         if full or shown[step.verb] <= _MAX_LINES:
-            lines.append(_line(step))
+            lines.append(_line(step, verb_width))
     footer: list[tuple[Span, ...]] = []
+    if not edit.steps:
+        footer.append((Span("nothing is changed"),))
     for verb, count in shown.items():
         if not full and count > _MAX_LINES:
             footer.append((Span(f"… and {plural(count - _MAX_LINES, 'more step', 'more steps')}: {verb}", "dim"),))
@@ -27,17 +30,17 @@ def lower(edit: Edit, *, full: bool = False, outcome: bool = True) -> Doc:
     footer.append((Span(f"{_size(edit.before)} → {_size(edit.after)}"),))
     if outcome:
         footer.append((Span(f"wrote {edit.path}" if edit.written else f"dry run: {edit.path} was not written"),))
-    return Doc(lines, footer, right=frozenset({1, 2}), wraps=True)
+    return Doc(lines, footer, right=frozenset({0, 1}), drop=(1,), wraps=True)
 
 
-def _line(step: Step) -> Line:
+def _line(step: Step, verb_width: int) -> Line:
     leaves = len(step.names) - step.values
     counts = plural(leaves, "leaf", "leaves") if leaves else ""
     if step.values and step.verb in ("drop", "rename", "delete") and not (leaves == 0 and step.values == 1):
-        counts += (" + " if counts else "") + plural(step.values, "value", "values")
+        counts += (", " if counts else "") + plural(step.values, "value", "values")
     size = "" if not step.nbytes else ("−" if step.nbytes < 0 else "+") + bytes_text(abs(step.nbytes))
-    cells = (Span(step.what, "name"), Span(counts), Span(size, "dim"))
-    return Line(0, (Span(step.verb, "type"),), cells)
+    label = (Span(f"{step.verb:<{verb_width}}  ", "type"), Span(step.what, "name"))
+    return Line(0, label, (Span(counts), Span(size, "dim")))
 
 
 def _size(size: EditSize) -> str:

@@ -66,7 +66,7 @@ class Changes:
                 raise RecipeError(reason)
             return Lengthened(array.recipe, axis, resize.size, float(resize.fill))
 
-        fill = f"new elements are {'the mean' if resize.fill == 'mean' else f'{resize.fill:g}'}"
+        fill = f"filled with {'the mean' if resize.fill == 'mean' else f'{resize.fill:g}'}"
         self._each("resize", query, resized, lambda old, new: fill if _size(new) > _size(old) else "cut")
 
     def _mean(self, array: EditedArray, axis: int) -> Recipe:
