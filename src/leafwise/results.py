@@ -21,6 +21,7 @@ from leafwise.inspect.check.findings import Finding, Findings
 from leafwise.inspect.diff.changes import Change
 from leafwise.inspect.diff.difference import Diff
 from leafwise.inspect.image.picture import Image
+from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
 from leafwise.iterate.clipping import Norms
@@ -51,6 +52,7 @@ __all__ = [
     "Norms",
     "Opaque",
     "OpaqueObject",
+    "Places",
     "Plan",
     "Problem",
     "Proposal",

@@ -90,8 +90,8 @@ def _of_verb(verb: str, given: list[str], current: str) -> Candidates:
     if waiting is not None:
         return _values(waiting, targets, current.removeprefix("="))
     if equals and option in by_option:
-        found = _values(by_option[option], targets, value)
-        return found._replace(words=[f"{option}={word}" for word in found.words], files=False)
+        values = _values(by_option[option], targets, value)
+        return values._replace(words=[f"{option}={word}" for word in values.words], files=False)
     if current.startswith("-"):
         shown = [option for option, action in by_option.items() if action.help != argparse.SUPPRESS]
         return Candidates(_beginning(shown, current))

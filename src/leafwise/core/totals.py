@@ -88,8 +88,8 @@ class Totals(Table, Sequence[Total], kind="totals"):
     """The result of `t.by()`: a sequence of `Total`, the largest first. Prints as a table.
 
     `what` is the property, `leaves`, `parameters` and `bytes` are the counts of the tree. `shared_bytes` are bytes that
-    belong to several leaves: the sum of all rows has them more often than once, `bytes` does not. `others` is the
-    number of groups in the last row, if `top=` left some out.
+    several leaves share without being tied: the sum of all rows counts them several times, and `bytes` only once.
+    `others` is the number of groups in the last row, if `top=` left some out.
 
     >>> import torch, leafwise as lw
     >>> totals = lw.tree(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 4))).by("module")
@@ -244,8 +244,8 @@ def _files(tree: "Tree") -> _GroupOf:
     whole = str(getattr(columns.node_objects[0], "path", ""))
     names: dict[int, str] = {}
     for batch in columns.batches(rows):
-        found = batch.home.capability(Locating).files_of(batch.values)
-        names |= {row: name or whole for row, name in zip(batch.rows, found, strict=True)}
+        files = batch.home.capability(Locating).files_of(batch.values)
+        names |= {row: name or whole for row, name in zip(batch.rows, files, strict=True)}
     distinct = set(names.values())
     short = {name: shown_url(name).rstrip("/").rpartition("/")[2] for name in distinct}
     if len(set(short.values())) < len(distinct):  # files of one name in several folders

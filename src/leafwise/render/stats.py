@@ -8,6 +8,7 @@ from leafwise.core.dtypes import is_float
 from leafwise.core.moments import HISTOGRAM_DROP, STATISTICS, Histogram, TableColumn, together
 from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import Path, listed, quote
+from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
 from leafwise.render.outline import MAX_LINES
@@ -172,8 +173,8 @@ def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Sp
     if nonfinite:
         text = f"not finite in {plural(len(nonfinite), 'leaf', 'leaves')}: {listed(nonfinite)}"
         footer.append((Span(text, "warn"),))
-        places = {path: found for path, found in stats.nonfinite.items() if any(found.indices)}
-        footer += [(Span(f"{path} at {found}", "warn"),) for path, found in list(places.items())[:_PLACES]]
+        at = [f"{path} at {places}" for path, places in stats.nonfinite.items() if any(places.indices)]
+        footer += [(Span(text, "warn"),) for text in at[:_PLACES]]
     return footer + left_out("left out", stats.skipped)
 
 
@@ -195,7 +196,7 @@ def to_table(stats: Stats) -> TableRows:
 
 def to_json(stats: Stats) -> dict[str, Any]:
     """One row per leaf, and the total; NaN and infinity become null."""
-    places = stats.nonfinite
+    nonfinite = stats.nonfinite
     return {
         "of": stats.of,
         "leaves": [
@@ -204,11 +205,7 @@ def to_json(stats: Stats) -> dict[str, Any]:
                 "shape": row.shape and list(row.shape),
                 **_plain(row),
                 "section": stats.section(row.path or ""),
-                **(
-                    {"nonfinite": [list(index) for index in found.indices]}
-                    if (found := places.get(row.path or ""))
-                    else {}
-                ),
+                "nonfinite": _indices(nonfinite.get(row.path or "")),
             }
             for row in stats.values()
         ],
@@ -216,6 +213,10 @@ def to_json(stats: Stats) -> dict[str, Any]:
         "totals": {section: _plain(total) for section, total in stats.totals.items()},
         "skipped": stats.skipped,
     }
+
+
+def _indices(places: Places | None) -> list[list[int]]:
+    return [] if places is None else [list(index) for index in places.indices]
 
 
 def _plain(row: Row) -> dict[str, Any]:

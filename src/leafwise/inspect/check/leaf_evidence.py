@@ -10,7 +10,7 @@ from leafwise.core.leaf import Leaf
 from leafwise.core.pairing import NamedArray
 from leafwise.core.path import spelled
 from leafwise.core.reader import Reader, bands, reader
-from leafwise.inspect.places import Places, nonfinite_places
+from leafwise.inspect.indices import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from leafwise.core.tree import Tree
 from leafwise.core.walk import walk
 from leafwise.errors import WalkError
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
-from leafwise.inspect.places import Places
+from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import stats
 from leafwise.share.find import HeldWrongly, held_wrongly
@@ -113,7 +113,7 @@ class OptimizerCoverage:
     def nonfinite_state(self) -> list[tuple[str, Row, Places]]:
         """State with NaN or infinite values, of the optimizers passed as `optimizer=`: its path, as if the optimizers
         were in the tree, its statistics, and where the values are."""
-        root, found = self.columns.node_objects[self._evidence.tree.root], []
+        root, rows = self.columns.node_objects[self._evidence.tree.root], []
         for number, optimizer in enumerate(self.passed):
             name = f"optimizer{number or ''}"
             state = Tree(walk({"model": root, name: optimizer})).select(where(kind="state"))
@@ -122,8 +122,8 @@ class OptimizerCoverage:
             measured = stats(state)
             for path, places in measured.nonfinite.items():
                 shown = path.replace(f"{name}.state.model.", f"{name}.state.", 1)
-                found.append((shown, measured[path], places))
-        return found
+                rows.append((shown, measured[path], places))
+        return rows
 
 
 def _as_list(optimizer: Any) -> list[Any]:

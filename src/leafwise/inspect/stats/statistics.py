@@ -17,7 +17,7 @@ from leafwise.core.result import Table, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
-from leafwise.inspect.places import Places, nonfinite_places
+from leafwise.inspect.indices import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
 
@@ -165,8 +165,8 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         >>> {path: places.indices for path, places in s.nonfinite.items()}
         {'w': ((0, 1), (1, 0))}
         """
-        found = self._waiting.nonfinite(self.of)
-        return {path: found[leaf] for path, row in self._rows.items() if (leaf := self._leaf(row)) in found}
+        by_leaf = self._waiting.nonfinite(self.of)
+        return {path: by_leaf[leaf] for path, row in self._rows.items() if (leaf := self._leaf(row)) in by_leaf}
 
     def _leaf(self, row: int) -> int:
         return self.tree.columns.ties.get(row, row)
@@ -300,8 +300,8 @@ class _Waiting:
         """Where the NaN and infinite values are, by leaf."""
         if self._nonfinite is None:
             leaves = [leaf for leaf, moments in self.moments.items() if moments.finite < moments.count]
-            places = {leaf: self._places(leaf, of) for leaf in leaves}
-            self._nonfinite = {leaf: found for leaf, found in places.items() if found is not None}
+            by_leaf = {leaf: self._places(leaf, of) for leaf in leaves}
+            self._nonfinite = {leaf: places for leaf, places in by_leaf.items() if places is not None}
         return self._nonfinite
 
     def _places(self, leaf: int, of: str) -> Places | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leafwise.errors import QueryError
 from leafwise.inspect.check.findings import Finding, Level
-from leafwise.inspect.places import Places
+from leafwise.inspect.indices import Places
 
 if TYPE_CHECKING:
     from leafwise.inspect.check.evidence import Evidence

@@ -5,7 +5,7 @@ from math import prod
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
 from leafwise.inspect.check.rules.registry import Reports, note, report, rule, warning
-from leafwise.inspect.places import lines_along
+from leafwise.inspect.indices import lines_along
 from leafwise.inspect.stats.rows import Row
 
 _NEARLY_ALL = 0.9  # of the units

@@ -4,7 +4,7 @@ from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Level
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.check.rules.registry import Reports, error, note, report, rule
-from leafwise.inspect.places import Places
+from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
 
 _SPREADING = "the next step would spread them to the parameters: load an earlier optimizer state"

@@ -12,7 +12,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.core import reader
-from leafwise.inspect import places
+from leafwise.inspect import indices as places
 
 NAN, INF = float("nan"), float("inf")
 
