@@ -41,7 +41,7 @@ def outcome(kind: Kind, folder: Path) -> Outcome:
         state = [path for path in arrays if _is_below(path, written.optimizer)]
         return Outcome(
             kind,
-            problems=tuple(_problems(t, arrays, written)),
+            problems=(*_problems(t, arrays, written), *_problems_of_conversion(t, arrays, folder)),
             arrays=len(arrays),
             ties=len(t.ties),
             optimizer=len(state),
@@ -86,12 +86,53 @@ def _problems(t: lw.Tree, arrays: dict[str, Any], written: Written) -> list[str]
     return problems
 
 
-def _plain_problems(t: lw.Tree, truth: Truth) -> list[str]:
-    values = {
+def _problems_of_conversion(t: lw.Tree, arrays: dict[str, Any], folder: Path) -> list[str]:
+    """Converts the checkpoint, and compares the new file with the tree."""
+    if not arrays:
+        return []  # a file without arrays, such as training_args.bin, is not converted
+    path = folder / "converted" / "model.safetensors"
+    path.parent.mkdir()
+    try:
+        edit = lw.edit(t, path, allow={"objects"})
+    except lw.Error as error:
+        return [f"cannot be converted: {error}"]
+    with lw.open(path, max_bytes=2_000_000_000) as new:
+        stored = {".".join(path.names): leaf for leaf in new for path in leaf.paths}
+        expected = {path: leaf for path, leaf in arrays.items() if leaf.persistent}
+        problems = [f"converted: {path} is missing" for path in expected if path not in stored]
+        problems += [f"converted: {path} is new" for path in stored if path not in expected]
+        for path, leaf in expected.items():
+            before, after = _bits(leaf), _bits(stored[path]) if path in stored else None
+            if after is not None and leaf.dtype == after.dtype and before != after:
+                problems.append(f"converted: {path} is {after}, and was {before}")
+        ties = [
+            {frozenset(".".join(name.path.names) for name in tie.names) for tie in tree.ties if tie.leaf.persistent}
+            for tree in (t, new)
+        ]
+        problems += [f"converted: {' and '.join(sorted(tie))} are tied in one file only" for tie in ties[0] ^ ties[1]]
+        left_out = [note for note in edit.notes if note.startswith("left out")]
+        values = _values(new)
+        for path, value in _values(t).items():
+            if path not in values:
+                if not left_out:
+                    problems.append(f"converted: {path} = {value!r:.60} is missing")
+            elif repr(values[path]) != repr(value):
+                problems.append(f"converted: {path} is {values[path]!r:.60}, and was {value!r:.60}")
+    return problems
+
+
+def _values(t: lw.Tree) -> dict[str, Any]:
+    """The plain values of a tree, by path, and those inside of lists and dicts."""
+    return {
         ".".join((key, *below)): value
         for key, _, _, content in t.columns.scalar_items(t.root)
         for below, value in plain_values(content)
+        if not key.startswith("__metadata__")
     }
+
+
+def _plain_problems(t: lw.Tree, truth: Truth) -> list[str]:
+    values = _values(t)
     problems = []
     for path, value in truth.plain.items():
         if path not in values:
