@@ -7,7 +7,6 @@
 struct combined_room {
     double sums[COMBINED];
     float floats[COMBINED];
-    uint32_t bits[COMBINED];
 };
 
 struct combination {
@@ -91,7 +90,7 @@ int64_t leafwise_combine(int64_t inputs, int64_t size, const int64_t *addresses,
             add_input(&all, input, start, count, &room);
         if (all.lanes->outside(room.sums, count, limit))
             fit = unusual_fit(&all, start, count, limit, room.sums);
-        all.lanes->narrow(kind, room.sums, count, room.bits, out + start * item_bytes[kind]);
+        all.lanes->narrow(kind, room.sums, count, room.floats, out + start * item_bytes[kind]);
     }
     fesetenv(&before);
     return !fit;
