@@ -10,7 +10,7 @@ from tests.kernels.cases import FLOATS
 from tests.kernels.test_cpu import of_the_library
 
 import leafwise as lw
-from leafwise.kernels import combining, cpu, reference
+from leafwise.kernels import casting, combining, cpu, reference
 
 WIDE = ["float64", "float32", "bfloat16", "float16"]
 SPECIAL = [
@@ -48,8 +48,8 @@ def every_result(arrays: list[Any], weights: list[float], dtype: str) -> Any:
     found = []
     for number in range(cpu.instruction_sets()):
         out = np.empty(arrays[0].size, FLOATS[dtype])
-        fits = combining._by_library(combining._library(), arrays, names, weights, out, number)
-        found.append(out.tobytes() if fits else None)
+        outcome = combining._by_library(combining._library(), arrays, names, weights, out, number)
+        found.append(None if outcome == combining._DO_NOT_FIT else out.tobytes())
     assert len(set(found)) == 1, "the instruction sets differ"
     return found[0]
 
@@ -64,6 +64,23 @@ def test_the_bits_are_those_of_the_reference(out: str, first: str, second: str) 
         for weights in ([0.25, -1.0, 0.3], [1 / 3, 1 / 3, 1 / 3]):
             right = reference.combine(arrays, weights, out)
             assert every_result(arrays, weights, out) == right.tobytes(), size
+
+
+@of_the_library
+@pytest.mark.parametrize("first", [*WIDE, "float8_e4m3fn"])
+@pytest.mark.parametrize("out", [*WIDE, "float8_e5m2"])
+def test_casts_have_the_same_bits_as_those_of_a_save(out: str, first: str) -> None:
+    for size in (0, 1, 7, 1_024, 4_999):
+        for values in (
+            numbers(first, size, size),
+            np.nan_to_num(numbers(first, size, 3).astype(np.float32), posinf=1, neginf=-1),
+        ):
+            array = values.astype(FLOATS[first]) if values.dtype != FLOATS[first] else values
+            made = np.empty(size, FLOATS[out])
+            combining.cast(array, made, saturate=True)
+            assert made.tobytes() == casting.cast_to(array, out, saturate=True).tobytes()
+    with pytest.raises(lw.WriteError, match="some values do not fit into float16"):
+        combining.cast(np.full(2_000, 7e4), np.empty(2_000, np.float16))
 
 
 @of_the_library

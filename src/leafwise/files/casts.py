@@ -81,7 +81,9 @@ class CastArray(Elementwise):
         self.saturate = saturate
 
     def compute(self, arrays: list[Any], out: Any) -> None:
-        out[...] = cast_to(arrays[0], self.spec.dtype, self.saturate)
+        from leafwise.kernels import combining
+
+        combining.cast(arrays[0], out, self.saturate)
 
     def over(self, inputs: Sequence[Stored]) -> "CastArray":
         return CastArray(inputs[0], self.spec.dtype, self.saturate)

@@ -9,6 +9,7 @@ otherwise before anything is written. Damaged values must not be written with ne
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from math import lcm
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from leafwise.files.casts import SATURATE
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher, checksummer, count
 from leafwise.files.elementwise import Elementwise
 from leafwise.files.ranges import Ranged, fill_range, rooms
+from leafwise.files.source import InflatedSource
 from leafwise.files.writer import Output
 
 _TASK = 4 << 20  # bytes that a thread writes before it takes the next task
@@ -44,6 +46,7 @@ class Streaming:
     def __init__(self, arrays: Iterable[tuple[str, Stored]]) -> None:
         self._arrays = dict(arrays)
         self._ways = {name: _way(array) for name, array in self._arrays.items()}
+        self._locks: dict[int, threading.Lock] = {}  # by the identity of a compressed source
         reader.verify_arrays(
             (name, leaf)
             for name, way in self._ways.items()
@@ -55,7 +58,7 @@ class Streaming:
         """Writes arrays into gaps of a file. Returns the checksums of their chunks, in order."""
         sums = [[""] * count(array.spec.nbytes, CHUNK) for _, array, _ in arrays]
         tasks = [
-            _Task(name, self._ways[name], sums_of_array, offset, start, stop)
+            _Task(name, self._ways[name], self._locks_of(name), sums_of_array, offset, start, stop)
             for (name, _, offset), sums_of_array in zip(arrays, sums, strict=True)
             for start, stop in self._ways[name].cuts()
         ]
@@ -67,6 +70,15 @@ class Streaming:
 
         _in_threads(work, tasks)
         return [checksum for sums_of_array in sums for checksum in sums_of_array]
+
+    def _locks_of(self, name: str) -> list[threading.Lock]:
+        """The locks for one array at a time. A compressed source is unpacked from beginning to end: if two threads took
+        turns, each of their reads would begin again."""
+        if self._ways[name].unit:
+            return []
+        sources = {id(storage.source): storage.source for storage in self._arrays[name].storages()}
+        compressed = sorted(key for key, source in sources.items() if isinstance(source, InflatedSource))
+        return [self._locks.setdefault(key, threading.Lock()) for key in compressed]
 
     def check_sources(self) -> None:
         """Raises if the values that were read are damaged, or if a source was changed meanwhile. To be called before
@@ -161,6 +173,7 @@ class _Task(NamedTuple):
 
     name: str
     way: _Way
+    locks: list[threading.Lock]
     sums: list[str]
     offset: int
     start: int
@@ -171,7 +184,10 @@ class _Task(NamedTuple):
             if not self.way.gathered:
                 self._stream_units(output)
                 return
-            with _GATHERING:
+            with ExitStack() as held:
+                for lock in self.locks:  # in the order of all tasks, so that no two wait for each other
+                    held.enter_context(lock)
+                held.enter_context(_GATHERING)
                 (self._stream_units if self.way.unit else self._stream_in_order)(output)
         except WriteError as error:
             repair = "" if "; " in str(error) else f"; {SATURATE}"

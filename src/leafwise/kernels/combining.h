@@ -7,7 +7,6 @@
 struct combined_room {
     double sums[COMBINED];
     float floats[COMBINED];
-    uint32_t bits[COMBINED];
 };
 
 struct combination {
@@ -46,24 +45,27 @@ static int is_finite_at(const struct combination *all, int64_t input, int64_t at
     return isfinite(single);
 }
 
+enum outcome { FIT, DO_NOT_FIT, FIT_WITH_NAN };
+
 /* Whether sums fit that are large, infinite or NaN: infinities and NaN must come from the inputs. All NaN get the same
    bits. */
-static int unusual_fit(const struct combination *all, int64_t start, long count, double limit, double *sums)
+static enum outcome unusual_fit(const struct combination *all, int64_t start, long count, double limit, double *sums)
 {
+    enum outcome outcome = FIT;
     for (long i = 0; i < count; i++) {
         int from_inputs = 0;
         if (fabs(sums[i]) < limit)
             continue;
         if (isfinite(sums[i]))
-            return 0;
+            return DO_NOT_FIT;
         for (int64_t input = 0; input < all->inputs && !from_inputs; input++)
             from_inputs = !is_finite_at(all, input, start + i);
         if (!from_inputs)
-            return 0;
+            return DO_NOT_FIT;
         if (isnan(sums[i]))
-            sums[i] = NAN;
+            sums[i] = NAN, outcome = FIT_WITH_NAN;
     }
-    return 1;
+    return outcome;
 }
 
 /* Writes the sum of the inputs, each multiplied by its weight. Returns 1 if some sums do not fit into the kind of
@@ -82,17 +84,18 @@ int64_t leafwise_combine(int64_t inputs, int64_t size, const int64_t *addresses,
                                             : 65520.0;
     struct combined_room room;
     fenv_t before;
-    int fit = 1;
+    enum outcome outcome = FIT, of_block;
     fegetenv(&before);
     fesetenv(FE_DFL_ENV);
-    for (int64_t start = 0; start < size && fit; start += COMBINED) {
+    for (int64_t start = 0; start < size && outcome != DO_NOT_FIT; start += COMBINED) {
         long count = (long)(size - start < COMBINED ? size - start : COMBINED);
         for (int64_t input = 0; input < inputs; input++)
             add_input(&all, input, start, count, &room);
-        if (all.lanes->outside(room.sums, count, limit))
-            fit = unusual_fit(&all, start, count, limit, room.sums);
-        all.lanes->narrow(kind, room.sums, count, room.bits, out + start * item_bytes[kind]);
+        if (all.lanes->outside(room.sums, count, limit) &&
+            (of_block = unusual_fit(&all, start, count, limit, room.sums)) != FIT)
+            outcome = of_block;
+        all.lanes->narrow(kind, room.sums, count, room.floats, out + start * item_bytes[kind]);
     }
     fesetenv(&before);
-    return !fit;
+    return outcome;
 }

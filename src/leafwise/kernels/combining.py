@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 from leafwise.core.dtypes import BYTE_FLOAT
-from leafwise.kernels import cpu, reference
+from leafwise.kernels import casting, cpu, reference
 from leafwise.kernels.dtypes import KERNELS
 
+_FIT, _DO_NOT_FIT = 0, 1  # what the C code returns; 2 if the sums fit and some are NaN
 _OUT = frozenset(("float64", "float32", "float16", "bfloat16"))  # the dtypes that the C code writes
 _IN = frozenset(name for name, number in KERNELS.items() if name in _OUT or number == BYTE_FLOAT)
 
@@ -27,11 +28,20 @@ def combine(arrays: Sequence[Any], weights: Sequence[float], out: Any, saturate:
     """
     names = tuple(array.dtype.name for array in arrays)
     library = _library() if out.dtype.name in _OUT and _IN.issuperset(names) else None
-    if library is not None and _by_library(library, arrays, names, weights, out):
+    if library is not None and _by_library(library, arrays, names, weights, out) != _DO_NOT_FIT:
         return
     # The dtype is not for the C code, or some sums do not fit: the reference raises an error or saturates.
     cpu.check_subnormals()
     out[...] = reference.combine(arrays, weights, out.dtype.name, saturate)
+
+
+def cast(array: Any, out: Any, saturate: bool = False) -> None:
+    """Writes a flat, contiguous NumPy array into one of another dtype, by the rules of `casting`, with the same bits.
+    The sum of one array is a cast, except that casts keep some bits of NaN."""
+    name = array.dtype.name
+    library = _library() if out.dtype.name in _OUT and name in _IN else None
+    if library is None or _by_library(library, [array], (name,), [1.0], out) != _FIT:
+        out[...] = casting.cast_to(array, out.dtype.name, saturate)
 
 
 def _library() -> Any:
@@ -65,13 +75,12 @@ def _by_library(
     weights: Sequence[float],
     out: Any,
     instruction_set: int | None = None,
-) -> bool:
-    """Whether all sums fit."""
+) -> int:
     count = len(arrays)
     assert count == len(weights), (count, len(weights))
     assert all(array.size == out.size and array.flags.c_contiguous for array in (*arrays, out))
     kinds, values_of, values, _ = _of_dtypes(names)
-    return not library.leafwise_combine(
+    outcome: int = library.leafwise_combine(
         count,
         out.size,
         (ctypes.c_int64 * count)(*(array.ctypes.data for array in arrays)),
@@ -83,3 +92,4 @@ def _by_library(
         KERNELS[out.dtype.name],
         library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
     )
+    return outcome

@@ -94,7 +94,7 @@ struct lanes {
     void (*add_floats)(const float_at *, long, double, int, double *);
     void (*add_doubles)(const double_at *, long, double, int, double *);
     long (*outside)(const double *, long, double);
-    void (*narrow)(enum kind, const double *, long, uint32_t *, char *);
+    void (*narrow)(enum kind, const double *, long, float *, char *);
 };
 
 static inline int32_t bits_of_float(float x)
@@ -126,6 +126,13 @@ static inline float float_of_bits(uint32_t bits)
     return x;
 }
 
+static inline double double_of_bits(int64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 static void decode_float16(const uint16_at *x, long count, float *out)
 {
     for (long i = 0; i < count; i++) {
@@ -139,11 +146,11 @@ static void decode_float16(const uint16_at *x, long count, float *out)
     }
 }
 
-/* The bits of floats as float16, rounded to nearest. Numbers that are too large become infinite. */
-static void encode_float16(const uint32_t *bits, long count, uint16_at *out)
+/* Floats as float16, rounded to nearest. Numbers that are too large become infinite. */
+static void encode_float16(const float *x, long count, uint16_at *out)
 {
     for (long i = 0; i < count; i++) {
-        uint32_t sign = bits[i] >> 16 & 0x8000, rest = bits[i] & 0x7fffffff;
+        uint32_t bits = (uint32_t)bits_of_float(x[i]), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
         if (rest >= 0x47800000)
             rest = rest > 0x7f800000 ? 0x7e00 : 0x7c00;
         else if (rest < 0x38800000)
@@ -251,13 +258,12 @@ static inline __m256i avx2_pack(const float_at *x)
     return _mm256_packus_epi16(_mm256_packus_epi32(e[0], e[1]), _mm256_packus_epi32(e[2], e[3]));
 }
 
-static void avx2_encode_float16(const uint32_t *bits, long count, uint16_at *out)
+static void avx2_encode_float16(const float *x, long count, uint16_at *out)
 {
     long i = 0;
     for (; i + 8 <= count; i += 8)
-        _mm_storeu_si128((__m128i *)(out + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps((const float *)(bits + i)), _MM_FROUND_TO_NEAREST_INT));
-    encode_float16(bits + i, count - i, out + i);
+        _mm_storeu_si128((__m128i *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+    encode_float16(x + i, count - i, out + i);
 }
 
 static void avx2_decode_float16(const uint16_at *x, long count, float *out)
@@ -298,13 +304,12 @@ END
     return _mm512_packus_epi16(_mm512_packus_epi32(e[0], e[1]), _mm512_packus_epi32(e[2], e[3]));
 }
 
-static void avx512_encode_float16(const uint32_t *bits, long count, uint16_at *out)
+static void avx512_encode_float16(const float *x, long count, uint16_at *out)
 {
     long i = 0;
     for (; i + 16 <= count; i += 16)
-        _mm256_storeu_si256((__m256i *)(out + i),
-                            _mm512_cvtps_ph(_mm512_loadu_ps((const float *)(bits + i)), _MM_FROUND_TO_NEAREST_INT));
-    encode_float16(bits + i, count - i, out + i);
+        _mm256_storeu_si256((__m256i *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+    encode_float16(x + i, count - i, out + i);
 }
 
 static void avx512_decode_float16(const uint16_at *x, long count, float *out)
