@@ -34,10 +34,10 @@ ALLOWED = {
 }
 
 PUBLIC = {
-    "ArgumentError", "Average", "ChecksumError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node",
+    "ArgumentError", "Average", "ChecksumError", "EditError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node",
     "NonFiniteError", "Path", "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError",
     "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "diff",
-    "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open", "plan",
+    "edit", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open", "plan",
     "release_ties", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify", "where",
 }  # fmt: skip
 

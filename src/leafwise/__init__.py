@@ -15,6 +15,7 @@ __all__ = [
     "ArgumentError",
     "Average",
     "ChecksumError",
+    "EditError",
     "Error",
     "FileError",
     "Leaf",
@@ -40,6 +41,7 @@ __all__ = [
     "check",
     "clip",
     "diff",
+    "edit",
     "flat",
     "freeze",
     "groups",
@@ -65,6 +67,7 @@ __all__ = [
 ]
 
 _HOLDS = {
+    "leafwise.checkpoint.editing.edit": ("edit",),
     "leafwise.checkpoint.loading": ("load",),
     "leafwise.checkpoint.planner": ("plan",),
     "leafwise.checkpoint.saving": ("save",),
@@ -77,6 +80,7 @@ _HOLDS = {
     "leafwise.errors": (
         "ArgumentError",
         "ChecksumError",
+        "EditError",
         "Error",
         "FileError",
         "LoadError",
@@ -113,6 +117,7 @@ _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING, without the cost of importing typing
 if TYPE_CHECKING:
+    from leafwise.checkpoint.editing.edit import edit
     from leafwise.checkpoint.loading import load
     from leafwise.checkpoint.planner import plan
     from leafwise.checkpoint.saving import save
@@ -125,6 +130,7 @@ if TYPE_CHECKING:
     from leafwise.errors import (
         ArgumentError,
         ChecksumError,
+        EditError,
         Error,
         FileError,
         LoadError,

@@ -11,6 +11,7 @@ Error
 ├── RuleError    (ValueError)           a rule that matches nothing, or contradicts another rule
 ├── NonFiniteError (ArithmeticError)    gradients that are not finite; nothing was changed
 ├── LoadError    (ValueError)           a checkpoint that does not fit the model; nothing was changed
+├── EditError    (ValueError)           an edit of a checkpoint that cannot be made; nothing was written
 ├── FileError    (ValueError)           a file that is damaged or not supported, or that cannot be read or written
 │   └── ChecksumError                   a file that does not match its checksums
 └── Unsupported  (NotImplementedError)  an operation that a framework or format does not support
@@ -20,7 +21,7 @@ Error
 
 Each is also the built-in exception that a caller would expect, so `except KeyError` works, too. A message names the
 path, both sides of a mismatch, and what to do. It is plain text on one line, whatever names it contains, and does not
-show secrets in URLs (see `printable`). Only a `LoadError` may have several lines.
+show secrets in URLs (see `printable`). Only a `LoadError` and an `EditError` may have several lines.
 """
 
 from collections.abc import Sequence
@@ -245,6 +246,27 @@ class LoadError(Error, ValueError):
 
     def _kept(self) -> dict[str, object]:
         return {**vars(self), "plan": None}
+
+
+class EditError(Error, ValueError):
+    """An edit that cannot be made; nothing was written. The message lists the problems, one per line.
+
+    `problems` lists all of them. It is also a ValueError.
+
+    >>> import torch, leafwise as lw
+    >>> try:
+    ...     lw.edit({"weight": torch.zeros(2)}, "new.safetensors", drop="head.**", rename={"model": ""})
+    ... except lw.EditError as error:
+    ...     print(error)
+    cannot write 'new.safetensors'; nothing was written
+      drop= 'head.**' matches nothing in the source
+      rename= 'model' matches no name in the source
+    """
+
+    def __init__(self, message: str | Sequence[str], problems: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.args = ("\n".join(map(_plain, [message] if isinstance(message, str) else message)),)
+        self.problems = tuple(problems)
 
 
 class Unsupported(Error, NotImplementedError):  # noqa: N818

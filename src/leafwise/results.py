@@ -6,6 +6,8 @@
 """
 
 from leafwise.checkpoint.background import BackgroundSave
+from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
+from leafwise.checkpoint.editing.steps import Step
 from leafwise.checkpoint.plan import Plan, Problem
 from leafwise.checkpoint.verifying import Verified
 from leafwise.core.capabilities.uses import Use
@@ -33,6 +35,9 @@ __all__ = [
     "Change",
     "Counts",
     "Diff",
+    "Edit",
+    "EditSize",
+    "EditedLeaf",
     "EqualUntied",
     "Finding",
     "Findings",
@@ -56,6 +61,7 @@ __all__ = [
     "RuleAccount",
     "SharedMemory",
     "Stats",
+    "Step",
     "Table",
     "Tie",
     "Ties",

@@ -289,12 +289,12 @@ def test_a_result_that_cannot_be_opened_replaces_nothing(
 def test_what_is_converted_is_opened_before_it_replaces_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from leafwise.files import convert
+    from leafwise.files import checkpoint_writer
 
     source = lw.save({"a": np.ones(3)}, tmp_path / "a.safetensors")
     target = tmp_path / "b.safetensors"
     target.write_bytes(b"old")
-    monkeypatch.setattr(convert, "rows_of", lambda arrays: {name: {} for name, *_ in arrays})
+    monkeypatch.setattr(checkpoint_writer, "rows_of", lambda arrays: {name: {} for name, *_ in arrays})
     assert main(["convert", source, str(target)]) == 1
     assert "cannot be read back, so nothing was replaced" in capsys.readouterr().err
     assert target.read_bytes() == b"old"

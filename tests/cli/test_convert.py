@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import leafwise as lw
 from leafwise.cli import main
 
 OLD = b"old" * 1000
@@ -24,9 +25,12 @@ def test_convert_selects_renames_and_casts(tmp_path: Path, capsys: pytest.Captur
     torch.save(state, tmp_path / "a.pt")
     source, target = str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")
     assert main(["convert", source, target, "--where", "model.**", "--rename", r"^model\.="]) == 0
-    assert "4 arrays" in capsys.readouterr().err
-    from safetensors.torch import load_file
-
+    assert "2 arrays under 4 names" in capsys.readouterr().err
+    assert load_file(target).keys() == {"embed.weight", "n"}
+    with lw.open(target) as t:
+        assert t.counts.leaves == 2
+        assert torch.equal(torch.from_numpy(t["turned"].numpy().copy()), weight.T)
+    assert main(["convert", source, target, "--where", "model.**", "--rename", r"^model\.=", "--ties", "copy"]) == 0
     loaded = load_file(target)
     model: Any = state["model"]
     assert loaded.keys() == model.keys()
@@ -62,10 +66,10 @@ def test_what_cannot_be_converted_is_an_error_that_says_why(tmp_path: Path, caps
         (["a.pt", "b.npz", "--rename", "x"], "takes PATTERN=TEXT"),
         (["a.pt", "b.npz", "--rename", "(=x"], "is not a regular expression"),
         (["a.pt", "b.npz", "--rename", r"a=\9"], "cannot replace 'a' by"),
-        (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "two leaves would be called 'c'"),
-        (["a.pt", "b.npz", "--where", "z.*"], "no leaf matches 'z.*'"),
-        (["a.pt", "old.npz"], "cannot convert 'f8': npz has no dtype float8_e5m2"),
-        (["meta.pt", "b.npz"], "cannot convert m: it was on meta"),
+        (["a.pt", "b.npz", "--rename", "^[ab]$=c"], "a and b would be called 'c'"),
+        (["a.pt", "b.npz", "--where", "z.*"], "--where 'z.*' matches nothing"),
+        (["a.pt", "old.npz"], "cannot write f8: npz has no dtype float8_e5m2"),
+        (["meta.pt", "b.npz"], "m in the source: it was on meta"),
         (["none.pt", "b.npz"], "No such file"),
         (["a.pt", "no/such/b.npz", "--where", "a"], "No such file or directory"),
     ):
@@ -96,7 +100,7 @@ def test_only_names_that_match_are_converted(tmp_path: Path, capsys: pytest.Capt
         assert destination.read_bytes() == b"good"
     torch.save({"step": 3}, tmp_path / "none.pt")
     assert main(["convert", str(tmp_path / "none.pt"), target]) == 1
-    assert "it has no arrays" in capsys.readouterr().err
+    assert "the new file would contain no array" in capsys.readouterr().err
 
 
 def test_compressed_arrays_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

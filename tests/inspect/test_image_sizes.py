@@ -55,7 +55,7 @@ def test_every_picture_is_wide_and_high_enough_to_see(shape: tuple[int, ...], si
     short, long = sorted((picture.width, picture.height))
     assert short >= min(48, long // 4)
     assert long <= (size or 2048)
-    header = picture.png()[16:24]
+    header = picture.png(bare=True)[16:24]
     assert (int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")) == (picture.width, picture.height)
 
 

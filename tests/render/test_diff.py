@@ -171,4 +171,4 @@ def test_kinds_and_the_footer_survive_a_narrow_terminal(width: int) -> None:
     assert max(map(len, lines)) <= width
     for kind in ("changed", "cast", "removed"):
         assert any(f"  {kind}" in line for line in lines), kind
-    assert "3 leaves: 1 removed, 1 changed, 1 cast" in " ".join(lines)
+    assert "3 leaves: 1 removed, 1 changed, 1 cast" in " ".join(" ".join(lines).split())

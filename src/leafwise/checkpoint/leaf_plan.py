@@ -1,13 +1,14 @@
 """Plans the leaves: which row of the source fills which leaf of the target, and whether it fits."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, the_source
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import Op
+from leafwise.core.opaque import Opaque
 from leafwise.core.pairing import Pairing
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
@@ -43,7 +44,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
             if facts.spec.device != "meta" and plan.keeps.issuperset(name_of[row] for row in rows):
                 plan.kept.append(name)
             else:
-                plan.add("missing", name, _missing_message(name, facts, plan.source, parts))
+                plan.add("missing", name, *_missing_messages(name, facts, plan.source, parts))
             unused += [source for _, source in paired]
         else:
             row, source, order = choice
@@ -96,14 +97,15 @@ def _fed(
     if source_shape is not None and order is not None:
         source_shape = tuple(source_shape[axis] for axis in order)
     if shape is not None and source_shape != shape:
-        message = _shape_message(name, shape, source_name, source_shape, order, the_source(plan.source))
-        plan.add("shape", name, message)
+        messages = _shape_messages(name, shape, source_name, source_shape, order, the_source(plan.source))
+        plan.add("shape", name, *messages)
         return None
     how = _how(plan, leaf, source, name, source_name, order)
     if source_facts.spec.dtype != facts.spec.dtype:
         same_kind = number_kind(source_facts.spec.dtype) == number_kind(facts.spec.dtype)
         if not (cast and same_kind and is_castable(facts.spec.dtype)):
-            plan.add("dtype", name, _dtype_message(name, facts, source_facts, the_source(plan.source)))
+            plan.castable += same_kind and is_castable(facts.spec.dtype)
+            plan.add("dtype", name, *_dtype_messages(name, facts, source_facts, the_source(plan.source)))
             return None
         how = (*how, "cast")
     return Feed(leaf, name, source, order, how)
@@ -185,41 +187,60 @@ def _with_facts(name: str, facts: Facts) -> str:
     return f"{name} ({shape_text(facts.spec.shape)} {facts.spec.dtype})"
 
 
-def _missing_message(name: str, facts: Facts, source: Tree, parts: list[str]) -> str:
+def _missing_messages(name: str, facts: Facts, source: Tree, parts: list[str]) -> tuple[str, str]:
+    """The message for a leaf, and the one for several leaves."""
     described, where = _with_facts(name, facts), the_source(source)
     if parts:
-        return f"{described} is in the model, but {where} has only parts of it: {', '.join(parts[:4])}"
+        return f"{described} is in the model, but {where} has only parts of it: {', '.join(parts[:4])}", ""
     value = source[name] if name in source else None  # noqa: SIM401  a Tree has no get
     if value is not None and not isinstance(value, Leaf | Tree):
-        return f"{described} is an array in the model but a {type(value).__name__} in {where}"
-    return f"{described} is in the model but not in {where}"
+        return f"{described} is an array in the model but {_kind_of(value)} in {where}", ""
+    return f"{described} is in the model but not in {where}", f"{{}} are in the model but not in {where}"
 
 
-def _shape_message(
+def _kind_of(value: Any) -> str:
+    """
+    >>> _kind_of(3), _kind_of(Opaque("datetime.date"))
+    ('an int', 'an object of class datetime.date')
+    """
+    if isinstance(value, Opaque):
+        return f"an object of class {value.class_name}"
+    kind = next(cls.__name__ for cls in type(value).__mro__ if cls.__module__ == "builtins")
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _shape_messages(
     name: str,
     wanted: tuple[int, ...],
     source_name: str,
     shape: tuple[int, ...] | None,
     order: tuple[int, ...] | None,
     where: str,
-) -> str:
-    details = [] if source_name == name else [source_name]
+) -> tuple[str, str]:
+    details = []
     if order is not None:
         details.append("with its axes reordered by name")
     if shape is not None and wanted == shape[::-1] and len(wanted) == 2:
         details.append("transposed")
-    described = f" ({', '.join(details)})" if details else ""
-    return f"{name} is {shape_text(wanted)} in the model but {shape_text(shape)} in {where}{described}"
+
+    def described(details: list[str]) -> str:
+        both = f"{shape_text(wanted)} in the model but {shape_text(shape)} in {where}"
+        return f"{both} ({', '.join(details)})" if details else both
+
+    own = details if source_name == name else [source_name, *details]
+    return f"{name} is {described(own)}", f"{{}} are {described(details)}"
 
 
-def _dtype_message(name: str, ours: Facts, theirs: Facts, where: str) -> str:
+def _dtype_messages(name: str, ours: Facts, theirs: Facts, where: str) -> tuple[str, str]:
+    repairs: tuple[str, str]
     if number_kind(ours.spec.dtype) != number_kind(theirs.spec.dtype):
-        repair = "leafwise does not cast one kind of number to another"
+        repairs = ("leafwise does not cast one kind of number to another",) * 2
     elif not is_castable(ours.spec.dtype):
-        repair = f"leafwise does not cast to {ours.spec.dtype}"
+        repairs = (f"leafwise does not cast to {ours.spec.dtype}",) * 2
     else:
-        repair = "pass cast=True to cast it"
-    return f"{name} is {ours.spec.dtype} in the model but {theirs.spec.dtype} in {where}; {repair}"
+        repairs = "pass cast=True to cast it", "pass cast=True to cast them"
+    both = f"{ours.spec.dtype} in the model but {theirs.spec.dtype} in {where}"
+    return f"{name} is {both}; {repairs[0]}", f"{{}} are {both}; {repairs[1]}"
 
 
 def _plan_unused(plan: Plan, pairing: Pairing, unused: list[int]) -> None:
@@ -232,6 +253,7 @@ def _plan_unused(plan: Plan, pairing: Pairing, unused: list[int]) -> None:
     taken = {leaf(row) for row in pairing.target_of if theirs.row_op(row).slices is None}
     taken -= {leaf(row) for row in unused}
     left = [row for row in left if leaf(row) not in taken]
+    only_there = f"in {the_source(plan.source)} but not in the model"
     for row, facts in zip(left, theirs.facts(left), strict=True):
         name = pairing.source.name_of[row]
-        plan.add("unexpected", name, f"{_with_facts(name, facts)} is in {the_source(plan.source)} but not in the model")
+        plan.add("unexpected", name, f"{_with_facts(name, facts)} is {only_there}", f"{{}} are {only_there}")

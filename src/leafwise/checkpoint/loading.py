@@ -10,8 +10,9 @@ from typing import Any, Literal, TypeVar, overload
 
 from leafwise.checkpoint.load_steps import Load, check_overlaps
 from leafwise.checkpoint.multiple_sources import check_parts, plans_for_parts, put_together
-from leafwise.checkpoint.plan import Plan, allow_advice
+from leafwise.checkpoint.plan import Plan, advice
 from leafwise.checkpoint.planner import is_several, make_plan
+from leafwise.checkpoint.problem_groups import ProblemGroup, counts_text, grouped_problems
 from leafwise.core.progress import bar
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -135,23 +136,23 @@ def _interruption_explained() -> Iterator[None]:
         raise
 
 
-_LISTED = 40  # problems of each kind in the message; the plan has all of them
+_LISTED = 40  # messages of each kind of problem; the plan has all of them
 
 
 def _refusal(plan: Plan) -> list[str]:
-    by_kind: dict[str, list[str]] = {}
-    for problem in plan.problems:
-        by_kind.setdefault(problem.kind, []).append(problem.message)
-    counts = ", ".join(f"{len(messages):,} {kind}" for kind, messages in by_kind.items() if kind != "nothing")
+    counts = counts_text(plan.problems)
     lines = [f"cannot load{f' ({counts})' if counts else ''}; nothing was changed"]
-    for kind, messages in by_kind.items():
+    by_kind: dict[str, list[ProblemGroup]] = {}
+    for group in grouped_problems(plan, plan.problems):
+        by_kind.setdefault(group.kind, []).append(group)
+    for kind, groups in by_kind.items():
         label = "" if kind == "nothing" else f"{kind}: "
-        lines += [f"  {label}{message}" for message in messages[:_LISTED]]
-        if len(messages) > _LISTED:
-            lines.append(f"  … and {len(messages) - _LISTED:,} more {kind}")
+        lines += [f"  {label}{group.message}" for group in groups[:_LISTED]]
+        if left_out := sum(group.times for group in groups[_LISTED:]):
+            lines.append(f"  … and {left_out:,} more {kind}")
     lines += [f"  note: {note}" for note in plan.notes]
-    if advice := allow_advice(plan):
-        lines.append(f"  {advice}")
+    if (hint := advice(plan)) is not None:
+        lines.append(f"  {hint}")
     if plan.renames and not plan.applied:
         lines.append('  to apply the renames that are certain, pass rename="auto"; lw.plan lists them')
     if not all(proposal.certain for proposal in plan.proposals):

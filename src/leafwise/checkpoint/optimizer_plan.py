@@ -149,8 +149,9 @@ def _planned(
     for place in target.places:
         if place not in planned.reset:
             name = target.names[place]
-            message = f"{name} is a parameter of {who} in the model but not in {the_source(plan.source)}"
-            plan.add("missing", f"{prefix}state.{name}", message)
+            where = f"parameter of {who} in the model but not in {the_source(plan.source)}"
+            several = "{} ({count} parameters): each is a " + where
+            plan.add("missing", f"{prefix}state.{name}", f"{name} is a {where}", several)
     _plan_global_state(planned, source_prefix, source, places)
     _plan_states(plan, planned, source_prefix, source, places)
     _check_states(plan, planned, target, source, pairing, places)
@@ -282,12 +283,10 @@ def _plan_states(
         elif place is not None:
             planned.types.setdefault(place, {})[key] = node_type
     for parameter, name in unknown.items():
-        plan.add(
-            "unexpected",
-            name,
-            f"{the_source(plan.source)} has state for {parameter}, which is not a parameter of "
-            f"{planned.path or 'the optimizer'} in the model",
-        )
+        not_there = f"not a parameter of {planned.path or 'the optimizer'} in the model"
+        has = f"{the_source(plan.source)} has state for"
+        several = f"{has} {{}} ({{count}} parameters), which is {not_there}"
+        plan.add("unexpected", name, f"{has} {parameter}, which is {not_there}", several)
 
 
 def _check_states(

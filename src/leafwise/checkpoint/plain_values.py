@@ -17,6 +17,15 @@ from leafwise.files.record import NodeType
 from leafwise.files.stored_file import StoredFile
 
 
+def is_whole_content(key: str) -> bool:
+    """Whether this is the key of everything in a file. Even if that is plain, it is saved in parts, which have names.
+
+    >>> is_whole_content(""), is_whole_content("config")
+    (True, False)
+    """
+    return not key
+
+
 class PlainValue(NamedTuple):
     """A plain value: its key relative to the tree, the node that it belongs to, its name there, and the value."""
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.match import Prefix
 from leafwise.core.memory import Op
+from leafwise.core.outline import Hint
 from leafwise.core.proposals import Proposal, as_renames
 from leafwise.core.recipes import Recipe
 from leafwise.core.result import Table
@@ -21,7 +22,9 @@ class Problem(NamedTuple):
     """A problem that a load would have; see `lw.plan`.
 
     `kind` is "missing", "unexpected", "shape", "dtype", "tie", "unsupported" or "nothing"; `allow=` can permit the
-    first three. `name` is the name of the leaf or value, and `message` explains the problem.
+    first three. `name` is the name of the leaf or value, and `message` explains the problem. Problems with the same
+    `several` share a message if there are many: it is the message with {} for their names and how many leaves they are,
+    or with {} for the names and {count} for their number.
 
     >>> import torch, leafwise as lw
     >>> lw.plan(torch.nn.Linear(4, 2, bias=False), {"weight": torch.zeros(3, 4)}).problems[0].kind
@@ -31,6 +34,7 @@ class Problem(NamedTuple):
     kind: Kind
     name: str
     message: str
+    several: str = ""
 
 
 class Feed(NamedTuple):
@@ -112,6 +116,7 @@ class Plan(Table, kind="plan"):
         self.keeps_what = ""  # what these are
         self.kept: list[str] = []  # those of them that are in the model
         self.parameters = self.covered = self.leaves = 0
+        self.castable = 0  # problems that `cast=True` would solve
         self.saturate = False  # whether values that do not fit become the nearest that do
         self._allow = allow
 
@@ -143,15 +148,27 @@ class Plan(Table, kind="plan"):
     def _names(self, kind: str) -> list[str]:
         return [problem.name for problem in (*self.problems, *self.allowed) if problem.kind == kind]
 
-    def add(self, kind: Kind, name: str, message: str) -> None:
+    def add(self, kind: Kind, name: str, message: str, several: str = "") -> None:
         """Adds a problem, to `allowed` if its kind is allowed."""
-        (self.allowed if kind in self._allow else self.problems).append(Problem(kind, name, message))
+        (self.allowed if kind in self._allow else self.problems).append(Problem(kind, name, message, several))
+
+    @property
+    def only_needs_cast(self) -> bool:
+        """Whether `cast=True` would solve every problem."""
+        return bool(self.problems) and self.castable == len(self.problems)
 
 
-def allow_advice(plan: Plan) -> str:
-    """How to load the rest, if `allow=` can permit every problem; otherwise empty."""
-    kinds = list(dict.fromkeys(problem.kind for problem in plan.problems))
-    if not kinds or not set(kinds) <= set(ALLOWABLE):
-        return ""
+def advice(plan: Plan) -> Hint | None:
+    """What to pass in order to load what can be loaded, if `allow=` and `cast=` can permit every problem. (A
+    message about a dtype says what to pass.)"""
+    kinds = [kind for kind in dict.fromkeys(problem.kind for problem in plan.problems) if kind != "dtype"]
+    uncastable = sum(problem.kind == "dtype" for problem in plan.problems) > plan.castable
+    if not kinds or not set(kinds) <= set(ALLOWABLE) or uncastable:
+        return None
     listed = ", ".join(f'"{kind}"' for kind in kinds)
-    return f"to load everything else, pass allow={{{listed}}}"
+    flags = " ".join(f"--allow {kind}" for kind in kinds)
+    cast = bool(plan.castable)
+    return Hint(
+        f"to load everything else, pass allow={{{listed}}}{' and cast=True' * cast}",
+        f"to load everything else, pass {flags}{' --cast' * cast}",
+    )

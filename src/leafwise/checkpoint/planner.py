@@ -330,9 +330,10 @@ def _conclude(plan: Plan, wanted: bool) -> None:
     """Adds a problem if nothing can be loaded, and hints if there are problems. `wanted`: whether there is anything to
     fill."""
     restored = any(optimizer.states or optimizer.options for optimizer in plan.optimizers)
-    # An unsupported leaf already explains why nothing can be loaded.
+    # An unsupported leaf, or a cast that is not asked for, already explains why nothing can be loaded.
     unsupported = any(problem.kind == "unsupported" for problem in plan.problems)
-    if not (plan.feeds or plan.scalars or restored or unsupported) and wanted:
+    explained = unsupported or plan.only_needs_cast
+    if not (plan.feeds or plan.scalars or restored or explained) and wanted:
         reasons = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
         message = f"nothing in {the_source(plan.source)} can be loaded into the model{reasons}"
         plan.problems.append(Problem("nothing", "", message))

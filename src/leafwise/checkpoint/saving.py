@@ -1,24 +1,29 @@
 """`lw.save`: writes a model, an optimizer or a dict of them, with checksums, and replaces the old file atomically."""
 
 import os
-import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple, overload
 
 from leafwise.checkpoint.background import BackgroundSave, finish_saves
+from leafwise.checkpoint.collecting import (
+    LETTERS,
+    cannot_be_a_name,
+    check_circles,
+    check_containers,
+    plain_values_to_save,
+    stored_and_tied,
+)
 from leafwise.checkpoint.file_names import check_name
-from leafwise.checkpoint.plain_values import PlainValues, can_be_made
+from leafwise.checkpoint.plain_values import PlainValues, can_be_made, is_whole_content
+from leafwise.checkpoint.write_arguments import byte_count, header_metadata, target_path
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping, is_optimizer
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_float
-from leafwise.core.memory import SAME, Op
-from leafwise.core.opaque import Opaque
-from leafwise.core.path import escape, shown_file
+from leafwise.core.path import escape
 from leafwise.core.progress import bar
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
@@ -27,16 +32,8 @@ from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
 from leafwise.files import checkpoint_writer, reader
 from leafwise.files.arrays import ITEM_BYTES, Stored
 from leafwise.files.casts import SATURATE, cast_pieces, checked_cast, checked_dtype
-from leafwise.files.folder import INDEX
-from leafwise.files.plain_values import copied
-from leafwise.files.record import KEY, KINDS, NodeType, TieRow
-from leafwise.files.remote import is_url
+from leafwise.files.record import NodeType, TieRow
 from leafwise.files.safetensors import CODES
-
-METADATA = "__metadata__"  # the key of the metadata of a file
-_LETTERS = {"parameter": "p", "buffer": "b", "state": "s"}
-assert set(_LETTERS.values()) == set(KINDS)
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
 @overload
@@ -126,9 +123,9 @@ def save(
     (7, (2, 4), 'linear.weight')
     """
     finish_saves()
-    target = _target(path)
+    target = target_path(path)
     check_name(target, format)
-    size = None if shard_size is None else _bytes(shard_size)
+    size = None if shard_size is None else byte_count(shard_size)
     if ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {ties!r}')
     if not checked_cast(cast):
@@ -136,7 +133,7 @@ def save(
     if cast == "saturate" and dtype is None:
         raise QueryError('cast="saturate" needs dtype=')
     wanted = checked_dtype(dtype, CODES)
-    header = _metadata(metadata)
+    header = header_metadata(metadata)
     with ExitStack() as files:
         t = files.enter_context(opened(source, "save"))
         collected = _collected(t, where, wanted, ties == "copy")
@@ -160,74 +157,6 @@ def save(
                 return work()
 
         return BackgroundSave(target, work_then_close)
-
-
-# -- arguments ---------------------------------------------------------------------------------------------
-
-
-def _target(path: Any) -> str:
-    name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
-    if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
-        given = repr(path) if isinstance(path, str | bytes | None) else type(path).__name__
-        raise FileError(f"path= takes the path of a file or a folder, not {given}")
-    if is_url(name):
-        raise FileError(
-            f"cannot save to {shown_file(name)}: lw.save writes to local files only; save to a file, then upload it"
-        )
-    if os.path.isdir(name):
-        name = os.path.join(name, "model.safetensors")  # the name that Hugging Face looks for
-    elif name.endswith(("/", os.sep)):
-        raise FileError(f"cannot write {shown_file(name)}: there is no such folder")
-    target = name.removesuffix(INDEX)
-    if target.endswith(INDEX) or not os.path.basename(target):
-        raise FileError(f"cannot write {shown_file(name)}: names that end in {INDEX} are for the index of shards")
-    return target
-
-
-def _can_be_a_path(name: str) -> bool:
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _bytes(size: int | str) -> int:
-    """A size as a number of bytes.
-
-    >>> _bytes("5GB"), _bytes("200 MiB"), _bytes(10)
-    (5000000000, 209715200, 10)
-    """
-    match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", str(size).upper())
-    if isinstance(size, bool) or match is None or match[2] not in _UNITS or match[1].count(".") > 1:
-        raise QueryError(f'shard_size= takes a number of bytes or a string such as "5GB", not {size!r}')
-    try:
-        count = int(float(match[1]) * _UNITS[match[2]])
-    except (ValueError, OverflowError):
-        count = 0
-    if count < 1:
-        raise QueryError(f"shard_size= must be at least 1 byte, not {size!r}")
-    return count
-
-
-def _metadata(given: Any) -> dict[str, str]:
-    if given is not None and not isinstance(given, Mapping):
-        raise QueryError(f"metadata= takes a dict of strings, not {given!r}")
-    metadata = {"format": "pt", **(given or {})}  # Hugging Face does not load a file without it
-    for key, value in metadata.items():
-        if {type(key), type(value)} != {str}:
-            raise QueryError(
-                f"metadata= takes strings only, not {key!r}: {value!r}; put numbers into the dict that you save"
-            )
-        if not _is_text(key + value):
-            raise QueryError(f"metadata= {key!a} contains an unpaired surrogate, which cannot be written as UTF-8")
-        if key == KEY:
-            raise QueryError(f"the metadata key {KEY!r} is reserved for leafwise; choose another key")
-    return metadata
-
-
-def _is_text(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 # -- what goes into the file -------------------------------------------------------------------------------
@@ -298,7 +227,7 @@ class _Collected:
             spec, kind, *_ = array.facts
             pieces = partial(self._pieces, array, columns.home(value), value)
             role = columns.row_role(array.row)
-            yield checkpoint_writer.Item(array.name, spec.shape or (), array.dtype, _LETTERS[kind], role, pieces)
+            yield checkpoint_writer.Item(array.name, spec.shape or (), array.dtype, LETTERS[kind], role, pieces)
 
     def _pieces(self, array: _Array, home: Any, value: Any) -> Iterator[Any]:
         own = array.facts.spec.dtype
@@ -329,12 +258,12 @@ def _collected(t: Tree, where: Any, dtype: str | None, copies: bool) -> _Collect
         raise WalkError(f"cannot save {escape(columns.row_text(row))}: {reason}")
     t.check_listed("save")
     if where is None:
-        _check_circles(columns, t.root)
+        check_circles(columns, t.root)
     if not rows and not t.is_whole and where is None:
         raise QueryError("there is nothing to save: the selection contains no leaf; nothing was saved")
     if not rows and where is not None:
         raise QueryError(f"no leaf matches where={where!r}; nothing was saved")
-    stored, tied = _stored(columns, rows, copies)
+    stored, tied = stored_and_tied(columns, rows, copies)
     names = dict(zip(rows, columns.keys(rows, t.root), strict=True))
     facts = columns.facts(stored)
     collected.arrays = [
@@ -344,77 +273,17 @@ def _collected(t: Tree, where: Any, dtype: str | None, copies: bool) -> _Collect
         collected.ties.append((names[row], names[source], op))
         collected.tie_roles.append(columns.row_role(row))
     if where is None and t.is_whole:
-        values = PlainValues(t)
-        collected.scalars = _scalars(columns, values, t.is_file)
+        values = PlainValues(t, apart=is_whole_content)
+        collected.scalars = plain_values_to_save(columns, values, t.is_file)
         collected.nodes = values.node_types()
         _check_states(columns, t.root, collected.nodes)
     _check(collected)
     return collected
 
 
-def _stored(columns: Columns, rows: list[int], copies: bool) -> tuple[list[int], dict[int, tuple[int, Op]]]:
-    """The rows to write; and those that are not written, because they are other names of rows that are."""
-    if not columns.ties:
-        return rows, {}
-    chosen = set(rows)
-    first: dict[tuple[int, object], int] = {}  # leaf and view of it → the row that is written for it
-    stored: list[int] = []
-    tied: dict[int, tuple[int, Op]] = {}
-    for row in rows:
-        leaf = columns.ties.get(row, row)
-        op = columns.row_op(row)
-        # A view that slices and an order of axes cannot describe is written separately.
-        seen = (op, repr(op.slices), op.order) if op.is_told else row
-        if leaf in chosen and row != leaf and op.is_told:
-            tied[row] = leaf, op
-        elif (leaf, seen) in first:
-            tied[row] = first[leaf, seen], SAME
-        else:
-            first[leaf, seen] = row
-            stored.append(row)
-    if copies:
-        return rows, tied
-    return stored, tied
-
-
 def _dtype(facts: Facts, asked: str | None) -> str:
     own = facts.spec.dtype
     return asked if asked is not None and facts.kind != "state" and is_float(own) else own
-
-
-def _scalars(columns: Columns, values: PlainValues, of_file: bool) -> dict[str, Any]:
-    scalars: dict[str, Any] = {}
-    for key, node, name, value in values.items:
-        try:
-            value = copied(value)  # so that changes during a background save do not affect the file
-        except (TypeError, ValueError) as error:
-            if isinstance(value, Opaque):
-                raise WalkError(
-                    f"cannot save {columns.scalar_path(node, name, value)}: it is {error}; save only the part that you "
-                    "need, as in lw.save(t['state_dict'], path), or convert the file with leafwise convert"
-                ) from error
-            raise WalkError(
-                f"cannot save {columns.scalar_path(node, name, value)}: leafwise does not save {error}; leave the "
-                "value out, or convert it to arrays, numbers, strings, bytes, None, or lists, tuples, sets and dicts "
-                "of these"
-            ) from error
-        if key in scalars:
-            where = columns.scalar_path(node, name, value)
-            raise WalkError(f"cannot save {where}: another value has the name {key!r}, too; rename one of them")
-        is_file_metadata = of_file and key.partition(".")[0] == METADATA
-        if not is_file_metadata and (reason := _cannot_be_a_name(key)):
-            raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
-        scalars[key] = value
-    return scalars
-
-
-def _check_circles(columns: Columns, below: int) -> None:
-    """Raises for nodes that the walk does not list, because they contain themselves or are repeated too often: they
-    would be missing from the file."""
-    for node in sorted(node for node in columns.listed_elsewhere if below < node < columns.node_ends[below]):
-        first = columns.repeats[node]
-        why = "which contains it" if node < columns.node_ends[first] else "which is repeated too often to be listed"
-        raise WalkError(f"cannot save {columns.node_text(node)}: it is {columns.node_text(first) or 'the root'}, {why}")
 
 
 def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> None:
@@ -443,20 +312,7 @@ def _check(collected: _Collected) -> None:
     for name, _, _ in collected.ties:
         if name in collected.scalars:
             raise WalkError(f"cannot save {escape(name)}: there is a plain value with the same name")
-    _check_containers(collected)
-
-
-def _check_containers(collected: _Collected) -> None:
-    """Raises if something in the file has a name below that of a container, whose items have such names, too."""
-    containers = [name for name, value in collected.scalars.items() if isinstance(value, list | tuple | dict) and value]
-    names = sorted([*collected.scalars, *(array.name for array in collected.arrays)]) if containers else []
-    for prefix in containers:
-        at = bisect_left(names, f"{prefix}.")
-        if at < len(names) and names[at].startswith(f"{prefix}."):
-            raise WalkError(
-                f"cannot save {escape(names[at])}: {escape(prefix)} is also a "
-                f"{type(collected.scalars[prefix]).__name__}, whose items have such names; rename one of them"
-            )
+    check_containers(collected.scalars, [array.name for array in collected.arrays])
 
 
 def _cannot_be_saved(array: _Array, taken: set[str]) -> str:
@@ -468,13 +324,4 @@ def _cannot_be_saved(array: _Array, taken: set[str]) -> str:
         return f"safetensors cannot store {array.dtype}; cast it first"
     if array.name in taken:
         return f"something else in the file has the name {array.name!r}, too"
-    return _cannot_be_a_name(array.name)
-
-
-def _cannot_be_a_name(name: str) -> str:
-    """Why a name cannot be used in a file; empty if it can."""
-    if not _is_text(name):
-        return "its name contains an unpaired surrogate, which cannot be written as UTF-8"
-    if name.partition(".")[0] == METADATA:
-        return f"safetensors reserves the name {METADATA!r}; rename it"
-    return "" if all(name.split(".")) else f"{name!r} has an empty entry, which a path cannot contain; rename it"
+    return cannot_be_a_name(array.name)

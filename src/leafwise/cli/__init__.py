@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, cast
 
 from leafwise import __version__
-from leafwise.cli.output import complain
+from leafwise.cli.output import complain, warn
 from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 
@@ -28,6 +28,7 @@ VERBS = [
     "groups",
     "plan",
     "verify",
+    "edit",
     "convert",
     "tour",
     "completion",
@@ -151,11 +152,14 @@ def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Names
 def _with_flags(message: str, options: argparse.Namespace) -> str:
     """A message of the API with arguments spelled as options of the command line, if the verb has such an option."""
     names = {**{name: name for name in vars(options)}, **({"decay": "layer-decay"} if "layer_decay" in options else {})}
-    return re.sub(
-        r"(?<![\w.(])([a-z_]+)=(?=[:\s])",
-        lambda match: f"--{names[match[1]].replace('_', '-')}" if match[1] in names else match[0],
-        message,
-    )
+
+    def flag(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            return match[0]
+        value = match[2].strip("{}'") if match[2].startswith("{") else match[2]  # {'objects'} is one word
+        return f"--{names[match[1]].replace('_', '-')}{' ' * bool(value)}{value}"
+
+    return re.sub(r"(?<![\w.(])([a-z_]+)=((?=[:\s])|'[^']*'|\{'\w+'\})", flag, message)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -214,4 +218,4 @@ def _unexpected(error: Exception, options: argparse.Namespace) -> int:
 
 def _warn(message: Warning | str, *_: object) -> None:
     """Prints a warning like an error, without the line of Python code that raised it."""
-    complain(str(message))
+    warn(str(message))

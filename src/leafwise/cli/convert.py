@@ -1,16 +1,15 @@
-"""`leafwise convert`: writes a checkpoint of any supported format as safetensors or npz."""
+"""`leafwise convert`: the simplest edit, which writes a checkpoint of any supported format as safetensors or npz."""
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.output import say
+from leafwise.cli.output import say, warn
 from leafwise.cli.rename import add_rename, renames
-from leafwise.errors import Error
-
-if TYPE_CHECKING:
-    from leafwise.core.tree import Tree
+from leafwise.errors import EditError, Error
 
 
 def add_to(verbs: Any) -> None:
@@ -18,8 +17,9 @@ def add_to(verbs: Any) -> None:
         "convert",
         help="write a checkpoint as safetensors or npz",
         description="Converts a checkpoint of any supported format to safetensors or npz, depending on the name of "
-        "DST. Reads and writes in chunks. DST is replaced only when everything is written. A tied leaf is written once "
-        "for each of its names.",
+        "DST. Reads and writes in chunks. DST is replaced only when everything is written. Ties, plain values and "
+        "metadata are kept in safetensors files; an npz file contains each tied leaf under each of its names. For "
+        "other changes, see leafwise edit.",
         epilog="example: leafwise convert a.pt b.safetensors --dtype bfloat16",
     )
     parser.add_argument("source", metavar="SRC", help="a file, a folder of files, or a URL")
@@ -31,81 +31,49 @@ def add_to(verbs: Any) -> None:
         choices=["saturate"],
         help="clamp values that are out of range for --dtype; without this option they are an error",
     )
+    parser.add_argument(
+        "--ties", choices=["once", "copy"], default="once", help="store tied leaves once, or under each of their names"
+    )
     add_rename(parser, "SRC")
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
-    from leafwise.core.match import Renaming
-    from leafwise.core.query import Query
-    from leafwise.core.tree import open as open_checkpoint
-    from leafwise.files.arrays import ITEM_BYTES, Stored, Unreadable
-    from leafwise.files.casts import checked_dtype
-    from leafwise.files.convert import ConvertedArray, dtype_for, write_npz, write_safetensors
-    from leafwise.render.phrases import bytes_text, plural
-    from leafwise.render.progress import Progress
+@contextmanager
+def _own_options() -> Iterator[None]:
+    """Spells the arguments of an edit in errors as the options of this verb."""
+    try:
+        yield
+    except EditError as error:
+        lines = [line.replace("keep= ", "--where ").replace("cast= ", "--dtype ") for line in str(error).split("\n")]
+        raise EditError(lines, error.problems) from error
 
-    writers = {".safetensors": write_safetensors, ".npz": write_npz}
-    write = next((writer for suffix, writer in writers.items() if options.destination.endswith(suffix)), None)
-    if write is None:
+
+def run(options: argparse.Namespace) -> int:
+    from leafwise.checkpoint.editing.planning import EditOptions, prepared
+    from leafwise.render.phrases import bytes_text, plural
+
+    if not options.destination.endswith((".safetensors", ".npz")):
         raise Error(
             f"cannot write {options.destination!r}: unknown format; use a name that ends in .safetensors or .npz"
         )
-    dtype = checked_dtype(options.dtype, ITEM_BYTES)
-    if options.cast is not None and dtype is None:
+    if options.cast is not None and options.dtype is None:
         raise Error(f"--cast {options.cast} needs --dtype")
-    new_name = Renaming(renames(options.rename))
-    with open_checkpoint(target.file(options.source)) as whole:
-        columns = whole.columns
-        rows = whole.rows if options.where is None else Query.of(options.where).names(columns, 0, whole.rows)
-        entries: dict[str, ConvertedArray] = {}
-        unsaved = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] == "transient"]
-        for row in rows:
-            array = columns.row_values[row]
-            if not isinstance(array, Stored) or row in unsaved:
-                continue
-            path = columns.row_path(row)
-            name = new_name(".".join(path.names)) or ""
-            if isinstance(array, Unreadable):
-                raise Error(f"cannot convert {path}: {array.why}; use --where to convert only other leaves")
-            if name in entries:
-                raise Error(
-                    f"cannot convert {options.source}: two leaves would be called {name!r}; rename one with --rename"
-                )
-            _check_name(name, options.destination)
-            entries[name] = ConvertedArray(name, array, dtype_for(array, dtype), options.cast is not None)
-        if not entries:
-            reason = "it has no arrays" if options.where is None else f"no leaf matches {options.where!r}"
-            raise Error(f"cannot convert {options.source}: {reason}")
-        total = sum(entry.nbytes for entry in entries.values())
-        progress = Progress(total, "converting")
-        try:
-            write(list(entries.values()), options.destination, _metadata(whole), progress)
-        finally:
-            progress.done()
-        what = "not part of a state dict"
-        counts = [
-            (len(whole.scalars), "plain value", "plain values"),
-            (len(unsaved), f"array that is {what}", f"arrays that are {what}"),
-        ]
-        left_out = ", ".join(plural(*count) for count in counts if count[0])
-    also = f"; {left_out} left out" if left_out else ""
-    say(
-        f"{plural(len(entries), 'array', 'arrays')}, {bytes_text(total) or '0 B'} → {options.destination}{also}",
-        sys.stderr,
+    edit_options = EditOptions(
+        keep=options.where,
+        rename=renames(options.rename) or None,
+        cast=None if options.dtype is None else {"**": options.dtype},
+        saturate=options.cast is not None,
+        allow=("objects",),
+        ties=options.ties,
     )
+    with _own_options(), prepared(target.file(options.source), options.destination, edit_options) as job:
+        job.advice = "--cast saturate uses the nearest value that fits"
+        for note in job.result.notes:
+            warn(note)
+        job.write(progress=True)
+        after = job.result.after
+    leaves = plural(after.leaves, "array", "arrays")
+    names = f" under {after.names:,} names" if after.names > after.leaves else ""
+    values = f", {plural(after.values, 'plain value', 'plain values')}" if after.values else ""
+    say(f"{leaves}{names}, {bytes_text(after.nbytes) or '0 B'}{values} → {options.destination}", sys.stderr)
     return 0
-
-
-def _check_name(name: str, destination: str) -> None:
-    """Refuses names that the format cannot store, or would misread."""
-    reserved = destination.endswith(".safetensors") and name == "__metadata__"
-    if reserved or not name or "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
-        raise Error(f"cannot write {name!r} to {destination}: the format does not allow this name; use --rename")
-
-
-def _metadata(whole: "Tree") -> dict[str, str]:
-    """The metadata of a safetensors file, which is copied."""
-    metadata = getattr(whole.columns.node_objects[0], "metadata", {})
-    plain = {str(key): value for key, value in metadata.items() if isinstance(value, str)}
-    return plain if all(len(value) < 100_000 for value in plain.values()) else {}

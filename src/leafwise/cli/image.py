@@ -23,8 +23,9 @@ def add_to(verbs: Any) -> None:
         nargs="?",
     )
     parser.add_argument("-o", "--output", metavar="FILE.png", help="write a PNG instead of drawing in the terminal")
+    parser.add_argument("--bare", action="store_true", help="leave title and scale out of the PNG")
     parser.add_argument("--limit", type=float, metavar="X", help="the value at the ends of the color scale")
-    parser.add_argument("--size", type=int, metavar="N", help="at most N pixels on each side")
+    parser.add_argument("--size", type=int, metavar="N", help="at most N pixels on each side, without title and scale")
     parser.add_argument(
         "--style", metavar="STYLE", help="filters, matrix, norms or strip (default: depends on the leaf)"
     )
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         style=options.style,
     )
     if options.output is not None:
-        written = picture.save(options.output)
+        written = picture.save(options.output, bare=options.bare)
         if not options.json:
             say(f"{written}: {picture.width}×{picture.height} pixels · {picture.caption}")
     if options.json or options.output is None:

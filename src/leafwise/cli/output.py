@@ -15,8 +15,26 @@ def say(text: str, to: TextIO | None = None) -> None:
 
 
 def complain(text: str) -> None:
-    """Prints an error or a warning to standard error."""
-    say(f"leafwise: {text}", sys.stderr)
+    """Prints an error to standard error, in red if that is a terminal."""
+    _report(text, "31")
+
+
+def warn(text: str) -> None:
+    """Prints a warning to standard error, in yellow if that is a terminal."""
+    _report(text, "33")
+
+
+def _report(text: str, color: str) -> None:
+    colored = _has_color(sys.stderr)
+    for line in f"leafwise: {text}".split("\n"):  # some errors list several problems
+        words = escape(without_secrets(line))
+        print(f"\x1b[{color}m{words}\x1b[0m" if colored else words, file=sys.stderr)
+
+
+def _has_color(stream: TextIO | None) -> bool:
+    from leafwise.render.terminal import Terminal
+
+    return Terminal.of(stream).color
 
 
 def show(result: "Result", as_json: bool, **options: Any) -> None:
@@ -26,7 +44,7 @@ def show(result: "Result", as_json: bool, **options: Any) -> None:
         return
     from leafwise.render import for_stdout
 
-    print(for_stdout(result, **options))
+    print(for_stdout(result, shell=True, **options))
 
 
 def print_json(data: dict[str, Any]) -> None:

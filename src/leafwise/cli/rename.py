@@ -9,7 +9,7 @@ from leafwise.errors import Error
 _HELP = r"in names of {}, replace the regular expression PATTERN with TEXT, e.g. '^module\.='; repeatable"
 
 
-def add_rename(parser: argparse.ArgumentParser, argument: str) -> None:
+def add_rename(parser: Any, argument: str) -> None:
     """Adds `--rename` to a verb. It renames the leaves of this argument."""
     help_text = _HELP.format(argument)
     parser.add_argument("--rename", metavar="PATTERN=TEXT", action="append", default=[], help=help_text)

@@ -11,7 +11,7 @@ the optimizer state that is stored below the name of each weight. A pattern that
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from leafwise.core.path import split_names
@@ -96,6 +96,19 @@ class Glob:
         hidden = columns.hidden if columns.wrapped else None
         steps = self._run(columns, node)
         return [below for below, step in steps.items() if step.accepts and not (hidden and hidden(below))]
+
+    def prefix_length(self, entries: Sequence[str]) -> int | None:
+        """How many entries the shortest beginning of a path has that matches; None if none does.
+
+        >>> Glob("a.*").prefix_length(["a", "b", "c"]), Glob("b").prefix_length(["a", "b"])
+        (2, None)
+        """
+        step = self._step(self._close({(number, 0) for number in range(len(self.patterns))}))
+        for length, name in enumerate(entries, 1):
+            step = step[name]
+            if step.accepts:
+                return length
+        return None
 
     def _run(self, columns: "Columns", node: int) -> dict[int, _Step]:
         """The state of the automaton at each node from `node` down."""

@@ -5,7 +5,22 @@ A verb returns a result; `render` lowers it to a `Doc`; text and HTML differ onl
 
 from typing import Literal, NamedTuple
 
-Style = Literal["", "name", "type", "number", "tie", "dim", "warn"]
+Style = Literal["", "name", "type", "number", "tie", "dim", "warn", "error"]
+
+
+class Hint(str):
+    """Words on what to type: a function's arguments, or `shell`, the options of the command line.
+
+    >>> Hint("text(full=True) shows all", shell="--full shows all").shell
+    '--full shows all'
+    """
+
+    shell: str
+
+    def __new__(cls, words: str, shell: str) -> "Hint":
+        hint = super().__new__(cls, words)
+        hint.shell = shell
+        return hint
 
 
 class Span(NamedTuple):
@@ -27,8 +42,9 @@ class Line(NamedTuple):
 class Doc(NamedTuple):
     """An outline and the lines below it.
 
-    `right` are the columns that align to the right, `drop` those that go first where room is short. With `wraps`,
-    notes that are too long go on in lines of their own instead of being cut.
+    `right` are the columns that align to the right, `drop` those that go first where room is short, and `columns` their
+    names, for the line that says so. A note that does not fit beside its line goes below it; with `wraps`, all notes do
+    if one does. A page opens the first `open_levels` levels.
     """
 
     lines: list[Line]
@@ -36,3 +52,5 @@ class Doc(NamedTuple):
     right: frozenset[int] = frozenset()
     drop: tuple[int, ...] = ()
     wraps: bool = False
+    columns: tuple[str, ...] = ()
+    open_levels: int = 2

@@ -42,6 +42,10 @@ class Recipe:
         """The same recipe for arrays with other names."""
         raise NotImplementedError
 
+    def can_be_read_in_parts(self) -> bool:
+        """Whether a part of the result needs only parts of the stored arrays."""
+        return not any(isinstance(part, Reshaped) for part in self._parts())
+
     def _parts(self) -> "Iterator[Recipe]":
         for part in self.of:
             yield from part._parts()
@@ -118,6 +122,37 @@ class Cut(_OfOne):
     def shape(self) -> Shape:  # type: ignore[override]
         shape = self.inner.shape
         return (*shape[: self.axis], self.stop - self.start, *shape[self.axis + 1 :])
+
+
+@dataclass(frozen=True)
+class Lengthened(Recipe):
+    """An array that is longer along one axis. `fill` is the value of the new elements, or a recipe with their values:
+    its shape is that of the array, with size 1 along the axis."""
+
+    inner: Recipe
+    axis: int
+    size: int
+    fill: "float | Recipe" = 0.0
+    word = "padded"
+
+    def __post_init__(self) -> None:
+        if self.size < self.inner.shape[self.axis]:
+            raise RecipeError(f"axis {self.axis} of {self.inner.shape} is longer than {self.size}")
+        expected = (*self.inner.shape[: self.axis], 1, *self.inner.shape[self.axis + 1 :])
+        if isinstance(self.fill, Recipe) and self.fill.shape != expected:
+            raise RecipeError(f"an array of shape {self.inner.shape} cannot be padded with {self.fill.shape}")
+
+    @property
+    def of(self) -> Sequence[Recipe]:
+        return (self.inner, self.fill) if isinstance(self.fill, Recipe) else (self.inner,)
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        return (*self.inner.shape[: self.axis], self.size, *self.inner.shape[self.axis + 1 :])
+
+    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
+        fill = self.fill.renamed(new_name) if isinstance(self.fill, Recipe) else self.fill
+        return replace(self, inner=self.inner.renamed(new_name), fill=fill)
 
 
 @dataclass(frozen=True)

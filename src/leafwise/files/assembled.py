@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from leafwise.core.home import Spec
-from leafwise.core.recipes import Cut, Joined, Recipe, Reshaped, Taken, Turned
+from leafwise.core.recipes import Cut, Joined, Lengthened, Recipe, Reshaped, Taken, Turned
 from leafwise.files.arrays import Storage, Stored, Unreadable, numpy_dtype, spec_of
-from leafwise.files.slices import Index
+from leafwise.files.slices import Index, expanded
+
+Box = list[tuple[int, int]]  # start and stop along each axis
 
 
 class Live(Stored):
@@ -26,12 +28,24 @@ class Assembled(Stored):
     """The result of a recipe. `inputs` are the stored arrays by name, all of one dtype."""
 
     __slots__ = ("inputs", "recipe")
-    reads_parts = False
 
     def __init__(self, recipe: Recipe, inputs: Mapping[str, Stored]) -> None:
         dtype = next(iter(inputs.values())).spec.dtype
         super().__init__(spec_of(recipe.shape, dtype))
         self.recipe, self.inputs = recipe, inputs
+
+    @property
+    def reads_parts(self) -> bool:  # type: ignore[override]
+        return self.recipe.can_be_read_in_parts() and all(value.reads_parts for value in self.inputs.values())
+
+    def read(self, index: Index = ()) -> Any:
+        import numpy as np
+
+        slices = expanded(index, self.recipe.shape)
+        if not all(isinstance(part, slice) and part.step in (None, 1) for part in slices):
+            return super().read(index)
+        box = [part.indices(size)[:2] for part, size in zip(slices, self.recipe.shape, strict=True)]
+        return np.ascontiguousarray(self._box(self.recipe, [(start, max(start, stop)) for start, stop in box]))
 
     def whole(self) -> Any:
         import numpy as np
@@ -86,6 +100,56 @@ class Assembled(Stored):
         else:
             out[...] = self._array(recipe)
 
+    def _box(self, recipe: Recipe, box: Box) -> Any:
+        """The part of a recipe's result between a start and a stop along each axis."""
+        if isinstance(recipe, Taken):
+            return self.inputs[recipe.name].read(tuple(slice(*ends) for ends in box))
+        if isinstance(recipe, Turned):
+            inner = [box[recipe.order.index(axis)] for axis in range(len(box))]
+            return self._box(recipe.inner, inner).transpose(recipe.order)
+        if isinstance(recipe, Cut):
+            start, stop = box[recipe.axis]
+            return self._box(recipe.inner, _along(recipe.axis, (recipe.start + start, recipe.start + stop), box))
+        if isinstance(recipe, Joined):
+            return self._joined_box(recipe, box)
+        if isinstance(recipe, Lengthened):
+            return self._padded_box(recipe, box)
+        return self._array(recipe)[tuple(slice(*ends) for ends in box)]
+
+    def _joined_box(self, recipe: Joined, box: Box) -> Any:
+        import numpy as np
+
+        first, last = box[recipe.axis]
+        values = np.empty([stop - start for start, stop in box], numpy_dtype(self.spec.dtype))
+        at = 0
+        for part in recipe.parts:
+            size = 1 if recipe.is_stack else part.shape[recipe.axis]
+            start, stop = max(first, at), min(last, at + size)
+            if start < stop:
+                place: Any = start - first if recipe.is_stack else slice(start - first, stop - first)
+                inner = _along(recipe.axis, (start - at, stop - at), box)
+                if recipe.is_stack:
+                    del inner[recipe.axis]
+                values[(*[slice(None)] * recipe.axis, place)] = self._box(part, inner)
+            at += size
+        return values
+
+    def _padded_box(self, recipe: Lengthened, box: Box) -> Any:
+        import numpy as np
+
+        start, stop = box[recipe.axis]
+        old = recipe.inner.shape[recipe.axis]
+        values = np.empty([stop - start for start, stop in box], numpy_dtype(self.spec.dtype))
+        ahead = [slice(None)] * recipe.axis
+        kept = min(stop, old) - start
+        if kept > 0:
+            values[(*ahead, slice(kept))] = self._box(recipe.inner, _along(recipe.axis, (start, start + kept), box))
+        if kept < stop - start:
+            fill = recipe.fill
+            new = self._box(fill, _along(recipe.axis, (0, 1), box)) if isinstance(fill, Recipe) else fill
+            values[(*ahead, slice(max(kept, 0), None))] = new
+        return values
+
     def _runs(self, recipe: Recipe, out: Any) -> list[tuple[Storage, int, memoryview]] | None:
         import numpy as np
 
@@ -115,9 +179,16 @@ class Assembled(Stored):
             return self._array(recipe.inner)[index]
         if isinstance(recipe, Taken):
             return self.inputs[recipe.name].read()
+        if isinstance(recipe, Lengthened):
+            return self._padded_box(recipe, [(0, size) for size in recipe.shape])
         values = np.empty(recipe.shape, numpy_dtype(self.spec.dtype))
         self._fill(recipe, values)
         return values
+
+
+def _along(axis: int, ends: tuple[int, int], box: Box) -> Box:
+    """A box with another start and stop along one axis."""
+    return [*box[:axis], ends, *box[axis + 1 :]]
 
 
 def _places(recipe: Joined, out: Any) -> Iterator[tuple[Recipe, Any]]:

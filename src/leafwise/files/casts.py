@@ -1,11 +1,12 @@
 """Casts of stored values to another dtype: the arguments `cast=` and `dtype=`, and casting a chunk at a time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from leafwise.core.dtypes import number_kind
 from leafwise.errors import QueryError
-from leafwise.files.arrays import CHUNK, as_bytes, numpy_dtype
+from leafwise.files.arrays import CHUNK, Stored, as_bytes, numpy_dtype
+from leafwise.files.elementwise import Elementwise
 
 SATURATE = 'cast="saturate" uses the nearest value that fits'  # advice for a value that does not fit
 Cast = bool | Literal["saturate"]  # "saturate": values that do not fit become the nearest that do
@@ -41,6 +42,23 @@ def misfit(array: Any, dtype: str) -> str:
     return casting.misfit(array, dtype)
 
 
+def number_misfit(number: float, dtype: str) -> str:
+    """Why a number cannot be an element of an array; empty if it can.
+
+    >>> number_misfit(0.5, "int64"), number_misfit(2.0, "int64")
+    ('0.5 cannot be stored as int64', '')
+    """
+    import numpy as np
+
+    kind = number_kind(dtype)
+    if kind in ("int", "bool") and (not np.isfinite(number) or number != int(number)):
+        return f"{number:g} cannot be stored as {dtype}"
+    if kind == "bool":
+        return "" if number in (0, 1) else f"{number:g} cannot be stored as {dtype}"
+    kinds: dict[str, type] = {"int": int, "complex": complex}
+    return misfit(np.array(kinds.get(kind, float)(number)), dtype)
+
+
 def cast_pieces(pieces: Iterable[Any], own: str, dtype: str, saturate: bool) -> Iterator[Any]:
     """Casts bytes of one dtype to bytes of another, a chunk at a time."""
     import numpy as np
@@ -51,3 +69,19 @@ def cast_pieces(pieces: Iterable[Any], own: str, dtype: str, saturate: bool) -> 
         step = CHUNK // known.itemsize
         for start in range(0, array.size, step):
             yield as_bytes(cast_to(array[start : start + step], dtype, saturate))
+
+
+class CastArray(Elementwise):
+    """A stored array, cast while it is read, by the rules of `leafwise.kernels.casting`."""
+
+    __slots__ = ("saturate",)
+
+    def __init__(self, inner: Stored, dtype: str, saturate: bool = False) -> None:
+        super().__init__([inner], dtype)
+        self.saturate = saturate
+
+    def compute(self, arrays: list[Any], out: Any) -> None:
+        out[...] = cast_to(arrays[0], self.spec.dtype, self.saturate)
+
+    def over(self, inputs: Sequence[Stored]) -> "CastArray":
+        return CastArray(inputs[0], self.spec.dtype, self.saturate)

@@ -3,8 +3,9 @@
 The header comes first in the file, but contains the checksums, which are known last. So a gap is left for it, the
 arrays are written and hashed in one pass, and the header is filled in before the file is made durable.
 
-Other threads may write to the arrays meanwhile. So their memory is read only once: it is copied, a little at a time,
-and the copy is hashed and written. A saved array may then mix old and new values, but its checksums match it.
+Other threads may write to arrays in memory meanwhile. So their memory is read only once: it is copied, a little at a
+time, and the copy is hashed and written. A saved array may then mix old and new values, but its checksums match it.
+Arrays in files are streamed by several threads; see `streaming`.
 """
 
 import errno
@@ -15,18 +16,20 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files import record, shards
-from leafwise.files.arrays import ITEM_BYTES, Storage, Strided, spec_of
+from leafwise.files.arrays import ITEM_BYTES, Storage, Stored, Strided, spec_of
 from leafwise.files.checksums import CHUNK, DIGITS, ChunkHasher, checksum, count
 from leafwise.files.folder import INDEX
 from leafwise.files.readback import check_readable
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
+from leafwise.files.streaming import PlacedArray, Streaming
 from leafwise.files.writer import FileTransaction, Output, remove_abandoned
 
 MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
@@ -35,14 +38,16 @@ _SHARD = "-0123456789abcdef-00001-of-00001.safetensors"  # an example of what fo
 
 
 class Item(NamedTuple):
-    """An array to write: its name, shape, dtype, kind and role, and its bytes in pieces of any size."""
+    """An array to write: its name, shape, dtype, kind and role, and its bytes in pieces of any size. If `array` is
+    given, it has this shape and dtype, and is read instead of `pieces`, by several threads."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     kind: str
     role: Role
-    pieces: Callable[[], Iterable[Any]]
+    pieces: Callable[[], Iterable[Any]] = tuple
+    array: Stored | None = None
 
     @property
     def nbytes(self) -> int:
@@ -72,6 +77,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
     checkpoint in the other layout (shards instead of one file, or one file instead of shards), the old files are
     removed once the new ones are in place."""
     copies = _TiedCopies(checkpoint)
+    streaming = Streaming((item.name, _checked(item)) for item in checkpoint.items if item.array is not None)
     parts = _parts(sorted(checkpoint.items, key=copies.holds), shard_size)
     whole = os.path.realpath(path)
     folder, name = os.path.split(whole)
@@ -82,7 +88,8 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
 
     if len(parts) == 1:
         with FileTransaction(name, check_staged, lambda: _remove_earlier(whole, in_shards=False)) as transaction:
-            _write_tensors(transaction.open(path, like=path + INDEX), checkpoint, copies, progress)
+            _write_tensors(transaction.open(path, like=path + INDEX), checkpoint, copies, streaming, progress)
+            streaming.check_sources()
         return path
     prefix = f"{_own_front(name)}{secrets.token_hex(4)}"
     names = [f"{prefix}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
@@ -104,10 +111,23 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: P
         for file_name, items in zip(names, parts, strict=True):
             part = Checkpoint(items, [], [], {}, {}, {}, checkpoint.metadata)
             seals[file_name] = _write_tensors(
-                transaction.open(os.path.join(folder, file_name), like), part, copies, progress
+                transaction.open(os.path.join(folder, file_name), like), part, copies, streaming, progress
             )
+        streaming.check_sources()
         transaction.open(whole + INDEX, like).write(_index(checkpoint, seals, parts))
     return whole + INDEX if os.path.islink(path) else path + INDEX
+
+
+def _checked(item: Item) -> Stored:
+    """The stored array of an item, which must have its shape and dtype."""
+    assert item.array is not None
+    spec = item.array.spec
+    if (spec.shape, spec.dtype) != (item.shape, item.dtype):
+        raise FileError(
+            f"cannot write {item.name!r}: it should be {item.dtype} of shape {item.shape} but is {spec.dtype} of shape "
+            f"{spec.shape}; nothing was written"
+        )
+    return item.array
 
 
 def _own_front(name: str) -> str:
@@ -189,7 +209,9 @@ class _TiedCopies:
         return (array if op == "same" else record.seen(array, op)).chunks()
 
 
-def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, progress: Progress) -> str:
+def _write_tensors(
+    output: Output, checkpoint: Checkpoint, copies: _TiedCopies, streaming: Streaming, progress: Progress
+) -> str:
     """Writes a file, and returns its seal: the checksum of the header, which contains the checksums of all arrays."""
     # The widest elements first, so that the offset of every array is a multiple of its element size.
     laid_out = sorted(checkpoint.items, key=lambda item: (-ITEM_BYTES[item.dtype], copies.holds(item)))
@@ -217,9 +239,34 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, 
         return record.sealed(f" {before}{digits}{after}", record.TENSORS, lead=8, multiple=8)
 
     output.skip(len(header(blank)))
+    digits = []
+    for streamed, group in groupby(laid_out, lambda item: item.array is not None):
+        write_items = partial(_stream_items, streaming) if streamed else _write_items
+        digits += write_items(output, list(group), copies, progress)
+    final = header("".join(digits))
+    output.fill(final, 0)
+    return checksum(final)
+
+
+def _stream_items(
+    streaming: Streaming, output: Output, items: list[Item], copies: _TiedCopies, progress: Progress
+) -> list[str]:
+    """Writes arrays from files, in several threads; returns the checksums of their chunks."""
+    placed, start = [], output.at
+    for item in items:
+        assert item.array is not None
+        placed.append(PlacedArray(item.name, item.array, start))
+        copies.wrote(item, output, start)
+        start += item.nbytes
+    output.skip(start - output.at)
+    return streaming.write(output, placed, progress)
+
+
+def _write_items(output: Output, items: list[Item], copies: _TiedCopies, progress: Progress) -> list[str]:
+    """Writes arrays in pieces, one after another; returns the checksums of their chunks."""
     hasher = ChunkHasher()
     staging = _Staging(output, progress)
-    for item in laid_out:
+    for item in items:
         written = 0
         start = staging.at
         pieces = item.pieces
@@ -241,9 +288,7 @@ def _write_tensors(output: Output, checkpoint: Checkpoint, copies: _TiedCopies, 
             )
         copies.wrote(item, output, start)
     staging.flush()
-    final = header("".join(hasher.checksums))
-    output.fill(final, 0)
-    return checksum(final)
+    return hasher.checksums
 
 
 class _Staging:

@@ -13,7 +13,7 @@ from leafwise.files.checksums import CHUNK, ChecksumPass
 from leafwise.files.source import LocalSource, Source
 
 _TASK = 16 << 20  # bytes that a thread reads at a time
-_THREADS = min(8, os.cpu_count() or 1)
+THREADS = min(8, os.cpu_count() or 1)
 
 Progress = Callable[[int], None]
 
@@ -67,7 +67,7 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress)
         progress(stop - start)
 
     in_threads(compare, tasks)
-    _raise_damage(passes)
+    raise_damage(passes)
     return sum(stop - start for _, _, start, stop in tasks)
 
 
@@ -106,7 +106,7 @@ def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
         for at in range(0, len(data), sums.piece):
             checksum_pass.add(start + at, memoryview(data)[at : at + sums.piece])
         yield data
-    _raise_damage([(name, storage, checksum_pass)])
+    raise_damage([(name, storage, checksum_pass)])
 
 
 def fill(requests: list[ReadRequest], verify: bool, progress: Progress) -> None:
@@ -142,7 +142,7 @@ def fill(requests: list[ReadRequest], verify: bool, progress: Progress) -> None:
         progress(stop - start)
 
     in_threads(read, tasks)
-    _raise_damage(passes)
+    raise_damage(passes)
 
 
 def _cuts(nbytes: int, piece: int) -> Iterator[tuple[int, int]]:
@@ -176,12 +176,12 @@ def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]
 
 def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
     """Calls `work` for each task, with several threads if that is faster."""
-    if len(tasks) < 2 or _THREADS < 2:
+    if len(tasks) < 2 or THREADS < 2:
         for task in tasks:
             work(task)
         return
     # Threads get small tasks in bundles: submitting a task costs as much as reading a few kilobytes.
-    size = max(1, min(64, len(tasks) // (4 * _THREADS)))
+    size = max(1, min(64, len(tasks) // (4 * THREADS)))
     bundles = [tasks[start : start + size] for start in range(0, len(tasks), size)]
 
     def do(bundle: list[Any]) -> None:
@@ -190,7 +190,7 @@ def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
 
     from concurrent.futures import ThreadPoolExecutor  # only here, because it imports logging and much else
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         futures = [pool.submit(do, bundle) for bundle in bundles]
         try:
             for future in futures:
@@ -200,7 +200,8 @@ def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
             raise
 
 
-def _raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
+def raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
+    """Raises an error that lists every damaged array, by its name, if a pass that is complete found damage."""
     damaged = [
         (name, storage.source, storage.start + offset)
         for name, storage, checksum_pass in passes

@@ -3,8 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
 from typing import Any
 
 from leafwise.core.path import shown_file
@@ -103,6 +103,7 @@ def _read_index(source: Source, text: bytes, folder: Folder) -> StoredFile:
     index_metadata = index.get("metadata")
     if isinstance(index_metadata, dict):
         merged.metadata = {str(key): value for key, value in index_metadata.items()}
+    merged.index_path = source.name
     return merged
 
 
@@ -114,6 +115,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     without: dict[str, None] = {}  # as an ordered set
     first: StoredFile | None = None
     record: HeaderRecord | None = None
+    in_order = True
     # Checked before any file is read, because it is cheap: an incomplete download lacks its last files.
     sources, missing = folder.open_all(names)
     try:
@@ -133,6 +135,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             first = first or shard
             if not isinstance(shard.content, dict):
                 raise shard.source.error(0, "a shard must contain a flat mapping from names to arrays")
+            in_order = in_order and _is_sorted(shard.content)
             for key, value in shard.content.items():
                 if key in content:
                     raise shard.source.error(0, f"{key!a} is also in {shard_of[key]!a}; a name belongs to one shard")
@@ -143,6 +146,10 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
             source.close()
         raise
     assert first is not None
+    if in_order and record is None and first.format == "safetensors":
+        # As the safetensors library would write them into one file. A layer that is in two shards then looks like the
+        # others.
+        content = dict(sorted(content.items()))
     merged = StoredFile(
         first.source, f"{len(names)} {'file' if len(names) == 1 else 'files'}, {first.format}", content, sources=sources
     )
@@ -153,6 +160,10 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     merged.bound = len(seals or ())
     merged.unbound = len(names) - merged.bound
     return merged
+
+
+def _is_sorted(names: Iterable[str]) -> bool:
+    return all(first <= second for first, second in pairwise(names))
 
 
 def _missing(folder: Folder, missing: list[str], count: int) -> FileError:

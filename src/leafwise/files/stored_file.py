@@ -28,6 +28,7 @@ class StoredFile:
         self.content = content
         self.metadata = metadata or {}
         self.shard_of: dict[str, str] = {}
+        self.index_path = ""  # of the index that lists the shards, if there is one
         self.record: HeaderRecord | None = None  # leafwise's own entry, if leafwise wrote the file
         self.seal = ""  # the checksum of the header, if leafwise wrote the file
         self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
@@ -62,6 +63,11 @@ class StoredFile:
         for source in (self.source, *(self._sources or {}).values()):
             names |= source.pickle_names
         return names
+
+    def file_names(self) -> list[str]:
+        """The paths of the files that it consists of."""
+        names = [source.name for source in (self.source, *(self._sources or {}).values())]
+        return list(dict.fromkeys([*([self.index_path] if self.index_path else []), *names]))
 
     def listing(self) -> Listing | None:
         """Its arrays with the nodes that their names describe, if it has so many that this saves time."""

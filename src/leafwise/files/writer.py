@@ -78,8 +78,8 @@ class Output:
         local.disk.skip(self._file, length)
         self.at += length
 
-    def fill(self, data: bytes, start: int) -> None:
-        """Writes into a gap."""
+    def fill(self, data: Any, start: int) -> None:
+        """Writes into a gap. Several threads may do so."""
         assert self._file is not None
         local.disk.write_at(self._file, data, start)
 
@@ -102,13 +102,17 @@ class Output:
 
     def _went_on(self, length: int) -> None:
         self.at += length
-        if self.at - self._started >= _AHEAD:
+        self.start_writing(self.at)
+
+    def start_writing(self, stop: int) -> None:
+        """Lets the system begin to write the bytes before `stop` to the disk: all of them are final, but for gaps."""
+        if stop - self._started >= _AHEAD:
             assert self._file is not None
-            local.disk.start_writing(self._file, self._started, self.at - self._started)
-            self._started = self.at
+            local.disk.start_writing(self._file, self._started, stop - self._started)
+            self._started = stop
             # Bytes that are on the disk by now need not stay in memory: a save should not evict other programs' pages,
             # and memory that was just freed is the fastest to reuse.
-            local.disk.start_writing(self._file, 0, max(self.at - 3 * _AHEAD, 0))
+            local.disk.start_writing(self._file, 0, max(stop - 3 * _AHEAD, 0))
 
     def finish(self) -> None:
         """Makes the file durable."""

@@ -126,5 +126,6 @@ int64_t leafwise_result_bytes(void)
     return (int64_t)sizeof(struct result);
 }
 
+#include "combining.h"
 #include "comparing.h"
 #include "listing.h"

@@ -91,6 +91,10 @@ struct lanes {
     void (*count_exponents)(const uint8_t *, long, int, uint32_t *);
     void (*apart_of_floats)(const float_at *, const float_at *, long, struct apart *);
     long (*differing)(const char *, const char *, long, int);
+    void (*add_floats)(const float_at *, long, double, int, double *);
+    void (*add_doubles)(const double_at *, long, double, int, double *);
+    long (*outside)(const double *, long, double);
+    void (*narrow)(enum kind, const double *, long, uint32_t *, char *);
 };
 
 static inline int32_t bits_of_float(float x)
@@ -135,6 +139,22 @@ static void decode_float16(const uint16_at *x, long count, float *out)
     }
 }
 
+/* The bits of floats as float16, rounded to nearest. Numbers that are too large become infinite. */
+static void encode_float16(const uint32_t *bits, long count, uint16_at *out)
+{
+    for (long i = 0; i < count; i++) {
+        uint32_t sign = bits[i] >> 16 & 0x8000, rest = bits[i] & 0x7fffffff;
+        if (rest >= 0x47800000)
+            rest = rest > 0x7f800000 ? 0x7e00 : 0x7c00;
+        else if (rest < 0x38800000)
+            /* Subnormal: the last bit of a float between 0.5 and 1 is as large as the smallest of them. */
+            rest = (uint32_t)bits_of_float(float_of_bits(rest) + 0.5f) - 0x3f000000;
+        else
+            rest = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13;
+        out[i] = (uint16_t)(rest | sign);
+    }
+}
+
 static float float_of_half(enum kind kind, uint16_t bits)
 {
     float x = float_of_bits((uint32_t)bits << 16);
@@ -162,6 +182,7 @@ static float float_of_half(enum kind kind, uint16_t bits)
 #define WIDEN(x) __builtin_convertvector(*(const base_half_floats *)(x), base_doubles)
 #define ADD_PRODUCT(sum, x, y) ((sum) + (x) * (y))
 #define DECODE_FLOAT16 decode_float16
+#define ENCODE_FLOAT16 encode_float16
 
 typedef float base_floats __attribute__((vector_size(16)));
 typedef float base_half_floats __attribute__((vector_size(8), aligned(1), may_alias));
@@ -219,6 +240,7 @@ BEGIN_AVX2
 #define WIDEN(x) _mm256_cvtps_pd(_mm_loadu_ps((const float *)(x)))
 #define ADD_PRODUCT(sum, x, y) _mm256_fmadd_pd(x, y, sum)
 #define DECODE_FLOAT16 avx2_decode_float16
+#define ENCODE_FLOAT16 avx2_encode_float16
 
 /* The order does not matter: they are only counted. */
 static inline __m256i avx2_pack(const float_at *x)
@@ -227,6 +249,15 @@ static inline __m256i avx2_pack(const float_at *x)
     for (int i = 0; i < 4; i++)
         e[i] = _mm256_srli_epi32(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(x + 8 * i)), 1), 24);
     return _mm256_packus_epi16(_mm256_packus_epi32(e[0], e[1]), _mm256_packus_epi32(e[2], e[3]));
+}
+
+static void avx2_encode_float16(const uint32_t *bits, long count, uint16_at *out)
+{
+    long i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm_storeu_si128((__m128i *)(out + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps((const float *)(bits + i)), _MM_FROUND_TO_NEAREST_INT));
+    encode_float16(bits + i, count - i, out + i);
 }
 
 static void avx2_decode_float16(const uint16_at *x, long count, float *out)
@@ -257,6 +288,7 @@ END
 #define WIDEN(x) _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(x)))
 #define ADD_PRODUCT(sum, x, y) _mm512_fmadd_pd(x, y, sum)
 #define DECODE_FLOAT16 avx512_decode_float16
+#define ENCODE_FLOAT16 avx512_encode_float16
 
     static inline __m512i avx512_pack(const float_at *x)
 {
@@ -264,6 +296,15 @@ END
     for (int i = 0; i < 4; i++)
         e[i] = _mm512_srli_epi32(_mm512_slli_epi32(_mm512_loadu_si512(x + 16 * i), 1), 24);
     return _mm512_packus_epi16(_mm512_packus_epi32(e[0], e[1]), _mm512_packus_epi32(e[2], e[3]));
+}
+
+static void avx512_encode_float16(const uint32_t *bits, long count, uint16_at *out)
+{
+    long i = 0;
+    for (; i + 16 <= count; i += 16)
+        _mm256_storeu_si256((__m256i *)(out + i),
+                            _mm512_cvtps_ph(_mm512_loadu_ps((const float *)(bits + i)), _MM_FROUND_TO_NEAREST_INT));
+    encode_float16(bits + i, count - i, out + i);
 }
 
 static void avx512_decode_float16(const uint16_at *x, long count, float *out)

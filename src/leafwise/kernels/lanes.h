@@ -406,6 +406,7 @@ static void NAME(count_exponents)(const uint8_t *exponents, long count, int lowe
 }
 
 #include "pairs.h"
+#include "weighted.h"
 
 static const struct lanes NAME(lanes) = {
     NAME(decode),
@@ -419,6 +420,10 @@ static const struct lanes NAME(lanes) = {
     NAME(count_exponents),
     NAME(apart_of_floats),
     NAME(differing),
+    NAME(add_floats),
+    NAME(add_doubles),
+    NAME(outside),
+    NAME(narrow),
 };
 
 #undef FLOATS
@@ -449,3 +454,4 @@ static const struct lanes NAME(lanes) = {
 #undef WIDEN
 #undef ADD_PRODUCT
 #undef DECODE_FLOAT16
+#undef ENCODE_FLOAT16

@@ -1,12 +1,16 @@
-"""The reference for all kernels: statistics of an array, and comparison of two, in NumPy and double precision."""
+"""The reference for all kernels: statistics of an array, comparison of two, and weighted sums, in NumPy and double
+precision."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from leafwise.core.comparison import Comparison
 from leafwise.core.moments import COUNTS, HIGHEST, LOWEST, NUMBERS, Histogram, Moments, none_finite
+from leafwise.errors import WriteError
+from leafwise.kernels.casting import cast_to
 from leafwise.kernels.dtypes import smallest_normal
 
 
@@ -138,3 +142,25 @@ def _scaled(x: Any) -> tuple[Any, int]:
 def _bits_differ(x: Any, y: Any) -> Any:
     items = [array.view(np.uint8).reshape(array.size, array.itemsize) for array in (x, y)]
     return (items[0] != items[1]).any(1) if x.size else np.zeros(0, bool)
+
+
+@np.errstate(all="ignore")  # what overflows is found from the values
+def combine(arrays: Sequence[Any], weights: Sequence[float], dtype: str, saturate: bool = False) -> Any:
+    """The sum of flat arrays, each multiplied by its weight. Products and sums are rounded to float64 (both parts of
+    complex numbers), in the order of the arrays, and the result is rounded once, to a dtype. All NaN have equal bits.
+
+    >>> combine([np.array([1.0, np.inf]), np.array([0.5, 2.0])], [0.5, -1.0], "float32")
+    array([ 0., inf], dtype=float32)
+    """
+    wide = np.complex128 if any(array.dtype.kind == "c" for array in arrays) else np.float64
+    total, finite = None, True
+    for array, weight in zip(arrays, weights, strict=True):
+        values = array.astype(wide).view(np.float64)
+        finite = finite & np.isfinite(values)
+        product = values * np.float64(weight)
+        total = product if total is None else total + product
+    assert total is not None
+    if (finite & ~np.isfinite(total)).any():
+        raise WriteError("some sums are larger than any number of float64; use smaller weights")
+    total[np.isnan(total)] = np.nan
+    return cast_to(total.view(wide), dtype, saturate)

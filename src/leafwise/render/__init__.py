@@ -2,7 +2,7 @@
 
 The module of each result has `lower(result, *, full, **options)`, which returns a `Doc`, and `to_json(result)`, which
 returns plain data; for a table also `to_table(result)`, which returns `TableRows`. If a `Doc` is not the right form,
-the module has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result)`.
+the module has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result, bare)`.
 """
 
 import sys
@@ -21,6 +21,7 @@ __all__ = ["RESULTS", "for_stdout", "html_of", "json_of", "pandas_of", "png_of",
 # The module that renders each kind of result (`class Stats(Table, kind="stats")`), imported on first use.
 RESULTS = {
     "diff": "leafwise.render.diff",
+    "edit": "leafwise.render.edit",
     "findings": "leafwise.render.findings",
     "flat": "leafwise.render.flat",
     "groups": "leafwise.render.groups",
@@ -46,9 +47,10 @@ def text_of(result: Result, *, width: int | None = None, terminal: Terminal | No
     return text(module.lower(result, **options), terminal)
 
 
-def for_stdout(result: Result, **options: Any) -> str:
-    """The result as `print` shows it: in color and fitted to the width if standard output is a terminal."""
-    return text_of(result, terminal=Terminal.of(sys.stdout), **options)
+def for_stdout(result: Result, *, shell: bool = False, **options: Any) -> str:
+    """The result as `print` shows it: in color and fitted to the width if standard output is a terminal. With `shell`,
+    hints are options of the command line."""
+    return text_of(result, terminal=Terminal.of(sys.stdout, shell=shell), **options)
 
 
 def html_of(result: Result) -> str:
@@ -82,9 +84,9 @@ def pandas_of(result: Table) -> Any:
     return frame if table.key is None else frame.set_index(table.key)
 
 
-def png_of(result: Result) -> bytes:
-    """The result as a PNG."""
-    return bytes(_module_of(result).to_png(result))
+def png_of(result: Result, *, bare: bool = False) -> bytes:
+    """The result as a PNG; `bare`: without title and scale."""
+    return bytes(_module_of(result).to_png(result, bare))
 
 
 def _module_of(result: Result) -> ModuleType:

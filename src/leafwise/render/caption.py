@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leafwise.core.outline import Doc, Span, Style
 from leafwise.render.characters import FAR, NEAR
+from leafwise.render.shorten import width_of
 from leafwise.render.terminal import Terminal
-from leafwise.render.text import text, width_of
+from leafwise.render.text import text
 
 if TYPE_CHECKING:
     from leafwise.inspect.image.picture import Image

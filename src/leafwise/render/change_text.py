@@ -6,6 +6,7 @@ from typing import Any
 
 from leafwise.core.comparison import Comparison, together
 from leafwise.core.leaf import shape_text
+from leafwise.core.opaque import Opaque
 from leafwise.core.outline import Span
 from leafwise.inspect.diff.changes import Change, nonfinite_text
 from leafwise.render.phrases import value_text
@@ -70,7 +71,23 @@ def _facts(change: Change) -> Iterator[str]:
 def _values_text(change: Change) -> str:
     assert change.values is not None
     before, after = map(changed_value_text, change.values)
-    return {"added": after, "removed": before}.get(change.kind, f"{before} → {after}")
+    if before == after and change.kind == "changed":
+        before, after = _where_different(*change.values, before)
+    return {"added": after, "removed": before}.get(change.kind, f"{before} → {after}" if after else before)
+
+
+def _where_different(before: Any, after: Any, text: str) -> tuple[str, str]:
+    """Two values that look the same when they are shortened: from the place on where they differ."""
+    if isinstance(before, Opaque) and isinstance(after, Opaque):
+        names = str(before), str(after)
+        return names if names[0] != names[1] else (f"{text}, with other contents", "")
+    for kind, is_list in ((str, False), (bytes, False), (list | tuple, True)):
+        if isinstance(before, kind) and isinstance(after, kind):
+            pairs = zip(before, after, strict=False)
+            same = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(before), len(after)))
+            item = f"item {same:,}" if is_list else f"character {same:,}"
+            return f"from {item} on: {value_text(before[same:])}", value_text(after[same:])
+    return text, text
 
 
 def changed_value_text(value: Any) -> str:

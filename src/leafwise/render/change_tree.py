@@ -11,8 +11,8 @@ from leafwise.render.change_text import figures, nonfinite, notes
 from leafwise.render.outline import FOLD_FROM, cut, follows, within
 from leafwise.render.phrases import plural
 
-_HEADER = ("", "relative L2", "cosine", "largest", "changed")
-_STYLES: dict[str, Style] = {"changed": "warn", "removed": "warn", "added": "tie", "unknown": "warn", "same": "dim"}
+FIGURES = ("relative L2", "cosine", "largest", "changed")
+_STYLES: dict[str, Style] = {"changed": "warn", "removed": "error", "added": "tie", "unknown": "warn", "same": "dim"}
 
 
 class _PathNode:
@@ -75,7 +75,7 @@ class ChangeTree:
 
     def lines(self, depth: int | None) -> Iterator[Line]:
         """The lines down to a depth. Not recursive: containers may be nested thousands deep."""
-        yield Line(0, (Span(self.title, "type"),), tuple(Span(name, "dim") for name in _HEADER))
+        yield Line(0, (Span(self.title, "type"),), tuple(Span(name, "dim") for name in ("", *FIGURES)))
         if depth == 0:
             yield _closed_line(1, (Span("total", "name"),), [self._root])
             return

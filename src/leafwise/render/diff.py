@@ -9,7 +9,7 @@ from leafwise.core.outline import Doc, Span, Style
 from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
 from leafwise.inspect.diff.difference import Diff
 from leafwise.render.change_text import changed_value_text, figure_texts
-from leafwise.render.change_tree import ChangeTree
+from leafwise.render.change_tree import FIGURES, ChangeTree
 from leafwise.render.json import plain_value
 from leafwise.render.outline import MAX_LINES
 from leafwise.render.phrases import plural
@@ -18,6 +18,7 @@ from leafwise.render.table import TableRows
 
 _MIN_LINES = 2  # minimum length of the outline: the title, and how many lines are left out
 _MAX_REMARKS = 6  # notes of each kind shown below the outline
+_ALL_LEVELS = 1_000_000  # a page opens everything that differs
 _MAX_BYTES = 64  # bytes of a plain value shown in JSON
 
 
@@ -25,11 +26,18 @@ def lower(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
     """One line per changed leaf, below its parent nodes; then a summary."""
     footer = _footer(diff)
     if diff.same and not full:
-        return Doc([], footer, wraps=True)
+        return Doc([], footer)
     outline = ChangeTree(diff, " → ".join(diff.names), fold=not full)
     chosen = full or depth is not None
     lines = list(outline.lines(depth)) if chosen else outline.fitting(max(MAX_LINES - len(footer), _MIN_LINES))
-    return Doc(lines, footer, right=frozenset({1, 2, 3, 4}), drop=(2, 3, 4), wraps=True)
+    return Doc(
+        lines,
+        footer,
+        right=frozenset({1, 2, 3, 4}),
+        drop=(2, 3, 4, 1),
+        columns=("change", *FIGURES),
+        open_levels=_ALL_LEVELS,
+    )
 
 
 def _footer(diff: Diff) -> list[tuple[Span, ...]]:

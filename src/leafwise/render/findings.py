@@ -5,35 +5,36 @@ from typing import Any
 
 from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
+from leafwise.render.outline import SHOW_ALL
 from leafwise.render.phrases import SECTIONS, plural
 from leafwise.render.stats import left_out
 from leafwise.render.table import TableRows
 
-_STYLES: dict[str, Style] = {"error": "warn", "warning": "tie", "note": "dim"}
+_STYLES: dict[str, Style] = {"error": "error", "warning": "warn", "note": "dim"}
 _OF_A_CODE = 8  # findings of one code that are shown
-_LONG_PATH = 48  # characters; messages are not aligned if a path is longer
 
 
 def lower(findings: Findings, *, full: bool = False) -> Doc:
     """One line per finding, the worst first; if a code has many findings, only the first few are shown."""
     lines = []
-    aligned = max((len(finding.path) for finding in findings), default=0) <= _LONG_PATH
     for (level, code), group in groupby(findings, key=lambda finding: (finding.level, finding.code)):
         members = list(group)
         shown = members if full or len(members) <= _OF_A_CODE + 1 else members[:_OF_A_CODE]
-        label = (Span(f"{level:7} ", _STYLES[level]), Span(code, "type"))
-        for finding in shown:
-            path, note = Span(finding.path or "(whole tree)", "name"), (Span(finding.message),)
-            lines.append(Line(0, label, (path,), note) if aligned else Line(0, (*label, Span("  "), path), (), note))
+        label = (Span(level, _STYLES[level]), Span(" " * (8 - len(level))), Span(code, "type"), Span("  "))
+        lines += [
+            Line(0, (*label, Span(finding.path or "(whole tree)", "name")), (), (Span(finding.message),))
+            for finding in shown
+        ]
         if len(shown) < len(members):
-            lines.append(Line(0, label, (Span(f"… {len(members) - len(shown):,} more", "dim"),)))
+            more = Span(f"… {len(members) - len(shown):,} more; ", "dim")
+            lines.append(Line(0, (*label, more, Span(SHOW_ALL, "dim"))))
     return Doc(lines, _footer(findings), wraps=True)
 
 
 def _footer(findings: Findings) -> list[tuple[Span, ...]]:
     counts = {level: len(findings.of(level)) for level in LEVELS}
     levels = ", ".join(plural(count, level, level + "s") for level, count in counts.items() if count)
-    style: Style = "" if findings.ok else "warn"
+    style: Style = "error" if counts["error"] else "warn" if not findings.ok else ""
     by = f"{plural(findings.checked, 'leaf', 'leaves')} checked by {plural(len(findings.rules), 'rule', 'rules')}"
     if findings.sections.keys() - {"weights"}:
         by += ": " + ", ".join(f"{count:,} of {SECTIONS[section]}" for section, count in findings.sections.items())

@@ -30,7 +30,7 @@ def lower(flat: Flat, *, full: bool = False) -> Doc:
     footer.append((Span(f"{counts} in {plural(len(vectors), 'vector', 'vectors')}"),))
     if flat.is_undone:
         footer.append((Span("undone: every leaf has memory of its own again", "warn"),))
-    return Doc(lines, footer, right=frozenset({0, 1}))
+    return Doc(lines, footer, right=frozenset({0, 1}), drop=(0,), columns=("slice", "size"))
 
 
 def to_table(flat: Flat) -> TableRows:

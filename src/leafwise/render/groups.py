@@ -30,7 +30,7 @@ def lower(groups: Groups, *, full: bool = False) -> Doc:
     for number, group in enumerate(groups.groups):
         note = (Span(_DECAY[group.decayed], "dim" if group.decayed is None else ""),)
         lines.append(_line(f"{number}  {_options(group)}", group.leaves, group.parameters, note))
-    return Doc(lines, _footer(groups, full), right=frozenset({0, 1}))
+    return Doc(lines, _footer(groups, full), right=frozenset({0, 1}), drop=(0,), columns=("leaves", "parameters"))
 
 
 def _line(label: str, leaves: int, parameters: int, note: tuple[Span, ...]) -> Line:

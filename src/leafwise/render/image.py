@@ -6,6 +6,7 @@ from typing import Any
 from leafwise.inspect.image.picture import Image
 from leafwise.render.caption import caption
 from leafwise.render.characters import FittedGrid, fitted, half_blocks, signs
+from leafwise.render.frame import framed
 from leafwise.render.html import styled
 from leafwise.render.pixels import colors, enlarged
 from leafwise.render.png import png
@@ -30,9 +31,12 @@ _CSS = """
 """
 
 
-def to_png(image: Image) -> bytes:
+def to_png(image: Image, bare: bool) -> bytes:
+    """The pixels; unless they are `bare`, with a title above and the scale below."""
     pixels = enlarged(colors(image.grid, image.limit), image.grid, image.zoom, image.gaps, GAP)
-    return png(image.width, image.height, (row.tobytes() for row in pixels), palette())
+    pixels = pixels if bare else framed(image, pixels)
+    height, width = pixels.shape
+    return png(width, height, (row.tobytes() for row in pixels), palette())
 
 
 def to_text(image: Image, terminal: Terminal, *, full: bool = False) -> str:
@@ -47,7 +51,7 @@ def to_text(image: Image, terminal: Terminal, *, full: bool = False) -> str:
 
 def to_html(image: Image) -> str:
     """A figure that contains the picture itself, so that the notebook needs no other file."""
-    data = b64encode(image.png()).decode("ascii")
+    data = b64encode(image.png(bare=True)).decode("ascii")
     picture = (
         f'<img src="data:image/png;base64,{data}" width="{image.width}" height="{image.height}" '
         f'alt="{styled(image.caption, "")}">'

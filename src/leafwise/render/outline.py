@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from leafwise.core.outline import Line, Span
+from leafwise.core.outline import Hint, Line, Span
 
 MAX_LINES = 60  # maximum length if no depth is given, including the footer
 FOLD_FROM = 3  # this many similar neighbors or more become one line
+SHOW_ALL = Hint("text(full=True) shows all", shell="--full shows all")
 
 
 def follows(a: str, b: str) -> bool:
@@ -28,4 +29,4 @@ def cut(lines: Iterator[Line], room: int) -> list[Line]:
     """The first lines, and a last line that says how many are left out."""
     taken = list(islice(lines, room - 1))
     left_out = sum(1 for _ in lines)
-    return [*taken, Line(1, (Span(f"… {left_out:,} more; text(full=True) shows all", "dim"),))]
+    return [*taken, Line(1, (Span(f"… {left_out:,} more; ", "dim"), Span(SHOW_ALL, "dim")))]

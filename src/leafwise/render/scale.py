@@ -12,11 +12,11 @@ import numpy as np
 Color = tuple[int, int, int]
 
 STEPS = 125  # colors on each side of zero
-NAN, INFINITE, GAP, EMPTY = range(2 * STEPS + 1, 2 * STEPS + 5)  # special colors, one each
+NAN, INFINITE, GAP, PAPER, EMPTY = range(2 * STEPS + 1, 2 * STEPS + 6)  # special colors, one each
 
 # Evenly spaced, from the lower end of the scale to the upper.
 _ANCHORS = ("083572", "1a69bc", "52a4ee", "abd7fd", "f7f7f7", "f7c5a7", "e28153", "ae3f29", "671518")
-_OTHERS: tuple[Color, ...] = ((0, 0, 0), (255, 0, 220), (128, 128, 128), (255, 255, 255))
+_OTHERS: tuple[Color, ...] = ((0, 0, 0), (255, 0, 220), (128, 128, 128), (255, 255, 255), (255, 255, 255))
 
 
 @cache

@@ -45,7 +45,9 @@ def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
     drops = {place: column.drop for place, (_, column) in enumerate(columns) if column.drop}
     drops[len(columns) + 1] = HISTOGRAM_DROP
     drop = sorted(drops, key=lambda place: drops[place])
-    return Doc(lines, _footer(stats, shown, highest), right=frozenset(range(len(columns))), drop=tuple(drop))
+    names = (*(column.heading for _, column in columns), "not finite", "magnitudes")
+    right = frozenset(range(len(columns)))
+    return Doc(lines, _footer(stats, shown, highest), right, tuple(drop), columns=names)
 
 
 def _columns() -> list[tuple[str, TableColumn]]:

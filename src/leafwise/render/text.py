@@ -1,11 +1,13 @@
 """An outline as text."""
 
 from collections.abc import Sequence
-from unicodedata import combining, east_asian_width
 
-from leafwise.core.outline import Doc, Line, Span, Style
+from leafwise.core.outline import Doc, Hint, Line, Span, Style
 from leafwise.core.path import escape
+from leafwise.render.layout import BRANCH, GAP, Layout, laid_out
+from leafwise.render.shorten import beginning, width_of
 from leafwise.render.terminal import Terminal
+from leafwise.render.wrapping import wrapped
 
 _COLORS: dict[Style, str] = {
     "name": "1",
@@ -14,14 +16,13 @@ _COLORS: dict[Style, str] = {
     "tie": "35",
     "dim": "2",
     "warn": "33",
+    "error": "31",
 }
-_ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "->", "×": "x", "…": "...", "·": "-", "▸": ">",
-    "≤": "<=", "≥": ">=", "▁": ".", "▂": ":", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "█": "#"})  # fmt: skip
-_GAP = "  "
-_BRANCH = 3  # columns per level
-_SHORTEST = 4  # minimum columns of a name, however narrow the terminal
-_RARE = 0.2  # share of the lines whose names may be shortened to keep the columns
-_INDENT = " " * 8  # before notes that continue on the next line
+_ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "->", "←": "<-", "×": "x", "…": "...", "·": "-",
+    "▸": ">", "≤": "<=", "≥": ">=", "▁": ".", "▂": ":", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
+    "█": "#"})  # fmt: skip
+_INDENT = 8  # columns before notes that go below their line
+_WIDER = Hint("widen the terminal, or use json()", shell="widen the terminal, or use --json")
 
 
 def in_ascii(text: str) -> str:
@@ -34,143 +35,98 @@ def in_ascii(text: str) -> str:
 
 
 def text(doc: Doc, terminal: Terminal) -> str:
-    """The outline with branches and aligned cells, then the footer."""
-    columns = list(range(max((len(line.cells) for line in doc.lines), default=0)))
-    drop = list(doc.drop)
-    if drop and terminal.width is not None:
-        doc = _without_rare_long_names(doc, columns, terminal.width, terminal.ascii)
-    while True:
-        rows = _laid_out(doc, columns, terminal.ascii)
-        # Leaving out a column does not make a plain value any shorter.
-        tabular = [row for row, line in zip(rows, doc.lines, strict=True) if line.cells]
-        if terminal.width is None or not drop or max(map(width_of, tabular), default=0) <= terminal.width:
-            break
-        dropped = drop.pop(0)
-        columns = [column for column in columns if column != dropped]  # it may be absent, as in a table without bars
-    if doc.wraps and terminal.width is not None and max(map(width_of, rows), default=0) > terminal.width:
-        rows = _wrapped(doc, columns, terminal)
-    footer = [_spelled(line, terminal.ascii) for line in doc.footer]
-    if doc.wraps and terminal.width is not None:
-        footer = [part for line in footer for part in _folded(line, terminal.width)]
+    """The outline with branches and aligned cells, then the footer. Nothing is wider than the terminal."""
+    doc = _spelled_doc(doc, terminal)
+    layout = laid_out(doc, terminal.width, "..." if terminal.ascii else "…")
+    rows = _rows(doc, layout, terminal)
+    footer = [list(line) for line in doc.footer if any(span.text for span in line)]  # a hint may be for programs only
+    if layout.left_out:
+        words = _spelled([Span(_left_out(layout), "dim"), Span(_WIDER, "dim")], terminal)
+        footer.append(words)
+    if terminal.width is not None:
+        footer = [part for line in footer for part in wrapped(line, terminal.width, "  ")]
     rows += [[]] * bool(footer and rows) + footer
     return "\n".join(_written(row, terminal) for row in rows)
 
 
-def _laid_out(doc: Doc, columns: Sequence[int], ascii_only: bool) -> list[list[Span]]:
+def _left_out(layout: Layout) -> str:
+    columns = "column" if len(layout.left_out) == 1 else "columns"
+    return f"{columns} left out at this width: {', '.join(layout.left_out)}; "
+
+
+def _rows(doc: Doc, layout: Layout, terminal: Terminal) -> list[list[Span]]:
     rows = []
-    labels = [
-        [Span(branch, "dim"), *_spelled(line.label, ascii_only)]
-        for branch, line in zip(_branches(doc.lines, ascii_only), doc.lines, strict=True)
-    ]
-    cells = [_spelled(line.cells, ascii_only) for line in doc.lines]
-    has_cells = [any(cell[column].text for column in columns if column < len(cell)) for cell in cells]
-    label_width = max((width_of(label) for label, has in zip(labels, has_cells, strict=True) if has), default=0)
-    widths = {
-        column: max((width_of([cell[column]]) for cell in cells if column < len(cell)), default=0) for column in columns
-    }
-    for label, cell, line in zip(labels, cells, doc.lines, strict=True):
-        if not line.cells and not line.note:
-            rows.append(label)
-            continue
-        row = [*label, Span(" " * (label_width - width_of(label)))]
-        for column in columns:
-            if widths[column]:
-                span = cell[column] if column < len(cell) else Span("")
-                pad = Span(" " * (widths[column] - width_of([span])))
-                row += [Span(_GAP), pad, span] if column in doc.right else [Span(_GAP), span, pad]
-        if line.note:
-            row += [Span(_GAP), *_spelled(line.note, ascii_only)]
-        rows.append(row)
+    for line, (own, under), below in zip(layout.lines, _branches(layout, terminal.ascii), layout.below, strict=True):
+        row = [Span(own, "dim"), *line.label]
+        if not line.cells and (not line.note or below):
+            rows.append(row)
+        else:
+            rows.append(_row(row, line, layout, doc.right, below))
+        if below:
+            assert terminal.width is not None
+            indent = under + " " * max(min(_INDENT, terminal.width // 4) - len(under), 2 if under else 0)
+            parts = wrapped(line.note, max(terminal.width - len(indent), 8))
+            rows += [[Span(indent, "dim"), *part] for part in parts]
     return rows
 
 
-def _wrapped(doc: Doc, columns: Sequence[int], terminal: Terminal) -> list[list[Span]]:
-    """Each line without its note, and the note wrapped below it. Names that leave no room for the cells are
-    shortened."""
-    assert terminal.width is not None
-    bare = doc._replace(lines=[line._replace(note=()) for line in doc.lines])
-    laid_out = _laid_out(bare, columns, terminal.ascii)
-    over = max(map(width_of, laid_out), default=0) - terminal.width
-    if over > 0:
-        laid_out = _laid_out(_with_short_names(bare, over, terminal.ascii), columns, terminal.ascii)
-    rows = []
-    for row, line in zip(laid_out, doc.lines, strict=True):
-        rows.append(row)
-        words = "".join(span.text for span in _spelled(line.note, terminal.ascii))
-        lines = _wrap(words, max(terminal.width - len(_INDENT), 20))
-        rows += [[Span(_INDENT), Span(part, line.note[0].style)] for part in lines]
-    return rows
+def _row(row: list[Span], line: Line, layout: Layout, right: frozenset[int], below: bool) -> list[Span]:
+    row.append(Span(" " * (layout.label - width_of(row))))
+    if not line.cells and layout.width is not None:
+        far = width_of(row) + sum(GAP + width for width in layout.cells.values()) + GAP + width_of(line.note)
+        if far > layout.width:  # the cells are empty: the note is drawn in their place
+            return [*row, Span(" " * GAP), *line.note]
+    for column, width in layout.cells.items():
+        span = line.cells[column] if column < len(line.cells) else Span("")
+        pad = Span(" " * (width - width_of([span])))
+        row += [Span(" " * GAP), pad, span] if column in right else [Span(" " * GAP), span, pad]
+    if line.note and not below:
+        row += [Span(" " * GAP), *line.note]
+    return row
 
 
-def _with_short_names(doc: Doc, over: int, ascii_only: bool) -> Doc:
-    """The outline with names shortened, so that lines with cells are `over` columns narrower."""
-    longest = max((_BRANCH * line.level + width_of(line.label) for line in doc.lines if line.cells), default=0)
-    lines = []
-    for line in doc.lines:
-        room = max(longest - over - _BRANCH * line.level, _SHORTEST)
-        short = _cut(line.label, room, "..." if ascii_only else "…") if width_of(line.label) > room else line.label
-        lines.append(line._replace(label=tuple(short)) if line.cells else line)
-    return doc._replace(lines=lines)
-
-
-def _without_rare_long_names(doc: Doc, columns: Sequence[int], width: int, ascii_only: bool) -> Doc:
-    """The outline with names shortened that would take more than half of the width, if they are few: a callback whose
-    name contains all its options must not push the columns of every other line out of sight."""
-    widths = [_BRANCH * line.level + width_of(line.label) for line in doc.lines if line.cells]
-    long = sum(label > width // 2 for label in widths)
-    if not long or long > _RARE * len(widths) or max(map(width_of, _laid_out(doc, columns, ascii_only))) <= width:
-        return doc
-    usual = max(label for label in widths if label <= width // 2)
-    return _with_short_names(doc, max(widths) - max(usual, 2 * width // 5), ascii_only)
-
-
-def _folded(line: list[Span], width: int) -> list[list[Span]]:
-    """A line of the footer, wrapped."""
-    if width_of(line) <= width:
-        return [line]
-    words = "".join(span.text for span in line)
-    return [[Span(part, line[0].style)] for part in _wrap(words, max(width, 20))]
-
-
-def _wrap(words: str, width: int) -> list[str]:
-    from textwrap import wrap  # only here, because it compiles regular expressions
-
-    return wrap(words, width, break_on_hyphens=False)
-
-
-def _branches(lines: Sequence[Line], ascii_only: bool) -> list[str]:
-    """The branch before each line; made from the last line up, so that it is known whether a level continues."""
+def _branches(layout: Layout, ascii_only: bool) -> list[tuple[str, str]]:
+    """The branch before each line, and before what goes on below it; made from the last line up, so that it is known
+    whether a level continues. Of a branch that is too wide, only the end is drawn."""
     branches = []
     goes_on: set[int] = set()
-    for line in reversed(lines):
+    for line in reversed(layout.lines):
         level = line.level
+        opens = level + 1 in goes_on
         goes_on = {upper for upper in goes_on if upper <= level}
         above = "".join("│  " if upper in goes_on else "   " for upper in range(1, level))
         own = ("├─ " if level in goes_on else "└─ ") if level else ""
-        branches.append((above + own).translate(_ASCII) if ascii_only else above + own)
+        under = (("│  " if level in goes_on else "   ") if level else "") + ("│  " if opens else "")
+        pair = _shallow(above + own, layout.deepest), _shallow(above + under, layout.deepest)
+        branches.append((pair[0].translate(_ASCII), pair[1].translate(_ASCII)) if ascii_only else pair)
         goes_on.add(level)
     return branches[::-1]
 
 
-def _spelled(spans: Sequence[Span], ascii_only: bool) -> list[Span]:
+def _shallow(branch: str, deepest: int | None) -> str:
+    if deepest is None or len(branch) <= deepest:
+        return branch
+    return "·  " + branch[len(branch) - deepest + BRANCH :]
+
+
+def _spelled_doc(doc: Doc, terminal: Terminal) -> Doc:
+    lines = [
+        Line(line.level, *(tuple(_spelled(part, terminal)) for part in (line.label, line.cells, line.note)))
+        for line in doc.lines
+    ]
+    return doc._replace(lines=lines, footer=[tuple(_spelled(line, terminal)) for line in doc.footer])
+
+
+def _spelled(spans: Sequence[Span], terminal: Terminal) -> list[Span]:
     """Words with unprintable characters escaped; every name from a file, a model or a URL passes through here."""
-    if not ascii_only:
+    if terminal.shell:
+        spans = [Span(span.text.shell, span.style) if isinstance(span.text, Hint) else span for span in spans]
+    if not terminal.ascii:
         return [span if span.text.isprintable() else Span(escape(span.text), span.style) for span in spans]
     return [
         Span(escape(span.text).translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii"), span.style)
         for span in spans
     ]
-
-
-def width_of(spans: Sequence[Span]) -> int:
-    """The width of words in columns of a fixed-width font."""
-    return sum(len(text) if text.isascii() else sum(map(_char_width, text)) for text, _ in spans)
-
-
-def _char_width(char: str) -> int:
-    if combining(char):
-        return 0
-    return 2 if east_asian_width(char) in "WF" else 1
 
 
 def _written(row: Sequence[Span], terminal: Terminal) -> str:
@@ -183,15 +139,14 @@ def _written(row: Sequence[Span], terminal: Terminal) -> str:
     return "".join(parts).rstrip()
 
 
-def _cut(row: Sequence[Span], width: int, end: str) -> list[Span]:
+def _cut(row: Sequence[Span], width: int, dots: str) -> list[Span]:
+    """The beginning of a row whose cells alone are too wide, in a terminal of a few columns."""
     kept: list[Span] = []
-    room = width - len(end)
+    room = width - len(dots)
     for words, style in row:
-        short = ""
-        for char in words:
-            room -= _char_width(char)
-            if room < 0:
-                return [*kept, Span(short, style), Span(end, "dim")]
-            short += char
-        kept.append(Span(words, style))
-    return kept
+        short = beginning(words, room)
+        kept.append(Span(short, style))
+        room -= width_of(kept[-1:])
+        if len(short) < len(words):
+            break
+    return [*kept, Span(dots[:width], "dim")]

@@ -34,7 +34,8 @@ def lower(ties: Ties, *, full: bool = False) -> Doc:
                     (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),),
                 )
             )
-    return Doc(lines, _footer(ties, full), right=frozenset({3}), drop=(2,))
+    columns = ("how", "shape", "dtype", "bytes")
+    return Doc(lines, _footer(ties, full), right=frozenset({3}), drop=(2, 1), columns=columns)
 
 
 def _op_text(op: "Op") -> str:

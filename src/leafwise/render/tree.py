@@ -5,24 +5,26 @@ deeper levels are closed if the outline would be too long.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.columns import Section
 from leafwise.core.leaf import shape_text
 from leafwise.core.outline import Doc, Line, Span
-from leafwise.core.path import listed, quote
+from leafwise.core.path import quote
 from leafwise.render.json import plain_value, shared_memory_json, undone_json
 from leafwise.render.outline import FOLD_FROM, MAX_LINES, cut, follows, within
 from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
 from leafwise.render.subtrees import Subtrees
 from leafwise.render.table import TableRows
+from leafwise.render.tree_footer import footer_of, metadata_line, metadata_nodes
 
 if TYPE_CHECKING:
     from leafwise.core.leaf import Leaf
     from leafwise.core.tree import Tree
 
 _FOOTER_LINES = 8
+_COLUMNS = ("shape", "dtype", "parameters", "bytes")
 _KEPT = 200  # nodes whose lines are kept
 _NOTEBOOK_LINES = 2_000  # a notebook shows everything, with deeper levels closed
 
@@ -33,7 +35,7 @@ def lower(tree: "Tree", *, depth: int | None = None, full: bool = False, max_lin
     footer = outline.footer()
     chosen = full or depth is not None
     lines = list(outline.lines(depth)) if chosen else outline.fitting(max_lines - _FOOTER_LINES)
-    return Doc(lines, footer, right=frozenset({2, 3}), drop=(3, 1))
+    return Doc(lines, footer, right=frozenset({2, 3}), drop=(3, 1, 0), columns=_COLUMNS)
 
 
 def to_html(tree: "Tree") -> str:
@@ -57,10 +59,11 @@ class _TreeOutline:
         self.fold = fold
         self.subtrees = Subtrees(tree)
         self._last_items: dict[int, list[_OutlineItem]] = {}
+        self.metadata = [] if not fold else metadata_nodes(tree)
         self.devices = {facts.spec.device for facts in self.subtrees.distinct_facts}
 
     def footer(self) -> list[tuple[Span, ...]]:
-        return _footer(self.tree, self.subtrees)
+        return footer_of(self.tree, self.subtrees) + [metadata_line(self.columns, node) for node in self.metadata]
 
     def fitting(self, room: int) -> list[Line]:
         """As many levels as fit; at least one, truncated if even that is too long."""
@@ -133,6 +136,8 @@ class _TreeOutline:
             rows = self._runs(subtrees.own_rows(inner), columns.row_names, subtrees.rows_similar)
             items += [_OutlineItem("row", run) for run in rows]
         children = [child for inner in wrapped for child in subtrees.children(inner) if child not in wrapped]
+        if self.metadata:
+            children = [child for child in children if child not in self.metadata]
         nodes = self._runs(children, columns.node_names, subtrees.nodes_similar)
         items += [_OutlineItem("node", run) for run in nodes]
         return items
@@ -146,6 +151,8 @@ class _TreeOutline:
         each."""
         if not self.fold or len(members) < FOLD_FROM:
             return [[member] for member in members]
+        if self.tree.is_file:
+            members = _by_number(members, names)
         runs: list[list[int]] = []
         for member in members:
             last = runs[-1][-1] if runs else None
@@ -237,61 +244,17 @@ class _TreeOutline:
         return first if len(members) == 1 else f"{first} … {quote(names[members[-1]])}"
 
 
+def _by_number(members: list[int], names: Sequence[str]) -> list[int]:
+    """Neighbors whose names are numbers, in the order of the numbers: many files list 10 before 2."""
+    ordered: list[int] = []
+    for is_number, group in groupby(members, lambda member: names[member].isdecimal()):
+        neighbors = list(group)
+        ordered += sorted(neighbors, key=lambda member: int(names[member][:18])) if is_number else neighbors
+    return ordered
+
+
 def _spaced(notes: list[Span]) -> tuple[Span, ...]:
     return tuple([part for note in notes for part in (Span("  "), note)][1:])
-
-
-def _footer(tree: "Tree", subtrees: Subtrees) -> list[tuple[Span, ...]]:
-    counts, names, distinct_facts = subtrees.sums(subtrees.root), len(subtrees.facts), subtrees.distinct_facts
-    parts = []
-    if counts.parameters or not (counts.buffers or counts.state):
-        words = plural(counts.parameters, "parameter", "parameters")
-        if counts.trainable and counts.frozen:
-            words += f" ({counts.trainable:,} trainable, {counts.frozen:,} frozen)"
-        elif counts.trainable or counts.frozen:
-            every = counts.trainable + counts.frozen == counts.parameters
-            how = "trainable" if counts.trainable else "frozen"
-            words += f", all {how}" if every else f" ({counts.trainable + counts.frozen:,} {how})"
-        elif any(facts.spec.trainable for facts in distinct_facts):
-            words += ", all trainable"  # none has a shape yet
-        parts.append(words)
-    if counts.buffers:
-        parts.append(f"{counts.buffers:,} in buffers")
-    sections = counts.bytes_by_section()
-    leaves = plural(counts.leaves, "leaf", "leaves")
-    if len(sections) == 1 and counts.state:
-        leaves += " of optimizer state" if counts.optimizer_leaves else " of other state"
-    parts.append(leaves if names == counts.leaves else f"{leaves} under {names:,} names")
-    parts.append(bytes_text(counts.nbytes - tree.bytes_shared()) or "0 B")
-    devices = {facts.spec.device for facts in distinct_facts}
-    if len(devices) == 1 and devices != {"cpu"}:
-        parts.append(f"on {devices.pop()}")
-    footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
-    if len(sections) > 1:
-        sizes = [f"{SECTIONS[section]} {bytes_text(nbytes) or '0 B'}" for section, nbytes in sections.items()]
-        footer.append((Span(" · ".join(sizes)),))
-    if counts.unknown:
-        footer.append(
-            (Span(f"{plural(counts.unknown, 'leaf', 'leaves')} without a shape until the first forward pass", "warn"),)
-        )
-    footer += [(Span(line, "warn"),) for line in _out_of_reach(tree)]
-    footer += [(Span(str(undone), "warn"),) for undone in tree.undone[:2]]
-    for shared in tree.shared_memory[:2]:
-        paths = [str(leaf.path) for leaf in shared.leaves[:4]]
-        left_out = f" and {len(shared.leaves) - 4:,} more" if len(shared.leaves) > 4 else ""
-        footer.append((Span(f"{shared.reason}: {', '.join(paths)}{left_out}", "warn"),))
-    return footer
-
-
-def _out_of_reach(tree: "Tree") -> list[str]:
-    """Parts that cannot be read, one line per reason."""
-    columns = tree.columns
-    by_reason: dict[str, list[str]] = {}
-    for node, reason in tree.unlisted().items():
-        by_reason.setdefault(reason, []).append(columns.node_text(node) or "this")
-    for row, reason in tree.not_understood().items():
-        by_reason.setdefault(reason, []).append(columns.row_text(row))
-    return [f"cannot read {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]
 
 
 def to_table(tree: "Tree") -> TableRows:

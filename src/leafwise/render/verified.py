@@ -25,7 +25,7 @@ def lower(verified: Verified, *, full: bool = False) -> Doc:
     if verified.unbound:
         unbound = plural(verified.unbound, "shard is", "shards are")
         lines.append((Span(f"{unbound} not bound to an index, and may be from another save", "warn"),))
-    return Doc([], lines, wraps=True)
+    return Doc([], lines)
 
 
 def to_json(verified: Verified) -> dict[str, Any]:

@@ -52,12 +52,12 @@ class Image(Result, kind="image"):
 
     @property
     def width(self) -> int:
-        """The width of the picture in pixels."""
+        """The width of the picture in pixels, without title and scale."""
         return self._side(1, self.zoom[1], self.gaps)
 
     @property
     def height(self) -> int:
-        """The height of the picture in pixels."""
+        """The height of the picture in pixels, without title and scale."""
         return self._side(0, self.zoom[0], self.gaps)
 
     @property
@@ -135,13 +135,16 @@ class Image(Result, kind="image"):
         counts = (("NaN", self.grid.nan), ("infinite", self.grid.infinite))
         return [f"{count:,} {name}" for name, count in counts if count]
 
-    def png(self) -> bytes:
-        """The picture as a PNG."""
-        data: bytes = import_module("leafwise.render").png_of(self)
+    def png(self, *, bare: bool = False) -> bytes:
+        """The picture as a PNG, with a title and the scale of the colors; `bare=True` leaves them out."""
+        data: bytes = import_module("leafwise.render").png_of(self, bare=bare)
         return data
 
-    def save(self, path: "str | os.PathLike[str]") -> str:
+    def save(self, path: "str | os.PathLike[str]", *, bare: bool = False) -> str:
         """Writes the picture as a PNG and returns the path. If writing fails, an existing file stays as it was.
+
+        The PNG has a title (the path of the leaf, its shape and its dtype) and the scale of the colors; `bare=True`
+        leaves them out.
 
         >>> import os, tempfile, torch, leafwise as lw
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +153,7 @@ class Image(Result, kind="image"):
         'filters.png'
         """
         text = must_be_png(path)
-        data = self.png()
+        data = self.png(bare=bare)
         target = os.path.realpath(text)
         staged = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
         try:

@@ -1,0 +1,1 @@
+"""`lw.edit`: changes checkpoints without loading them, a chunk at a time."""

@@ -1,0 +1,115 @@
+"""An edit that was planned, and can be carried out."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from leafwise.checkpoint.editing.changes import MustEqual
+from leafwise.checkpoint.editing.contents import Contents, EditedArray
+from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
+from leafwise.checkpoint.editing.steps import Steps
+from leafwise.core.path import escape
+from leafwise.core.progress import bar
+from leafwise.core.recipes import Recipe, Taken, Turned
+from leafwise.errors import EditError, WriteError
+from leafwise.files import checkpoint_writer, npz_writer
+from leafwise.files.arrays import Stored, same_values
+from leafwise.files.casts import SATURATE, CastArray
+from leafwise.files.checkpoint_writer import Checkpoint, Item
+
+
+class EditJob:
+    """What an edit writes, and how."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        equal: list[MustEqual],
+        target: str,
+        before: EditSize,
+        after: EditSize,
+        steps: Steps,
+    ) -> None:
+        self.result = Edit(target, steps.steps, _leaves(contents), before, after, steps.notes)
+        self._contents, self._equal = contents, equal
+        self.saturate = self.is_npz = self.copies = False
+        self.advice = "saturate=True uses the nearest value that fits"
+        self.shard_size: int | None = None
+        self.metadata: dict[str, str] = {}
+
+    def write(self, progress: bool = False) -> None:
+        """Writes the file. The one that is there is replaced only when everything is written."""
+        for pair in self._equal:
+            self._check_equal(pair)
+        checkpoint = self._checkpoint()
+        path = self.result.path
+        with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count, self._explained():
+            if self.is_npz:
+                npz_writer.write(checkpoint.items, path, count)
+            else:
+                self.result.path = checkpoint_writer.write(checkpoint, path, self.shard_size, count)
+        self.result.written = True
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Says what to do about a value that does not fit into the dtype to write."""
+        try:
+            yield
+        except WriteError as error:
+            reason = str(error).removesuffix(f"; {SATURATE}")
+            raise EditError(f"{reason}; {self.advice}; nothing was written", [reason]) from error
+
+    def _check_equal(self, pair: MustEqual) -> None:
+        """Raises unless an array that becomes another name of a stored array has its values."""
+        contents = self._contents
+        target = contents.arrays[pair.stored]
+        recipe = target.recipe if pair.op.order is None else Turned(target.recipe, pair.op.order)
+        ours, theirs = (
+            contents.value_of(pair.array),
+            contents.value_of(EditedArray(recipe, target.dtype, "", (None, None))),
+        )
+        if not all(same_values(a, b) for a, b in zip(ours.parts(), theirs.parts(), strict=True)):
+            raise EditError(
+                f"cannot tie {escape(pair.name)} to {escape(pair.stored)}{pair.op.describe()}: their values differ; to "
+                f"use those of {escape(pair.stored)}, add drop={pair.name!r}; nothing was written"
+            )
+
+    def _checkpoint(self) -> Checkpoint:
+        contents = self._contents
+        items = [self._item(name, array) for name, array in contents.arrays.items()]
+        if self.copies:
+            for name, tied in contents.ties.items():
+                array = contents.arrays[tied.of]
+                items.append(self._item(name, EditedArray(_seen(contents, name), array.dtype, array.kind, tied.role)))
+        orders = {name: array.order for name, array in contents.arrays.items() if array.order is not None}
+        ties = [(name, tied.of, tied.op) for name, tied in contents.ties.items()]
+        roles = [tied.role for tied in contents.ties.values()]
+        return Checkpoint(items, ties, roles, contents.scalars, contents.nodes, orders, self.metadata)
+
+    def _item(self, name: str, array: EditedArray) -> Item:
+        value: Stored = self._contents.value_of(array)
+        if value.spec.dtype != array.dtype:
+            value = CastArray(value, array.dtype, self.saturate)
+        return Item(name, array.shape, array.dtype, array.kind, array.role, partial(value.chunks), value)
+
+
+def _seen(contents: Contents, name: str) -> Recipe:
+    """The recipe of a tied name."""
+    tied = contents.ties[name]
+    recipe = contents.arrays[tied.of].recipe
+    if tied.op.slices is not None:
+        value = contents.values[name]
+        return Taken(name, value.spec.shape or ())
+    return recipe if tied.op.order is None else Turned(recipe, tied.op.order)
+
+
+def _leaves(contents: Contents) -> list[EditedLeaf]:
+    leaves = [
+        EditedLeaf(name, tuple(array.recipe.names()), tuple(array.changes), array.shape, array.dtype, array.nbytes)
+        for name, array in contents.arrays.items()
+    ]
+    for name, tied in contents.ties.items():
+        array = contents.arrays[tied.of]
+        shape = _seen(contents, name).shape
+        leaves.append(EditedLeaf(name, tuple(array.recipe.names()), (), shape, array.dtype, 0, tied.of))
+    return leaves

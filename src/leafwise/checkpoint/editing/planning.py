@@ -1,0 +1,333 @@
+"""The plan of an edit, made from headers alone: what the new checkpoint contains, or every problem."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from leafwise.checkpoint.collecting import check_circles, check_containers
+from leafwise.checkpoint.editing import arguments
+from leafwise.checkpoint.editing.changes import Changes
+from leafwise.checkpoint.editing.contents import Contents, SourceRows, contents_of, unreadable
+from leafwise.checkpoint.editing.formulas import factors_of
+from leafwise.checkpoint.editing.job import EditJob
+from leafwise.checkpoint.editing.lora import Adapter, adapters_of
+from leafwise.checkpoint.editing.merging import Merge
+from leafwise.checkpoint.editing.plain import delete_values, prune_nodes, set_value
+from leafwise.checkpoint.editing.renaming import apply_renames, renaming
+from leafwise.checkpoint.editing.result import EditSize
+from leafwise.checkpoint.editing.selecting import Selection
+from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.file_names import check_name
+from leafwise.checkpoint.write_arguments import byte_count, header_metadata, target_path
+from leafwise.core.path import escape, shown_file
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
+from leafwise.errors import EditError, FileError, QueryError, WalkError
+from leafwise.files.arrays import ITEM_BYTES
+from leafwise.files.folder import INDEX
+from leafwise.files.npz_writer import cannot_store
+from leafwise.files.safetensors import CODES
+from leafwise.files.stored_file import StoredFile
+
+ALLOWABLE = ("objects",)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_LISTED = 40  # problems in the message; the error has all of them
+
+
+@dataclass(frozen=True)
+class EditOptions:
+    """The options of `lw.edit`, which describes them."""
+
+    keep: Any = None
+    drop: Any = None
+    rename: Any = None
+    cast: Any = None
+    saturate: bool = False
+    transpose: Any = None
+    resize: Any = None
+    split: Any = None
+    fuse: Any = None
+    tie: Any = None
+    untie: Any = None
+    set: Any = None
+    delete: Any = None
+    metadata: Any = None
+    formula: str | None = None
+    copy: Any = None
+    lora: Any = None
+    allow: Iterable[str] = ()
+    ties: str = "once"
+    shard_size: int | str | None = None
+    format: str | None = None
+
+
+@contextmanager
+def prepared(source: Any, out: Any, options: EditOptions) -> Iterator[EditJob]:
+    """Plans an edit. The sources are open until the end of the block."""
+    with ExitStack() as files:
+        parts = _sources(source, options.formula)
+        trees = {label: files.enter_context(opened(part, "edit")) for label, part in parts.items()}
+        yield _planned(trees, out, options, files)
+
+
+def _sources(source: Any, formula: Any) -> dict[str, Any]:
+    """The sources by the names that a formula gives them."""
+    if formula is None:
+        if isinstance(source, list | tuple):
+            raise QueryError('several sources need formula=, such as formula="average"')
+        return {"the source": source}
+    named: dict[Any, Any] = {"a": source}
+    if isinstance(source, Mapping):
+        named = dict(source)
+    elif isinstance(source, list | tuple):
+        labels = _LETTERS if len(source) <= len(_LETTERS) else [f"a{number}" for number in range(1, len(source) + 1)]
+        named = dict(zip(labels, source, strict=False))
+    if not named or not all(isinstance(name, str) and name.isidentifier() for name in named):
+        raise QueryError('formula= needs sources with names that can be used in it, such as {"base": …, "tuned": …}')
+    return named
+
+
+def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: ExitStack) -> EditJob:
+    steps = Steps()
+    target, is_npz = _target(out, trees, options)
+    new_name = renaming(options.rename)
+    for t in trees.values():
+        t.check_listed("edit")
+        if t.is_whole:
+            check_circles(t.columns, t.root)
+    sources = {label: SourceRows(t) for label, t in trees.items()}
+    first = next(iter(sources.values()))
+    selection = Selection(sources, steps)
+    before = _size_of(first, selection.plain)
+    selection.keep(arguments.queries_of(options.keep))
+    selection.drop(arguments.queries_of(options.drop))
+    selection.drop_renamed(new_name)
+    contents = _collected(selection, options, steps)
+    for path, factor in adapters_of(options.lora) if options.lora is not None else ():
+        Adapter(path, factor, files, options.saturate).merge(contents, steps)
+    changes = _changed(contents, first, options, steps)
+    _check_references(contents, changes, selection, steps)
+    apply_renames(contents, new_name, selection.references, steps)
+    steps.problems += [f"rename= {rule!r} matches no name in the source" for rule in new_name.idle()]
+    prune_nodes(contents)
+    _check_objects(contents, options.allow, steps)
+    _check_contents(contents, is_npz, steps)
+    if steps.problems:
+        raise EditError(_refusal(steps.problems, target), steps.problems)
+    _add_notes(first, contents, is_npz, steps)
+    after = EditSize(
+        len(contents.arrays),
+        len(contents.names()),
+        sum(array.nbytes for array in contents.arrays.values()),
+        0 if is_npz else len(contents.scalars),
+    )
+    job = EditJob(contents, changes.equal, target, before, after, steps)
+    job.saturate, job.is_npz, job.copies = options.saturate, is_npz, is_npz or options.ties == "copy"
+    job.shard_size = None if options.shard_size is None else byte_count(options.shard_size)
+    job.metadata = header_metadata({**contents.metadata, **(options.metadata or {})})
+    return job
+
+
+# -- where to ----------------------------------------------------------------------------------------------
+
+
+def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str, bool]:
+    """The path to write, and whether it is an npz file."""
+    if options.ties not in ("once", "copy"):
+        raise QueryError(f'ties= takes "once" or "copy", not {options.ties!r}')
+    unknown = [kind for kind in _allowed(options.allow) if kind not in ALLOWABLE]
+    if unknown:
+        raise QueryError(f'allow= takes {{"objects"}}, not {unknown[0]!r}')
+    target = target_path(out)
+    is_npz = target.lower().endswith(".npz") and options.format is None
+    if is_npz and (options.shard_size is not None or options.metadata is not None):
+        raise QueryError("an npz file has no shards and no metadata; write safetensors instead")
+    if not is_npz:
+        check_name(target, options.format)
+    for path in (target, target + INDEX):
+        for t in trees.values():
+            for name in _files_of(t):
+                if _is_same_file(path, name):
+                    raise FileError(
+                        f"cannot write {shown_file(path)}: it is also a source; write another file, then replace this "
+                        "one with it"
+                    )
+    return target, is_npz
+
+
+def _allowed(allow: Any) -> list[Any]:
+    return list(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else [allow]
+
+
+def _files_of(t: Tree) -> list[str]:
+    """The local files that a tree was opened from."""
+    root = t.columns.node_objects[0]
+    return root.file_names() if isinstance(root, StoredFile) else []
+
+
+def _is_same_file(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:  # one of them does not exist, or is not on this machine
+        return False
+
+
+# -- what ---------------------------------------------------------------------------------------------------
+
+
+def _size_of(source: SourceRows, plain: Contents) -> EditSize:
+    columns = source.columns
+    leaves = {columns.ties.get(row, row) for row in source.rows.values()}
+    facts = columns.facts(sorted(leaves))
+    return EditSize(len(leaves), len(source.rows), sum(fact.spec.nbytes for fact in facts), len(plain.scalars))
+
+
+def _collected(selection: Selection, options: EditOptions, steps: Steps) -> Contents:
+    """The contents that are kept, before any array is changed."""
+    first = selection.first
+    names = selection.names[next(iter(selection.names))]
+    for label, source in selection.sources.items():
+        for name, reason in unreadable(source, selection.names[label]).items():
+            steps.problems.append(f"{escape(name)} in {label}: {reason}")
+    apart = []
+    for query in arguments.queries_of(options.untie):
+        matched = [name for name in first.matching(query) if name in set(names)]
+        tied = [name for name in matched if _is_tied(first, name)]
+        if not tied:
+            steps.problems.append(f"untie= {query!r} matches no tied name in the source")
+        else:
+            steps.add("untie", str(query), tied)
+        apart += tied
+    values = {}
+    if options.formula is not None:
+        copied = _copied(selection, options, steps)
+        merge = Merge(selection.sources, factors_of(options.formula, list(selection.sources)), copied)
+        merge.check(selection.names, steps)
+        if not steps.problems:
+            steps.add("compute", options.formula, names)
+            values = merge.values(names, options.saturate, steps)
+            if different := merge.not_tied_everywhere(names):
+                steps.notes.append(f"not tied in every source, so stored separately: {', '.join(different[:5])}")
+                apart += different
+    elif options.copy is not None:
+        raise QueryError("copy= needs formula=: it takes leaves from the first of several sources")
+    if steps.problems:  # nothing can be said about arrays that cannot be read, or that do not belong together
+        names = [name for name in names if name not in unreadable(first, names)]
+    contents = contents_of(first, names, apart, values)
+    plain = selection.plain
+    contents.scalars, contents.objects, contents.metadata = plain.scalars, plain.objects, plain.metadata
+    contents.nodes, contents.empty_nodes = plain.nodes, plain.empty_nodes
+    return contents
+
+
+def _copied(selection: Selection, options: EditOptions, steps: Steps) -> list[str]:
+    names = set(selection.names[next(iter(selection.names))])
+    copied: list[str] = []
+    for query in arguments.queries_of(options.copy):
+        matched = [name for name in selection.first.matching(query) if name in names]
+        if not matched:
+            steps.matched_nothing("copy", query)
+        steps.add("copy", f"{query}, from {next(iter(selection.sources))}", matched)
+        copied += matched
+    return copied
+
+
+def _is_tied(source: SourceRows, name: str) -> bool:
+    row = source.rows[name]
+    return row in source.columns.ties or row in source.columns.further_rows
+
+
+def _changed(contents: Contents, first: SourceRows, options: EditOptions, steps: Steps) -> Changes:
+    changes = Changes(contents, first.matching, steps)
+    for query, order in arguments.transposes_of(options.transpose):
+        changes.transpose(query, order)
+    for query, resize in arguments.resizes_of(options.resize):
+        changes.resize(query, resize)
+    # Before splits: `cast` uses the names of the source.
+    changes.cast(arguments.casts_of(options.cast))
+    for parts in arguments.splits_of(options.split):
+        changes.split(parts)
+    for parts in arguments.fuses_of(options.fuse):
+        changes.fuse(parts)
+    for name, to in arguments.ties_of(options.tie):
+        changes.tie(name, to)
+    for query in _listed(options.delete):
+        delete_values(contents, query, steps)
+    for name, value in arguments.pairs_of(options.set, "set", '{"epoch": 0}'):
+        set_value(contents, name, value, steps)
+    return changes
+
+
+def _listed(argument: Any) -> list[Any]:
+    """The items of an argument that takes one or several."""
+    if argument is None:
+        return []
+    return list(argument) if isinstance(argument, list | tuple | set | frozenset) else [argument]
+
+
+def _check_references(contents: Contents, changes: Changes, selection: Selection, steps: Steps) -> None:
+    """Optimizers that refer to parameters by name must still find the parameters that they were saved with."""
+    names = [*contents.arrays, *contents.ties]
+    referred = selection.references.parameters.intersection(changes.reshaped)
+    states = selection.references.states_of(referred, names)
+    if states:
+        optimizer = states[0].partition(".state.")[0]
+        steps.problems.append(
+            f"the state of {escape(optimizer)!r} would not fit {', '.join(map(escape, sorted(referred)[:3]))}; "
+            f"drop it, as in drop={optimizer + '.**'!r}"
+        )
+    elif changes.reshaped and any(array.kind == "s" for array in contents.arrays.values()):
+        steps.notes.append("the source contains optimizer state, which may not fit the changed arrays")
+
+
+def _check_objects(contents: Contents, allow: Iterable[str], steps: Steps) -> None:
+    if not contents.objects:
+        return
+    listed = [f"{escape(name)} ({what})" for name, what in contents.objects.items()]
+    if "objects" in _allowed(allow):
+        more = f" and {len(listed) - 5:,} others" if len(listed) > 5 else ""
+        steps.notes.append(f"left out, because a file cannot contain it: {', '.join(listed[:5])}{more}")
+        return
+    steps.problems += [
+        f"cannot write {text}; drop it, or leave out all objects with allow={{'objects'}}" for text in listed
+    ]
+
+
+def _check_contents(contents: Contents, is_npz: bool, steps: Steps) -> None:
+    for name, array in contents.arrays.items():
+        if is_npz:
+            reason = cannot_store(array.dtype) or ("" if "\0" not in name else "the format does not allow this name")
+        else:
+            known = array.dtype in CODES and array.dtype in ITEM_BYTES
+            reason = "" if known else f"safetensors cannot store {array.dtype}; cast it first"
+        if reason:
+            steps.problems.append(f"cannot write {escape(name)}: {reason}")
+    for name in contents.names():
+        if name in contents.scalars:
+            steps.problems.append(f"cannot write {escape(name)}: there is a plain value with the same name")
+    try:
+        check_containers(contents.scalars, contents.names())
+    except WalkError as error:
+        steps.problems.append(str(error))
+    if not contents.arrays and not steps.problems:
+        steps.problems.append("the new file would contain no array")
+
+
+def _add_notes(first: SourceRows, contents: Contents, is_npz: bool, steps: Steps) -> None:
+    if first.not_stored:
+        steps.notes.append(f"left out: {first.not_stored:,} arrays that are not part of a state dict")
+    if is_npz and (contents.ties or contents.scalars):
+        steps.notes.append(
+            f"npz stores only arrays: {len(contents.ties):,} tied names are written as copies, and "
+            f"{len(contents.scalars):,} plain values are left out"
+        )
+
+
+def _refusal(problems: list[str], target: str) -> list[str]:
+    lines = [f"cannot write {shown_file(target)}; nothing was written"]
+    lines += [f"  {problem}" for problem in problems[:_LISTED]]
+    if len(problems) > _LISTED:
+        lines.append(f"  … and {len(problems) - _LISTED:,} more problems; error.problems lists them all")
+    return lines

@@ -1,0 +1,95 @@
+"""Which arrays and plain values of the sources an edit keeps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from leafwise.checkpoint.collecting import METADATA
+from leafwise.checkpoint.editing.contents import Contents, SourceRows, add_plain_values
+from leafwise.checkpoint.editing.plain import drop_values, matching_values
+from leafwise.checkpoint.editing.references import References
+from leafwise.checkpoint.editing.steps import Steps
+from leafwise.core.match import Renaming
+
+
+class Selection:
+    """The names that are kept, for each source, and the plain values, which come from the first source."""
+
+    def __init__(self, sources: dict[str, SourceRows], steps: Steps) -> None:
+        self.sources, self._steps = sources, steps
+        self.first = next(iter(sources.values()))
+        self.names = {label: list(source.rows) for label, source in sources.items()}
+        self.plain = Contents()  # only for its plain values, objects, types of nodes and metadata
+        if self.first.tree.is_whole:
+            add_plain_values(self.plain, self.first.tree)
+        self.references = References(self.plain.scalars, self.first.rows)
+
+    def keep(self, queries: Sequence[Any]) -> None:
+        """Keeps only what one of the queries matches."""
+        if not queries:
+            return
+        values = self._values(queries, "keep")
+        kept = {label: self._matched(source, queries) for label, source in self.sources.items()}
+        others = [name for name in (*self.plain.scalars, *self.plain.objects) if name not in values]
+        text_queries = any(isinstance(query, str) for query in queries)
+        others = [name for name in others if text_queries and name != METADATA]
+        dropped = self._remove({label: set(names) - kept[label] for label, names in self.names.items()}, others)
+        self._steps.add("keep", _listed(queries), self._first_names(), -self._nbytes(dropped), 0)
+
+    def drop(self, queries: Sequence[Any]) -> None:
+        """Drops what one of the queries matches."""
+        for query in queries:
+            values = self._values([query], "drop")
+            matched = {label: self._matched(source, [query]) for label, source in self.sources.items()}
+            dropped = self._remove(matched, values)
+            self._steps.add("drop", _listed([query]), [*dropped, *values], -self._nbytes(dropped), len(values))
+
+    def drop_renamed(self, new_name: Renaming) -> None:
+        """Drops what `rename=` leaves out."""
+        gone = {label: {name for name in names if new_name(name) is None} for label, names in self.names.items()}
+        values = [name for name in self.plain.scalars if new_name(name) is None]
+        dropped = self._remove(gone, values)
+        if dropped or values:
+            self._steps.add("drop", "renamed to None", [*dropped, *values], -self._nbytes(dropped), len(values))
+
+    def _values(self, queries: Sequence[Any], option: str) -> list[str]:
+        """The plain values that the queries match. Adds a problem for a query that matches nothing at all."""
+        matched: list[str] = []
+        for query in queries:
+            values = matching_values(self.plain, query)
+            if not values and not any(source.matching(query) for source in self.sources.values()):
+                self._steps.matched_nothing(option, query)
+            matched += values
+        return list(dict.fromkeys(matched))
+
+    def _matched(self, source: SourceRows, queries: Sequence[Any]) -> set[str]:
+        return {name for query in queries for name in source.matching(query)}
+
+    def _remove(self, gone: dict[str, set[str]], values: list[str]) -> list[str]:
+        """Removes names and plain values, and the optimizer state of parameters that are removed. Returns the names
+        that the first source had."""
+        label = next(iter(self.names))
+        before = self.names[label]
+        states = self.references.states_of(gone[label].intersection(before), before)
+        if lost := [name for name in states if name not in gone[label]]:
+            self._steps.notes.append(
+                f"the optimizer state of the dropped parameters is dropped, too ({len(lost):,} leaves)"
+            )
+        self.references.without(self.plain.scalars, gone[label])
+        self.names = {key: [name for name in names if name not in gone[key]] for key, names in self.names.items()}
+        self.names[label] = [name for name in self.names[label] if name not in set(states)]
+        drop_values(self.plain, values)
+        return [name for name in before if name not in set(self.names[label])]
+
+    def _first_names(self) -> list[str]:
+        return next(iter(self.names.values()))
+
+    def _nbytes(self, names: Sequence[str]) -> int:
+        """The bytes of leaves of which no name is left."""
+        ties, rows = self.first.columns.ties, self.first.rows
+        left = {ties.get(rows[name], rows[name]) for name in self._first_names()}
+        gone = {ties.get(rows[name], rows[name]): name for name in names}
+        return sum(self.first.spec(name).nbytes for leaf, name in gone.items() if leaf not in left)
+
+
+def _listed(queries: Sequence[Any]) -> str:
+    return ", ".join(query if isinstance(query, str) else repr(query) for query in queries)

@@ -1,0 +1,132 @@
+"""Arrays that are computed from stored ones when they are read: a sum with a low-rank product, and means of rows."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import prod
+from threading import Lock
+from typing import Any
+
+from leafwise.core.dtypes import DTYPES
+from leafwise.files.arrays import Storage, Stored, numpy_dtype, spec_of
+from leafwise.files.casts import cast_to
+from leafwise.files.slices import Index, expanded
+
+_BLOCK = 1 << 20  # elements that are computed at a time
+
+
+class _Computed(Stored):
+    """An array that is computed from others."""
+
+    inputs: tuple[Stored, ...]
+
+    def storages(self) -> list[Storage]:
+        return [storage for value in self.inputs for storage in value.storages()]
+
+    def check(self) -> None:
+        for value in self.inputs:
+            if value.checks_itself:
+                value.check()
+
+    def is_checked(self) -> bool:
+        return all(value.is_checked() for value in self.inputs)
+
+    @property
+    def checks_itself(self) -> bool:  # type: ignore[override]
+        return any(value.checks_itself for value in self.inputs)
+
+
+class LowRankSum(_Computed):
+    """`base + scale * up @ down`: a weight with a LoRA adapter. `up` has the shape (out, rank), perhaps with more axes
+    of size 1, and `down` (rank, in, …). With `transposed`, `base` has the shape (in, out).
+
+    Computed in float64, or in float32 if the base has at most 16 bits, and rounded once to the dtype of the base."""
+
+    def __init__(
+        self, base: Stored, up: Stored, down: Stored, scale: float, transposed: bool = False, saturate: bool = False
+    ) -> None:
+        super().__init__(spec_of(base.spec.shape or (), base.spec.dtype))
+        self.base, self.inputs, self.scale, self.transposed = base, (base, up, down), scale, transposed
+        self.saturate = saturate
+        self._lock = Lock()
+
+    @property
+    def reads_parts(self) -> bool:  # type: ignore[override]
+        return self.base.reads_parts
+
+    def whole(self) -> Any:
+        return self.read()
+
+    def read(self, index: Index = ()) -> Any:
+        import numpy as np
+
+        shape = self.spec.shape or ()
+        slices = expanded(index, shape)
+        if not all(isinstance(part, slice) and part.step in (None, 1) for part in slices):
+            return np.asarray(self.read()[slices])
+        box = [part.indices(size)[:2] for part, size in zip(slices, shape, strict=True)]
+        values = np.array(self.base.read(tuple(slice(*ends) for ends in box)))
+        rows = max(1, _BLOCK // max(1, prod(values.shape[1:])))
+        for at in range(0, len(values), rows):
+            part = values[at : at + rows]
+            first = box[0][0] + at
+            product = self._product([(first, first + len(part)), *box[1:]])
+            part[...] = cast_to(part.astype(product.dtype) + product, self.spec.dtype, self.saturate)
+        return values
+
+    def _product(self, box: list[tuple[int, int]]) -> Any:
+        import numpy as np
+
+        up, down = self._factors
+        if self.transposed:
+            (first, last), (start, stop) = box
+            return (up[start:stop] @ down[:, first:last]).T
+        (start, stop), *others = box
+        return np.tensordot(up[start:stop], down[(slice(None), *(slice(*ends) for ends in others))], 1)
+
+    @property
+    def _factors(self) -> tuple[Any, Any]:
+        with self._lock:  # several threads read parts
+            return self._read_factors
+
+    @cached_property
+    def _read_factors(self) -> tuple[Any, Any]:
+        wide = numpy_dtype("float32" if DTYPES[self.spec.dtype].itemsize <= 2 else "float64")
+        up, down = (value.read().astype(wide) for value in self.inputs[1:])
+        return up.reshape(up.shape[:2]) * wide.type(self.scale), down
+
+
+class MeanAlong(_Computed):
+    """The mean of an array along one axis, which keeps size 1: the values for new rows of an embedding."""
+
+    reads_parts = True
+
+    def __init__(self, values: Stored, axis: int) -> None:
+        shape = values.spec.shape or ()
+        super().__init__(spec_of((*shape[:axis], 1, *shape[axis + 1 :]), values.spec.dtype))
+        self.inputs, self.axis = (values,), axis
+        self._lock = Lock()
+
+    def whole(self) -> Any:
+        with self._lock:
+            return self._mean
+
+    @cached_property
+    def _mean(self) -> Any:
+        import numpy as np
+
+        (values,) = self.inputs
+        size = (values.spec.shape or ())[self.axis]
+        total = np.zeros(self.spec.shape or (), np.float64)
+        for start, part in _along_first_axis(values):
+            wide = part.astype(np.float64).sum(self.axis, keepdims=True)
+            total[slice(None) if self.axis == 0 else slice(start, start + len(part))] += wide
+        return cast_to(total / size, self.spec.dtype)
+
+
+def _along_first_axis(values: Stored) -> Iterator[tuple[int, Any]]:
+    """The parts of an array along its first axis, each with the position of its first element."""
+    shape = values.spec.shape or ()
+    rows = max(1, _BLOCK // max(1, prod(shape[1:])))
+    whole = None if values.reads_parts else values.read()
+    for start in range(0, shape[0], rows):
+        yield start, values.read(slice(start, start + rows)) if whole is None else whole[start : start + rows]

@@ -1,0 +1,263 @@
+"""Streams stored arrays into a checkpoint: several threads read, compute, hash and write parts of them, in any order.
+
+The place of every byte in the new file is known before it is written, so the result does not depend on the number of
+threads or on their order. Memory is bounded by the parts that the threads work on.
+
+Checksums of the sources are compared in the same pass if an array is read as it is stored, from beginning to end;
+otherwise before anything is written. Damaged values must not be written with new, valid checksums.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from math import lcm
+from typing import NamedTuple
+
+from leafwise.core.path import escape
+from leafwise.errors import FileError, WriteError
+from leafwise.files import reader
+from leafwise.files.arrays import ITEM_BYTES, Inflated, Storage, Stored
+from leafwise.files.casts import SATURATE
+from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher, checksummer, count
+from leafwise.files.elementwise import Elementwise
+from leafwise.files.ranges import Ranged, fill_range, rooms
+from leafwise.files.writer import Output
+
+_TASK = 4 << 20  # bytes that a thread writes before it takes the next task
+_LARGEST = 8 << 20  # bytes that are read at a time: arrays that are gathered from many places need fewer reads then
+_GATHERING = threading.BoundedSemaphore(2)  # threads that gather at a time, because each needs several times as much
+
+Progress = Callable[[int], None]
+
+
+class PlacedArray(NamedTuple):
+    """An array, its name in the new file, and the offset of its first byte there."""
+
+    name: str
+    array: Stored
+    start: int
+
+
+class Streaming:
+    """Streams arrays into the files of one checkpoint. All arrays are given at the beginning, by their names in the
+    checkpoint, so that each of their storages is verified only once."""
+
+    def __init__(self, arrays: Iterable[tuple[str, Stored]]) -> None:
+        self._arrays = dict(arrays)
+        self._ways = {name: _way(array) for name, array in self._arrays.items()}
+        reader.verify_arrays(
+            (name, leaf)
+            for name, way in self._ways.items()
+            for leaf in _leaves(way.array)
+            if not isinstance(leaf, _Watched | Inflated)  # these are verified while they are read
+        )
+
+    def write(self, output: Output, arrays: list[PlacedArray], progress: Progress) -> list[str]:
+        """Writes arrays into gaps of a file. Returns the checksums of their chunks, in order."""
+        sums = [[""] * count(array.spec.nbytes, CHUNK) for _, array, _ in arrays]
+        tasks = [
+            _Task(name, self._ways[name], sums_of_array, offset, start, stop)
+            for (name, _, offset), sums_of_array in zip(arrays, sums, strict=True)
+            for start, stop in self._ways[name].cuts()
+        ]
+        written = _Written(output, progress)
+
+        def work(number: int, task: _Task) -> None:
+            task.run(output)
+            written.add(number, task)
+
+        _in_threads(work, tasks)
+        return [checksum for sums_of_array in sums for checksum in sums_of_array]
+
+    def check_sources(self) -> None:
+        """Raises if the values that were read are damaged, or if a source was changed meanwhile. To be called before
+        the new files replace others."""
+        reader.raise_damage(
+            [
+                (name, leaf.storage, leaf.checksum_pass)
+                for name, way in self._ways.items()
+                for leaf in _leaves(way.array)
+                if isinstance(leaf, _Watched)
+            ]
+        )
+        storages = [storage for array in self._arrays.values() for storage in array.storages()]
+        reader.unchanged({id(storage.source): storage.source for storage in storages}.values())
+
+
+class _Way(NamedTuple):
+    """How an array is streamed: in units of a number of bytes, in any order; or, if `unit` is 0, from beginning to end
+    by one thread. `gathered` arrays are not read as they are stored."""
+
+    array: Stored
+    unit: int
+    gathered: bool
+
+    def cuts(self) -> Iterator[tuple[int, int]]:
+        """The ranges that threads work on, as start and stop."""
+        nbytes = self.array.spec.nbytes
+        step = max(_TASK // self.unit, 1) * self.unit if self.unit else nbytes
+        return ((start, min(start + step, nbytes)) for start in range(0, nbytes, max(step, 1)))
+
+
+class _Watched(Ranged):
+    """An array that is a whole storage, compared with its checksums while it is read."""
+
+    __slots__ = ("checksum_pass", "inner", "piece", "storage")
+
+    def __init__(self, inner: Stored, storage: Storage, checksums: Checksums) -> None:
+        super().__init__(inner.spec)
+        self.inner, self.storage, self.piece = inner, storage, checksums.piece
+        self.checksum_pass: ChecksumPass = checksums.new_pass()
+
+    def fill_range(self, start: int, view: memoryview) -> None:
+        fill_range(self.inner, start, view)
+        for at in range(0, len(view), self.piece):
+            self.checksum_pass.add(start + at, view[at : at + self.piece])
+
+    def storages(self) -> list[Storage]:
+        return [self.storage]
+
+
+def _way(array: Stored) -> _Way:
+    leaves = list(_leaves(array))
+    if not all(leaf.reads_parts and not leaf.checks_itself for leaf in leaves):
+        return _Way(array, 0, True)
+    item = ITEM_BYTES[array.spec.dtype]
+    widest = max(item, *(ITEM_BYTES[leaf.spec.dtype] for leaf in leaves))
+    elements = CHUNK // item
+    watched: dict[int, _Watched] = {}
+    for leaf in leaves:
+        run, own = leaf.plain_run(), ITEM_BYTES[leaf.spec.dtype]
+        if run is None or (run[1], run[2]) != (0, run[0].nbytes) or run[0].checksums is None:
+            continue
+        # Each unit must consist of whole pieces with one checksum each.
+        aligned = lcm(elements * own, run[0].checksums.piece) // own
+        if run[0].checksums.piece % own == 0 and aligned * widest <= _LARGEST:
+            elements = aligned
+            watched[id(leaf)] = _Watched(leaf, run[0], run[0].checksums)
+    gathered = any(leaf.plain_run() is None for leaf in leaves)
+    if gathered:
+        elements *= max(1, _LARGEST // (elements * widest))
+    return _Way(_with_leaves(array, watched), elements * item, gathered)
+
+
+def _leaves(array: Stored) -> Iterator[Stored]:
+    """The stored arrays from which an array is computed, or the array itself."""
+    if isinstance(array, Elementwise):
+        for value in array.inputs:
+            yield from _leaves(value)
+    else:
+        yield array
+
+
+def _with_leaves(array: Stored, leaves: dict[int, _Watched]) -> Stored:
+    """The array, computed from other leaves, which are given by the identity of those that they replace."""
+    if isinstance(array, Elementwise):
+        return array.over([_with_leaves(value, leaves) for value in array.inputs])
+    return leaves.get(id(array), array)
+
+
+class _Task(NamedTuple):
+    """A range of an array, whose first byte is at `offset` in the new file, and where the checksums go."""
+
+    name: str
+    way: _Way
+    sums: list[str]
+    offset: int
+    start: int
+    stop: int
+
+    def run(self, output: Output) -> None:
+        try:
+            if not self.way.gathered:
+                self._stream_units(output)
+                return
+            with _GATHERING:
+                (self._stream_units if self.way.unit else self._stream_in_order)(output)
+        except WriteError as error:
+            repair = "" if "; " in str(error) else f"; {SATURATE}"
+            raise WriteError(f"cannot write {escape(self.name)}: {error}{repair}") from error
+
+    def _stream_units(self, output: Output) -> None:
+        checksum = checksummer()
+        with rooms([min(self.way.unit, self.stop - self.start)]) as [room]:
+            for start in range(self.start, self.stop, self.way.unit):
+                view = room[: min(self.way.unit, self.stop - start)]
+                fill_range(self.way.array, start, view)
+                for at in range(0, len(view), CHUNK):
+                    self.sums[(start + at) // CHUNK] = checksum(view[at : at + CHUNK])
+                output.fill(view, self.offset + start)
+
+    def _stream_in_order(self, output: Output) -> None:
+        hasher, written = ChunkHasher(), 0
+        for chunk in self.way.array.chunks():
+            view = memoryview(chunk).cast("B")
+            if written + len(view) <= self.stop:
+                hasher.add(view)
+                output.fill(view, self.offset + written)
+            written += len(view)
+        hasher.end()
+        if written != self.stop:
+            raise FileError(
+                f"cannot write {escape(self.name)}: it should have {self.stop:,} bytes but has {written:,}; "
+                "nothing was written"
+            )
+        self.sums[:] = hasher.checksums
+
+
+class _Written:
+    """What was written so far: counts bytes, and starts to write to the disk what is complete."""
+
+    def __init__(self, output: Output, progress: Progress) -> None:
+        self._output, self._progress = output, progress
+        self._lock, self._starting = threading.Lock(), threading.Lock()
+        self._ends: dict[int, int] = {}  # number of a task → where it ends in the file
+        self._next = self._complete = 0
+
+    def add(self, number: int, task: _Task) -> None:
+        with self._lock:
+            self._progress(task.stop - task.start)
+            self._ends[number] = task.offset + task.stop
+            while self._next in self._ends:
+                self._complete = self._ends.pop(self._next)
+                self._next += 1
+        if self._starting.acquire(blocking=False):  # otherwise another thread is at it
+            try:
+                self._output.start_writing(self._complete)
+            finally:
+                self._starting.release()
+
+
+def _in_threads(work: Callable[[int, _Task], None], tasks: list[_Task]) -> None:
+    """Calls `work` for each task and its number, in several threads. After an error, no task is begun."""
+    numbered = iter(enumerate(tasks))
+    lock = threading.Lock()
+    errors: dict[int, BaseException] = {}
+
+    def run() -> None:
+        while not errors:
+            with lock:
+                number, task = next(numbered, (-1, None))
+            if task is None:
+                return
+            try:
+                work(number, task)
+            except BaseException as error:
+                errors[number] = error
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(reader.THREADS, len(tasks)))]
+    interrupt: BaseException | None = None
+    try:
+        for thread in threads:
+            thread.start()
+    except BaseException as error:
+        interrupt = errors[-1] = error
+    for thread in threads:
+        while thread.is_alive():  # even after an interrupt: the threads write to a file that must not be closed before
+            try:
+                thread.join()
+            except BaseException as error:
+                interrupt = errors[-1] = error
+    if interrupt is not None:
+        raise interrupt
+    if errors:
+        raise errors[min(errors)]

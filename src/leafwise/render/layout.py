@@ -1,0 +1,167 @@
+"""Fits an outline into a width: which columns stay, how long names may be, and which notes go below their lines.
+
+Where room is short, long names are shortened first, then columns are left out in the order of `Doc.drop`, then notes
+go below their lines. At last, names become as short as it takes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from leafwise.core.outline import Doc, Line
+from leafwise.render.shorten import short_labels, width_of
+
+GAP = 2  # columns between two cells
+BRANCH = 3  # columns per level
+_USUAL = 60  # columns; if the width is not known, a name that is longer does not move the cells of the other lines
+_RARE = 0.2  # share of the lines whose names are shorter or longer than it takes to align the cells
+_SIDE_NOTE = 24  # columns; room is kept for notes up to this width
+_LEAST_NAME = 14  # columns of a name on a deep level
+
+
+class Layout(NamedTuple):
+    """How to draw an outline: its lines with names that fit, the columns that stay, the names of those left out, the
+    widths of the labels and cells, the widest branch, for each line whether its note goes below, and
+    the width of everything."""
+
+    lines: list[Line]
+    columns: list[int]
+    left_out: list[str]
+    label: int
+    cells: dict[int, int]
+    deepest: int | None
+    below: list[bool]
+    width: int | None
+
+
+def laid_out(doc: Doc, width: int | None, dots: str = "…", *, branch: int = BRANCH, notes: int | None = None) -> Layout:
+    """The layout of an outline. Without a width, nothing is shortened or left out. On a page, where long notes go on
+    beside their lines, `notes` is the room to keep for them."""
+    sizes = _Sizes(doc, branch)
+    if notes is not None:
+        sizes.notes = [min(note, notes) for note in sizes.notes]
+    columns = list(range(len(sizes.cells)))
+    if width is None:
+        return _layout(doc, sizes, columns, sizes.usual_label(_USUAL), None)
+    if sizes.fits(columns, width):
+        return _layout(doc, sizes, columns, sizes.longest, width)
+    columns, room = _choice(doc, sizes, columns, width, notes)
+    label = sizes.longest
+    if label > room:
+        label = min(room, max(sizes.usual_label(2 * width // 5), 2 * width // 5))
+    deepest = max((label - _LEAST_NAME) // branch, 2) * branch
+    lines = _with_short_names(doc, sizes, label, width, deepest, dots)
+    short = doc._replace(lines=lines)
+    return _layout(short, _Sizes(short, branch, deepest), columns, label, width, deepest)
+
+
+class _Sizes:
+    """The widths of the parts of an outline."""
+
+    def __init__(self, doc: Doc, branch: int, deepest: int | None = None) -> None:
+        count = max((len(line.cells) for line in doc.lines), default=0)
+        self.cells = [0] * count
+        for line in doc.lines:
+            for column, cell in enumerate(line.cells):
+                if (width := width_of([cell])) > self.cells[column]:
+                    self.cells[column] = width
+        indents = [branch * line.level for line in doc.lines]
+        if deepest is not None:
+            indents = [min(indent, deepest) for indent in indents]
+        self.indents = indents
+        self.labels = [indent + width_of(line.label) for indent, line in zip(indents, doc.lines, strict=True)]
+        self.notes = [width_of(line.note) for line in doc.lines]
+        aligned = [any(cell.text for cell in line.cells) for line in doc.lines]
+        if not any(aligned):
+            aligned = [bool(line.note) for line in doc.lines]
+        self.aligned = [label for label, is_aligned in zip(self.labels, aligned, strict=True) if is_aligned]
+        self.longest = max(self.aligned, default=0)
+
+    def of_cells(self, columns: Sequence[int]) -> int:
+        return sum(GAP + self.cells[column] for column in columns if self.cells[column])
+
+    def usual_label(self, usual: int) -> int:
+        """The width of labels without the few that are wider than usual."""
+        if self.longest <= usual:
+            return self.longest
+        if sum(label > usual for label in self.aligned) > _RARE * len(self.aligned):
+            return self.longest
+        return max(label for label in self.aligned if label <= usual)
+
+    def fits(self, columns: Sequence[int], width: int) -> bool:
+        """Whether every line fits as it is."""
+        cells = self.of_cells(columns)
+        if max(self.labels, default=0) > width or (self.aligned and self.longest + cells > width):
+            return False
+        return all(
+            not note or max(label, self.longest) + cells + GAP + note <= width
+            for label, note in zip(self.labels, self.notes, strict=True)
+        )
+
+
+def _choice(doc: Doc, sizes: _Sizes, columns: list[int], width: int, notes: int | None) -> tuple[list[int], int]:
+    """The columns that stay, and the room for labels."""
+    choices = list(_fewer(columns, doc.drop))
+    enough = min(sizes.longest, max(2 * width // 5, 1))
+    side = max((note for note in sizes.notes if note <= _SIDE_NOTE), default=-GAP) + GAP
+    if notes is not None:
+        side = max(sizes.notes) + GAP
+    # A note below its line costs a line; a column that is left out costs more.
+    beside = [] if doc.wraps and notes is None else [(side, columns) for columns in choices[: 1 + len(choices) // 2]]
+    for note, columns in [*beside, *((0, columns) for columns in choices)]:
+        room = width - sizes.of_cells(columns) - note
+        if room >= enough:
+            return columns, room
+    return columns, max(width - sizes.of_cells(columns), 1)
+
+
+def _fewer(columns: list[int], drop: Sequence[int]) -> Iterator[list[int]]:
+    """The columns, then fewer and fewer of them."""
+    yield columns
+    for dropped in drop:
+        if dropped in columns:  # a table without bars has no column for them
+            columns = [column for column in columns if column != dropped]
+            yield columns
+
+
+def _with_short_names(doc: Doc, sizes: _Sizes, label: int, width: int, deepest: int, dots: str) -> list[Line]:
+    rooms = []
+    for line, indent in zip(doc.lines, sizes.indents, strict=True):
+        has_cells = any(cell.text for cell in line.cells) or bool(line.note)
+        rooms.append(max((label if has_cells else width) - min(indent, deepest), 1))
+    labels = short_labels([line.label for line in doc.lines], _parents(doc.lines), rooms, dots)
+    return [line._replace(label=short) for line, short in zip(doc.lines, labels, strict=True)]
+
+
+def _parents(lines: Sequence[Line]) -> list[int]:
+    """The number of the line above each line, one level up; -1 if there is none."""
+    above: list[int] = []  # the last line of each level
+    parents = []
+    for number, line in enumerate(lines):
+        del above[line.level :]
+        parents.append(above[-1] if above else -1)
+        above += [number] * (line.level + 1 - len(above))
+    return parents
+
+
+def _layout(
+    doc: Doc, sizes: _Sizes, columns: list[int], label: int, width: int | None, deepest: int | None = None
+) -> Layout:
+    cells = {column: sizes.cells[column] for column in columns if sizes.cells[column]}
+    left_out = [_name(doc, column) for column, size in enumerate(sizes.cells) if size and column not in cells]
+    below = [False] * len(doc.lines)
+    if width is not None:
+        room = width - sizes.of_cells(columns) - GAP
+        for number, (line, own, note) in enumerate(zip(doc.lines, sizes.labels, sizes.notes, strict=True)):
+            is_beside = max(own, label) + note <= (room if line.cells else width - GAP)
+            below[number] = bool(note) and not is_beside
+    if doc.wraps and any(below):
+        below = [bool(line.note) for line in doc.lines]
+    return Layout(doc.lines, list(cells), left_out, label, cells, deepest, below, width)
+
+
+def _name(doc: Doc, column: int) -> str:
+    """The name of a column: as given, or its heading."""
+    if column < len(doc.columns) and doc.columns[column]:
+        return doc.columns[column]
+    heading = doc.lines[0].cells[column].text if column < len(doc.lines[0].cells) else ""
+    return heading or f"column {column + 1}"

@@ -1,0 +1,152 @@
+"""Names that are too long, shortened in the middle: the beginning says what it is, the end tells leaves apart."""
+
+from collections.abc import Sequence
+from unicodedata import combining, east_asian_width
+
+from leafwise.core.outline import Span
+
+_SHORT = (7, 3)  # spans up to the first width, such as a type, are shortened last; up to the second, never
+
+
+def width_of(spans: Sequence[Span]) -> int:
+    """The width of words in columns of a fixed-width font."""
+    return sum(len(text) if text.isascii() else sum(map(char_width, text)) for text, _ in spans)
+
+
+def text_width(text: str) -> int:
+    """
+    >>> text_width("weight"), text_width("权重")
+    (6, 4)
+    """
+    return len(text) if text.isascii() else sum(map(char_width, text))
+
+
+def char_width(char: str) -> int:
+    if char.isascii():
+        return 1
+    if combining(char):
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
+def beginning(text: str, room: int) -> str:
+    """As much of the beginning as fits."""
+    if text.isascii():
+        return text[: max(room, 0)]
+    for place, char in enumerate(text):
+        room -= char_width(char)
+        if room < 0:
+            return text[:place]
+    return text
+
+
+def end(text: str, room: int) -> str:
+    """As much of the end as fits."""
+    if text.isascii():
+        return text[len(text) - min(max(room, 0), len(text)) :]
+    place = len(text)
+    while place and (room := room - char_width(text[place - 1])) >= 0:
+        place -= 1
+    return text[place:]
+
+
+def shortened(text: str, room: int, dots: str = "…") -> str:
+    """The text with its middle left out.
+
+    >>> shortened("model.diffusion_model.input_blocks.0.attn.weight", 24)
+    'model.dif…0.attn.weight'
+    >>> shortened("bias", 24)
+    'bias'
+    """
+    if text_width(text) <= room:
+        return text
+    room -= len(dots)
+    if room < 1:
+        return beginning(dots, room + len(dots))
+    return beginning(text, room * 2 // 5) + dots + end(text, room - room * 2 // 5)
+
+
+def told_apart(texts: Sequence[str], room: int, dots: str = "…") -> list[str]:
+    """Different texts that became the same when shortened, each with the part in which they differ.
+
+    >>> told_apart(["a.long.path.one.of.many.weight", "a.long.path.two.of.many.weight"], 14)
+    ['…one…ny.weight', '…two…ny.weight']
+    """
+    start = _common(texts)
+    stop = _common([text[start:][::-1] for text in texts])
+    return [_around(text, start, len(text) - stop, room, dots) for text in texts]
+
+
+def _common(texts: Sequence[str]) -> int:
+    """The number of characters with which all texts begin."""
+    first, last = min(texts), max(texts)
+    pairs = zip(first, last, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))
+
+
+def _around(text: str, start: int, stop: int, room: int, dots: str) -> str:
+    head, part, tail = text[:start], text[start:stop], text[stop:]
+    left = room - text_width(part) - 2 * len(dots)
+    if left < 0:
+        return shortened(dots + part, room, dots)
+    kept = end(tail, left * 3 // 4) if text_width(tail) > left * 3 // 4 + len(dots) else tail
+    left = room - text_width(part) - text_width(kept) - len(dots) * (kept != tail)
+    if text_width(head) > left:
+        head = beginning(head, left - len(dots)) + dots
+    return head + part + (kept if kept == tail else dots + kept)
+
+
+def shorter_spans(spans: Sequence[Span], room: int, dots: str = "…") -> tuple[Span, ...]:
+    """Spans that fit: the longest become as short as the next, and so on."""
+    widths = [text_width(text) for text, _ in spans]
+    over = sum(widths) - room
+    if over <= 0:
+        return tuple(spans)
+    most = next((most for least in _SHORT if (most := _most(widths, over, least)) is not None), _SHORT[-1])
+    return tuple(
+        Span(shortened(text, most, dots), style) if width > most else Span(text, style)
+        for (text, style), width in zip(spans, widths, strict=True)
+    )
+
+
+def _most(widths: Sequence[int], over: int, least: int) -> int | None:
+    """The width to which the widest are limited, so that all of them together are `over` narrower; None if that would
+    be less than `least`."""
+    widest = sorted((width for width in widths if width > least), reverse=True)
+    for count, width in enumerate(widest, 1):
+        following = widest[count] if count < len(widest) else least
+        over -= (width - following) * count
+        if over <= 0:
+            return following + -over // count
+    return None
+
+
+def short_labels(
+    labels: Sequence[Sequence[Span]], parents: Sequence[int], rooms: Sequence[int], dots: str = "…"
+) -> list[tuple[Span, ...]]:
+    """Labels that fit into their rooms. Those below the same parent stay different, if there is room for it."""
+    short = [shorter_spans(label, room, dots) for label, room in zip(labels, rooms, strict=True)]
+    equal: dict[tuple[int, str], list[int]] = {}
+    for number, (parent, label) in enumerate(zip(parents, short, strict=True)):
+        if label != labels[number]:
+            equal.setdefault((parent, "".join(text for text, _ in label)), []).append(number)
+    for numbers in equal.values():
+        if len(numbers) > 1:
+            _tell_apart(labels, short, numbers, dots)
+    return short
+
+
+def _tell_apart(labels: Sequence[Sequence[Span]], short: list[tuple[Span, ...]], numbers: list[int], dots: str) -> None:
+    """Replaces the shortened names of labels that look the same, if their names differ."""
+    first = labels[numbers[0]]
+    place = max(range(len(first)), key=lambda place: text_width(first[place].text))
+    names = {number: labels[number][place].text for number in numbers if place < len(labels[number])}
+    if len(set(names.values())) < 2:
+        return
+    unique = list(dict.fromkeys(names.values()))
+    room = text_width(short[numbers[0]][place].text)
+    renamed = dict(zip(unique, told_apart(unique, room, dots), strict=True))
+    for number, name in names.items():
+        spans = list(short[number])
+        spans[place] = spans[place]._replace(text=renamed[name])
+        short[number] = tuple(spans)

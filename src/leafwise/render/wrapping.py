@@ -1,0 +1,60 @@
+"""Lines that are too long, continued on the next: broken between words, or inside a word that is wider than a line."""
+
+from collections.abc import Sequence
+
+from leafwise.core.outline import Span
+from leafwise.render.shorten import beginning, text_width
+
+
+def wrapped(spans: Sequence[Span], width: int, indent: str = "") -> list[list[Span]]:
+    """Spans as lines of at most `width` columns, in the styles that they have; `indent` is put before each but the
+    first.
+
+    >>> [["".join(span.text for span in line)] for line in wrapped([Span("cannot load: "), Span("1 missing")], 12)]
+    [['cannot load:'], ['1 missing']]
+    """
+    lines: list[list[Span]] = [[]]
+    room = max(width, 2)  # a wide character takes two columns
+    width = max(width - len(indent), 2)
+    for word, style in _words(spans):
+        if text_width(word) > room and not word.isspace() and lines[-1]:
+            lines.append([])
+            room = width
+        while word:
+            if word.isspace() and not lines[-1] and len(lines) > 1:
+                break  # between two lines
+            part = beginning(word, room)
+            if not part or (len(part) < len(word) and word.isspace()):
+                lines.append([])
+                room = width
+                continue
+            _append(lines[-1], part, style)
+            room -= text_width(part)
+            word = word[len(part) :]
+    first, *others = [_without_end_space(line) for line in lines if line] or [[]]
+    return [first, *([Span(indent), *line] if indent else line for line in others)]
+
+
+def _words(spans: Sequence[Span]) -> list[Span]:
+    """Words and the spaces between them. A word may consist of several spans, which then stay separate words."""
+    words = []
+    for text, style in spans:
+        start = 0
+        for place in range(1, len(text) + 1):
+            if place == len(text) or (text[place] == " ") != (text[start] == " "):
+                words.append(Span(text[start:place], style))
+                start = place
+    return words
+
+
+def _append(line: list[Span], text: str, style: object) -> None:
+    if line and line[-1].style == style:
+        line[-1] = line[-1]._replace(text=line[-1].text + text)
+    else:
+        line.append(Span(text, style))  # type: ignore[arg-type]
+
+
+def _without_end_space(line: list[Span]) -> list[Span]:
+    while line and not line[-1].text.rstrip():
+        line = line[:-1]
+    return [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip())] if line else line
