@@ -238,6 +238,8 @@ def _resize(value: str) -> dict[str, Any]:
 
 
 def _split(value: str) -> dict[str, Any]:
+    if "," not in value:
+        raise Error(f"--split takes GLOB=A,B: the names of at least two parts, not {value!r}")
     return {"into": [name.strip() for name in value.split(",")]}
 
 
