@@ -37,8 +37,8 @@ PUBLIC = {
     "ArgumentError", "Average", "ChecksumError", "EditError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node",
     "NonFiniteError", "Path", "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError",
     "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "diff",
-    "edit", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open", "plan",
-    "release_ties", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify", "where",
+    "edit", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open",
+    "plan", "release_ties", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify", "where",
 }  # fmt: skip
 
 

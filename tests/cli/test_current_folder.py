@@ -60,6 +60,7 @@ COMMANDS = {
     "groups": [["a.safetensors"]],
     "plan": [["a.safetensors", "b.pt"]],
     "verify": [["a.safetensors"]],
+    "edit": [["b.pt", "-o", "e.safetensors", "--drop", "a.bias"]],
     "convert": [["b.pt", "d.safetensors"], ["a.safetensors", "d.npz"]],
     "tour": [["--help"]],
     "completion": [["bash"]],

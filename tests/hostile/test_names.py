@@ -208,7 +208,16 @@ def test_every_command_prints_names_harmlessly(
             except lw.FileError:
                 pass
         commands = {
-            "show": [[path], [path, "--full"], [path, "--json"], [path, "--where", EVIL], ["hostile_names:fails"]],
+            "show": [
+                [path],
+                [path, EVIL],
+                [path, "--top", "9"],
+                [path, "--by", "module", "--depth", "9"],
+                [path, "--full"],
+                [path, "--json"],
+                [path, "--where", EVIL],
+                ["hostile_names:fails"],
+            ],
             "read": [[path, leaf], [path, leaf, "--json"], [path, "note"], [path, EVIL], [path, f"{leaf}[{EVIL}]"]],
             "stats": [[path], [path, "--json"]],
             "check": [[path], [path, "--against", path], [path, "--select", EVIL]],
@@ -218,6 +227,7 @@ def test_every_command_prints_names_harmlessly(
             "groups": [[path]],
             "plan": [[path, "hostile_names:build"], [path, path]],
             "verify": [[path], [path, "--json"]],
+            "edit": [[path, "-o", f"{written}.edited.safetensors"], [path, "-o", written, "--drop", EVIL]],
             "convert": [[path, f"{written}.safetensors"], [path, f"{written}.npz"], [path, written]],
             "tour": [],
             "completion": [["zsh"]],
@@ -237,10 +247,12 @@ def test_every_command_prints_names_harmlessly(
 
 
 def test_arguments_that_are_not_understood_are_printed_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([EVIL], ["show", "x", EVIL], ["show", "x", f"--{EVIL}"], ["check", "x", "--fail", EVIL]):
+    for arguments in ([EVIL], ["verify", "x", EVIL], ["show", "x", f"--{EVIL}"], ["check", "x", "--fail", EVIL]):
         with pytest.raises(SystemExit):
             main(arguments)
         harmless(*capsys.readouterr())
+    assert main(["show", "x", EVIL]) == 1  # a word that finds leaves
+    harmless(*capsys.readouterr())
 
 
 def test_a_live_model_is_shown_harmlessly() -> None:
@@ -248,7 +260,9 @@ def test_a_live_model_is_shown_harmlessly() -> None:
     for verb in (lw.tree, lw.stats, lw.check, lw.ties, lw.groups, lw.keep_ties, lw.uses):
         shown_by(verb, model)
     shown_by(lw.groups, model, [lw.Rule(EVIL, lr=1)])
-    shown_by(lw.freeze, model, EVIL)
+    shown_by(lw.freeze, model, f"no{EVIL}")
+    shown_by(lw.freeze, model, EVIL)  # the path of a module
+    lw.thaw(model, "**")
     shown_by(lw.tie, model, EVIL, to=f"own{EVIL}")
     shown_by(lw.initialize, model, [lw.Rule("**", init=EVIL)])
     shown_by(lw.clip, model, EVIL)

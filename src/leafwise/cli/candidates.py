@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*", re.ASCII)
 _MOST = 1_000  # candidates
-_PATHS = {"words", "path", "where"}  # arguments that are paths of leaves and nodes in the first TARGET
-_FILES = {"target", "a", "b", "source", "destination", "file", "against", "output"}
+_PATHS = {"words", "path"}  # arguments that are paths in the first TARGET; so are options whose value is a QUERY
+_FILES = {"target", "a", "b", "source", "sources", "destination", "file", "against", "output", "out"}
 
 
 class Candidates(NamedTuple):
@@ -98,7 +98,7 @@ def _of_verb(verb: str, given: list[str], current: str) -> Candidates:
     if not positionals:
         return Candidates([])
     place = min(len(targets), len(positionals) - 1)
-    if len(targets) >= len(positionals) and positionals[-1].nargs != "*":
+    if len(targets) >= len(positionals) and positionals[-1].nargs not in ("*", "+"):
         return Candidates([])
     return _values(positionals[place], targets, current)
 
@@ -111,7 +111,7 @@ def _values(action: argparse.Action, targets: list[str], current: str) -> Candid
         from leafwise.core.dtypes import DTYPES, is_float
 
         return Candidates(_beginning([name for name in DTYPES if is_float(name)], current))
-    if action.dest in _PATHS and targets:
+    if targets and (action.dest in _PATHS or str(action.metavar).startswith("QUERY")):
         return _paths(targets[0], current, any_name=action.dest == "words")
     return Candidates([], files=action.dest in _FILES)
 

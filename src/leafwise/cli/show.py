@@ -5,7 +5,7 @@ from typing import Any
 
 from leafwise.cli import target
 from leafwise.cli.output import show
-from leafwise.core.totals import BY
+from leafwise.core.tree import BY
 from leafwise.errors import Error
 
 

@@ -1,5 +1,6 @@
 """Finding leaves by words, and what to suggest if a query matches nothing."""
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.glob import Glob, has_wildcards
@@ -85,3 +86,42 @@ def _is_glob(text: str) -> bool:
 
 def _count(tree: "Tree") -> str:
     return f"{len(tree):,} {'leaf' if len(tree) == 1 else 'leaves'}"
+
+
+def nothing_at(tree: "Tree", names: tuple[str, ...]) -> str:
+    """The message for a path at which there is nothing, with similar paths."""
+    columns = tree.columns
+    depth = next(d for d in range(len(names) - 1, -1, -1) if tree.nodes_at(names[:d]))
+    siblings: list[str] = []
+    for node in tree.nodes_at(names[:depth]):
+        siblings += [columns.node_names[child] for child in columns.children(node) if not columns.hidden(child)]
+        siblings += [columns.row_names[row] for row in columns.own_rows(node)]
+        siblings += [name for name, _ in columns.own_scalars.get(node, ())]
+    prefix = ".".join(map(quote, names[:depth]))
+    from difflib import get_close_matches
+
+    close = set(get_close_matches(names[depth], siblings, n=3, cutoff=0.6))
+    suggestions = [name for name in dict.fromkeys(siblings) if name in close]
+    near = [f"{prefix}.{quote(name)}" if prefix else quote(name) for name in suggestions]
+    near += _paths_ending(tree, names)
+    path = ".".join(map(quote, names))
+    text = f'nothing at "{path}"'
+    if path in near:  # in the whole tree, but not in this part
+        return f"{text} in this part of the tree"
+    if near:
+        quoted = " or ".join(f'"{suggestion}"' for suggestion in dict.fromkeys(near))
+        return f"{text}; did you mean {quoted}?"
+    root = f"{tree.path}, to which paths are relative," if tree.root else "the root"
+    if not siblings:
+        return f"{text}; there is nothing below {prefix or root}"
+    listed = ", ".join(map(quote, dict.fromkeys(siblings[:8]))) + (", …" if len(siblings) > 8 else "")
+    return f"{text}; below {prefix or root} there are: {listed}"
+
+
+def _paths_ending(tree: "Tree", names: tuple[str, ...]) -> list[str]:
+    """Paths of leaves with the same ending, in case the prefix was forgotten."""
+    columns = tree.columns
+    rows = (row for row in tree.rows if columns.row_names[row] == names[-1])
+    texts = (columns.row_text(row) for row in rows)
+    end = "." + ".".join(map(quote, names[-2:]))
+    return list(islice((text for text in texts if f".{text}".endswith(end)), 3)) if len(names) > 1 else []

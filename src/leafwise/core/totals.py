@@ -2,17 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import NamedTuple, overload
 
 from leafwise.core.capabilities.locating import Locating
 from leafwise.core.columns import Facts
 from leafwise.core.path import quote, shown_url
 from leafwise.core.result import Table, whole_number
+from leafwise.core.tree import BY, Tree
 from leafwise.errors import QueryError
-
-if TYPE_CHECKING:
-    from leafwise.core.tree import Tree
-BY = ("dtype", "kind", "section", "role", "module", "type", "depth", "device", "file")
 
 
 class LargeLeaf(NamedTuple):
@@ -65,7 +62,7 @@ class Largest(Table, Sequence[LargeLeaf], kind="largest"):
     (1, 2, 160)
     """
 
-    def __init__(self, tree: "Tree", rows: list[LargeLeaf]) -> None:
+    def __init__(self, tree: Tree, rows: list[LargeLeaf]) -> None:
         counts = tree.counts
         self.leaves, self.bytes, self.shared_bytes = counts.leaves, counts.bytes, tree.bytes_shared()
         self._rows = rows
@@ -97,7 +94,7 @@ class Totals(Table, Sequence[Total], kind="totals"):
     (['0', '1'], 304, 0)
     """
 
-    def __init__(self, tree: "Tree", what: str, rows: list[Total], others: int) -> None:
+    def __init__(self, tree: Tree, what: str, rows: list[Total], others: int) -> None:
         counts = tree.counts
         self.leaves, self.parameters, self.bytes = counts.leaves, counts.parameters, counts.bytes
         self.shared_bytes = tree.bytes_shared()
@@ -117,7 +114,7 @@ class Totals(Table, Sequence[Total], kind="totals"):
         return len(self._rows)
 
 
-def largest(tree: "Tree", count: int) -> Largest:
+def largest(tree: Tree, count: int) -> Largest:
     """The largest leaves of a tree, by bytes; of equal ones, the first."""
     columns, rows = tree.columns, tree.first_rows
     limit = whole_number(count, "count", 1) or 1
@@ -134,7 +131,7 @@ def largest(tree: "Tree", count: int) -> Largest:
     return Largest(tree, chosen)
 
 
-def totals(tree: "Tree", what: str, depth: int | None = None, top: int | None = None) -> Totals:
+def totals(tree: Tree, what: str, depth: int | None = None, top: int | None = None) -> Totals:
     """The sums of a tree by a property of its leaves."""
     if what not in BY:
         raise QueryError(f"cannot total by {what!r}; give one of {', '.join(BY)}")
@@ -178,7 +175,7 @@ def _together(others: list[Total]) -> Total:
 _GroupOf = Callable[[list[int]], list[str]]
 
 
-def _groups(tree: "Tree", what: str, rows: list[int], facts: list[Facts], depth: int | None) -> _GroupOf:
+def _groups(tree: Tree, what: str, rows: list[int], facts: list[Facts], depth: int | None) -> _GroupOf:
     """A function that returns the name of the group of each row."""
     columns = tree.columns
     if what in ("dtype", "kind", "section", "device"):
@@ -206,7 +203,7 @@ def _fact(fact: Facts, what: str) -> str:
     return str(getattr(fact.spec if what in ("dtype", "device") else fact, what))
 
 
-def _node_names(tree: "Tree") -> dict[int, tuple[str, ...]]:
+def _node_names(tree: Tree) -> dict[int, tuple[str, ...]]:
     """The names from the root of the tree to each node."""
     columns = tree.columns
     names: dict[int, tuple[str, ...]] = {tree.root: ()}
@@ -223,7 +220,7 @@ def _first_split(modules: set[tuple[str, ...]]) -> int:
     return next((level for level in range(1, longest) if len({path[:level] for path in modules}) > 1), max(longest, 1))
 
 
-def _names_elsewhere(tree: "Tree", rows: list[int], group_of: _GroupOf) -> dict[str, int]:
+def _names_elsewhere(tree: Tree, rows: list[int], group_of: _GroupOf) -> dict[str, int]:
     """For each group, how many of its names belong to leaves that are counted in another group."""
     columns = tree.columns
     if not columns.ties:
@@ -237,7 +234,7 @@ def _names_elsewhere(tree: "Tree", rows: list[int], group_of: _GroupOf) -> dict[
     return {name: count for name, count in times.items() if count}
 
 
-def _files(tree: "Tree") -> _GroupOf:
+def _files(tree: Tree) -> _GroupOf:
     if not tree.is_file:
         raise QueryError("cannot total by file: this tree is in memory, not a checkpoint")
     columns, rows = tree.columns, list(tree.rows)

@@ -4,13 +4,12 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
-from leafwise.core.find import words_query
+from leafwise.core.find import nothing_at, words_query
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import SAME
 from leafwise.core.opaque import OpaqueObject, opaque_objects
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 # The module that opens files; a string, because core must not import it.
 FILES = "leafwise.files"
+BY = ("dtype", "kind", "section", "role", "module", "type", "depth", "device", "file")  # what `Tree.by` takes
 _MAX_COMPLETIONS = 10_000  # keys that are offered for completion
 
 
@@ -195,7 +195,7 @@ class Tree(Table, kind="tree"):
         >>> [(row.path, row.bytes) for row in lw.tree(torch.nn.Linear(4, 8)).top(1)]
         [('weight', 128)]
         """
-        from leafwise.core.totals import largest  # rarely needed, and it imports more
+        from leafwise.core.totals import largest  # it imports this module, and is rarely needed
 
         return largest(self, count)
 
@@ -243,7 +243,7 @@ class Tree(Table, kind="tree"):
         names = self._names_of(path)
         content = self._find(names)
         if content is None:
-            raise PathError(self._nothing_at(names))
+            raise PathError(nothing_at(self, names))
         return content[0]
 
     def __contains__(self, path: object) -> bool:
@@ -276,7 +276,7 @@ class Tree(Table, kind="tree"):
         columns = self.columns
         if not names:
             return (self,)
-        owners = self._descend(names[:-1])
+        owners = self.nodes_at(names[:-1])
         for owner in owners:
             for row in columns.own_rows(owner):
                 if columns.row_names[row] == names[-1] and (self.is_whole or row in self.rows):
@@ -290,7 +290,7 @@ class Tree(Table, kind="tree"):
                     return (value,)
         return None
 
-    def _descend(self, names: tuple[str, ...]) -> list[int]:
+    def nodes_at(self, names: tuple[str, ...]) -> list[int]:
         """The nodes at the end of the names; several if a wrapper and what it wraps have the same path."""
         nodes = self.columns.nodes_at_path(self.root)
         for name in names:
@@ -310,42 +310,6 @@ class Tree(Table, kind="tree"):
         """The rows of this tree, which may be a selection, that are below a node."""
         first, last = self.columns.row_ranges[node]
         return [row for row in self.rows if first <= row < last]
-
-    def _nothing_at(self, names: tuple[str, ...]) -> str:
-        columns = self.columns
-        depth = next(d for d in range(len(names) - 1, -1, -1) if self._descend(names[:d]))
-        siblings: list[str] = []
-        for node in self._descend(names[:depth]):
-            siblings += [columns.node_names[child] for child in columns.children(node) if not columns.hidden(child)]
-            siblings += [columns.row_names[row] for row in columns.own_rows(node)]
-            siblings += [name for name, _ in columns.own_scalars.get(node, ())]
-        prefix = ".".join(map(quote, names[:depth]))
-        from difflib import get_close_matches
-
-        close = set(get_close_matches(names[depth], siblings, n=3, cutoff=0.6))
-        suggestions = [name for name in dict.fromkeys(siblings) if name in close]
-        near = [f"{prefix}.{quote(name)}" if prefix else quote(name) for name in suggestions]
-        near += self._paths_ending(names)
-        path = ".".join(map(quote, names))
-        text = f'nothing at "{path}"'
-        if path in near:  # in the whole tree, but not in this part
-            return f"{text} in this part of the tree"
-        if near:
-            quoted = " or ".join(f'"{suggestion}"' for suggestion in dict.fromkeys(near))
-            return f"{text}; did you mean {quoted}?"
-        root = f"{self.path}, to which paths are relative," if self.root else "the root"
-        if not siblings:
-            return f"{text}; there is nothing below {prefix or root}"
-        listed = ", ".join(map(quote, dict.fromkeys(siblings[:8]))) + (", …" if len(siblings) > 8 else "")
-        return f"{text}; below {prefix or root} there are: {listed}"
-
-    def _paths_ending(self, names: tuple[str, ...]) -> list[str]:
-        """Paths of leaves with the same ending, in case the prefix was forgotten."""
-        columns = self.columns
-        rows = (row for row in self.rows if columns.row_names[row] == names[-1])
-        texts = (columns.row_text(row) for row in rows)
-        end = "." + ".".join(map(quote, names[-2:]))
-        return list(islice((text for text in texts if f".{text}".endswith(end)), 3)) if len(names) > 1 else []
 
     # -- facts -----------------------------------------------------------------------------------------
 
