@@ -110,10 +110,11 @@ def _shallow(branch: str, deepest: int | None) -> str:
 
 
 def _spelled_doc(doc: Doc, terminal: Terminal) -> Doc:
-    lines = [
-        Line(line.level, *(tuple(_spelled(part, terminal)) for part in (line.label, line.cells, line.note)))
-        for line in doc.lines
-    ]
+    lines = []
+    for line in doc.lines:
+        label, cells, note = (tuple(_spelled(part, terminal)) for part in (line.label, line.cells, line.note))
+        # Cells without words need no room.
+        lines.append(Line(line.level, label, cells if any(cell.text for cell in cells) else (), note))
     return doc._replace(lines=lines, footer=[tuple(_spelled(line, terminal)) for line in doc.footer])
 
 
