@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help run test messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
-	kinds wheel clean
+	kinds pictures wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and the planted fault
 
 kinds: build/kinds/stamp  ## Open 36 kinds of checkpoints, written by the tools that people use (minutes)
 	@PYTHONPATH=src build/kinds/bin/python -m tools.checkpoint_kinds
+
+pictures: $(VENV)/dev.stamp  ## Draw the pictures of the docs again; needs Chromium
+	@$(BIN)/python tools/docs_pictures.py
 
 wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and check the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null

@@ -27,6 +27,9 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Commands write UTF-8 whatever the locale, as the tests expect; a test of another encoding sets that itself.
 os.environ["PYTHONIOENCODING"] = "utf-8"
+# Output is as wide and as colored as the tests expect, whatever is set for other commands.
+for _name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(_name, None)
 
 
 @pytest.fixture(scope="session")

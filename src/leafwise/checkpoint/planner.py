@@ -332,7 +332,7 @@ def _conclude(plan: Plan, wanted: bool) -> None:
     restored = any(optimizer.states or optimizer.options for optimizer in plan.optimizers)
     # An unsupported leaf, or a cast that is not asked for, already explains why nothing can be loaded.
     unsupported = any(problem.kind == "unsupported" for problem in plan.problems)
-    explained = unsupported or plan.only_needs_cast
+    explained = unsupported or plan.castable
     if not (plan.feeds or plan.scalars or restored or explained) and wanted:
         reasons = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
         message = f"nothing in {the_source(plan.source)} can be loaded into the model{reasons}"

@@ -78,12 +78,13 @@ def _prefixes(name: str) -> Iterator[str]:
 
 def _by_number(units: Iterable[str]) -> list[tuple[str, list[str]]]:
     """Patterns that differ only in numbers as one; each with the patterns it stands for."""
-    templates: dict[str, dict[tuple[int, ...], str]] = {}
+    # By the count of numbers, too: a name may contain the character that stands for one.
+    templates: dict[tuple[str, int], dict[tuple[int, ...], str]] = {}
     for unit in units:
         template, numbers = template_of(unit)
-        templates.setdefault(template, {})[numbers] = unit
+        templates.setdefault((template, len(numbers)), {})[numbers] = unit
     merged: list[tuple[str, list[str]]] = []
-    for template, members in templates.items():
+    for (template, _), members in templates.items():
         for box in _boxes(list(members)):
             pattern = filled(template, box)
             places: Iterable[tuple[int, ...]] = product(*box)

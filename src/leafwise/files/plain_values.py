@@ -17,7 +17,7 @@ from typing import Any
 
 from leafwise.core.opaque import Opaque, same_records
 from leafwise.files.limits import filled_dict, filled_set
-from leafwise.files.pickle_objects import StoredDeque
+from leafwise.files.pickle_objects import GlobalName, StoredDeque
 
 MAX_DEPTH = 100  # nested containers; Python's JSON reader fails at a few hundred
 _MAX_BITS = 10_000  # of an int; Python refuses to parse longer ones
@@ -54,10 +54,12 @@ def encoded(value: Any, depth: int = 0) -> Any:
         return {"torch.dtype": str(value).removeprefix("torch.")}
     if isinstance(value, Opaque):
         raise TypeError(f"an object of class {value.class_name}, which was not loaded from its file")
-    raise TypeError(_type_text(kind))
+    raise TypeError(_type_text(kind, value))
 
 
-def _type_text(kind: type) -> str:
+def _type_text(kind: type, value: Any) -> str:
+    if isinstance(value, GlobalName):
+        return f"the Python class or function {value}"
     return kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -136,7 +138,7 @@ def copied(value: Any) -> Any:
     example if a text contains two surrogates that JSON joins into one character."""
     copy = decoded(json.loads(json.dumps(encoded(value))))
     if not identical(value, copy):
-        raise TypeError(f"{_type_text(type(value))} {value!r:.60}, which would be read back as {copy!r:.60}")
+        raise TypeError(f"{_type_text(type(value), value)} {value!r:.60}, which would be read back as {copy!r:.60}")
     return copy
 
 

@@ -30,9 +30,10 @@ _CSS = """
 .leafwise .lw-warn{color:#b25e00}
 .leafwise .lw-error{color:#c62828}
 .leafwise .lw-foot{padding-left:2ch;text-indent:-2ch;white-space:pre-wrap}
-@media (max-width:600px){.leafwise summary,.leafwise .lw-row{flex-wrap:wrap;gap:0 2ch}
-.leafwise summary>.lw-label,.leafwise .lw-row>.lw-label{flex:1 0 100%;min-width:0!important}
-.leafwise .lw-label{white-space:pre-wrap;overflow-wrap:anywhere;text-indent:-2ch;padding-left:2ch}}
+@media (max-width:600px){.leafwise summary,.leafwise .lw-row{flex-wrap:wrap;gap:0 2ch;padding-left:4ch}
+.leafwise summary>.lw-label,.leafwise .lw-row>.lw-label{flex:1 0 calc(100% + 4ch);min-width:0!important}
+.leafwise .lw-label{white-space:pre-wrap;overflow-wrap:anywhere;text-indent:-2ch;padding-left:2ch}
+.leafwise .lw-label{box-sizing:border-box;margin-left:-4ch}}
 .leafwise .lw-row+.lw-foot,.leafwise details+.lw-foot{margin-top:.6em}
 @media (prefers-color-scheme:dark){
 .leafwise .lw-type{color:#4fd1c5}.leafwise .lw-tie{color:#c4a1ff}.leafwise .lw-warn{color:#f0a95b}

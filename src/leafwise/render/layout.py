@@ -15,6 +15,7 @@ BRANCH = 3  # columns per level
 _USUAL = 60  # columns; if the width is not known, a name that is longer does not move the cells of the other lines
 _RARE = 0.2  # share of the lines whose names are shorter or longer than it takes to align the cells
 _SIDE_NOTE = 24  # columns; room is kept for notes up to this width
+_SHORT_NAME = 10  # columns of a name for which room is kept
 _LEAST_NAME = 14  # columns of a name on a deep level
 
 
@@ -101,8 +102,12 @@ class _Sizes:
 def _choice(doc: Doc, sizes: _Sizes, columns: list[int], width: int, notes: int | None) -> tuple[list[int], int]:
     """The columns that stay, and the room for labels."""
     choices = list(_fewer(columns, doc.drop))
-    enough = min(sizes.longest, max(2 * width // 5, 1))
-    side = max((note for note in sizes.notes if note <= _SIDE_NOTE), default=-GAP) + GAP
+    # Names of deep levels need more room, because of the branches before them.
+    deep = max((indent for indent, line in zip(sizes.indents, doc.lines, strict=True) if line.cells), default=0)
+    enough = min(sizes.longest, max(2 * width // 5, min(deep + _SHORT_NAME, 3 * width // 5)))
+    # A line without cells has room for its note in their place.
+    with_cells = (note for line, note in zip(doc.lines, sizes.notes, strict=True) if line.cells)
+    side = max((note for note in with_cells if note <= _SIDE_NOTE), default=-GAP) + GAP
     if notes is not None:
         side = max(sizes.notes) + GAP
     # A note below its line costs a line; a column that is left out costs more.

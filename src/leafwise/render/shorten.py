@@ -1,4 +1,4 @@
-"""Names that are too long, shortened in the middle: the beginning says what it is, the end tells leaves apart."""
+"""Names that are too long, shortened in the middle: the beginning says what they are, the end distinguishes leaves."""
 
 from collections.abc import Sequence
 from unicodedata import combining, east_asian_width
@@ -66,10 +66,10 @@ def shortened(text: str, room: int, dots: str = "…") -> str:
     return beginning(text, room * 2 // 5) + dots + end(text, room - room * 2 // 5)
 
 
-def told_apart(texts: Sequence[str], room: int, dots: str = "…") -> list[str]:
+def with_difference(texts: Sequence[str], room: int, dots: str = "…") -> list[str]:
     """Different texts that became the same when shortened, each with the part in which they differ.
 
-    >>> told_apart(["a.long.path.one.of.many.weight", "a.long.path.two.of.many.weight"], 14)
+    >>> with_difference(["a.long.path.one.of.many.weight", "a.long.path.two.of.many.weight"], 14)
     ['…one…ny.weight', '…two…ny.weight']
     """
     start = _common(texts)
@@ -132,11 +132,13 @@ def short_labels(
             equal.setdefault((parent, "".join(text for text, _ in label)), []).append(number)
     for numbers in equal.values():
         if len(numbers) > 1:
-            _tell_apart(labels, short, numbers, dots)
+            _distinguish(labels, short, numbers, dots)
     return short
 
 
-def _tell_apart(labels: Sequence[Sequence[Span]], short: list[tuple[Span, ...]], numbers: list[int], dots: str) -> None:
+def _distinguish(
+    labels: Sequence[Sequence[Span]], short: list[tuple[Span, ...]], numbers: list[int], dots: str
+) -> None:
     """Replaces the shortened names of labels that look the same, if their names differ."""
     first = labels[numbers[0]]
     place = max(range(len(first)), key=lambda place: text_width(first[place].text))
@@ -145,7 +147,7 @@ def _tell_apart(labels: Sequence[Sequence[Span]], short: list[tuple[Span, ...]],
         return
     unique = list(dict.fromkeys(names.values()))
     room = text_width(short[numbers[0]][place].text)
-    renamed = dict(zip(unique, told_apart(unique, room, dots), strict=True))
+    renamed = dict(zip(unique, with_difference(unique, room, dots), strict=True))
     for number, name in names.items():
         spans = list(short[number])
         spans[place] = spans[place]._replace(text=renamed[name])

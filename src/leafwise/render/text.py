@@ -87,7 +87,7 @@ def _row(row: list[Span], line: Line, layout: Layout, right: frozenset[int], bel
 
 def _branches(layout: Layout, ascii_only: bool) -> list[tuple[str, str]]:
     """The branch before each line, and before what goes on below it; made from the last line up, so that it is known
-    whether a level continues. Of a branch that is too wide, only the end is drawn."""
+    whether a level continues. Of a branch that is too wide, the middle is left out."""
     branches = []
     goes_on: set[int] = set()
     for line in reversed(layout.lines):
@@ -106,14 +106,15 @@ def _branches(layout: Layout, ascii_only: bool) -> list[tuple[str, str]]:
 def _shallow(branch: str, deepest: int | None) -> str:
     if deepest is None or len(branch) <= deepest:
         return branch
-    return "·  " + branch[len(branch) - deepest + BRANCH :]
+    return f"{branch[: deepest - 2 * BRANCH]}·  {branch[-BRANCH:]}"
 
 
 def _spelled_doc(doc: Doc, terminal: Terminal) -> Doc:
-    lines = [
-        Line(line.level, *(tuple(_spelled(part, terminal)) for part in (line.label, line.cells, line.note)))
-        for line in doc.lines
-    ]
+    lines = []
+    for line in doc.lines:
+        label, cells, note = (tuple(_spelled(part, terminal)) for part in (line.label, line.cells, line.note))
+        # Cells without words need no room.
+        lines.append(Line(line.level, label, cells if any(cell.text for cell in cells) else (), note))
     return doc._replace(lines=lines, footer=[tuple(_spelled(line, terminal)) for line in doc.footer])
 
 

@@ -17,7 +17,8 @@ def wrapped(spans: Sequence[Span], width: int, indent: str = "") -> list[list[Sp
     room = max(width, 2)  # a wide character takes two columns
     width = max(width - len(indent), 2)
     for word, style in _words(spans):
-        if text_width(word) > room and not word.isspace() and lines[-1]:
+        # A word that fits into no line is broken where it stands.
+        if room < text_width(word) <= width and not word.isspace() and lines[-1]:
             lines.append([])
             room = width
         while word:
