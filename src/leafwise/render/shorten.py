@@ -54,7 +54,7 @@ def shortened(text: str, room: int, dots: str = "…") -> str:
     """The text with its middle left out.
 
     >>> shortened("model.diffusion_model.input_blocks.0.attn.weight", 24)
-    'model.dif…0.attn.weight'
+    'model.dif….0.attn.weight'
     >>> shortened("bias", 24)
     'bias'
     """
@@ -70,7 +70,7 @@ def with_difference(texts: Sequence[str], room: int, dots: str = "…") -> list[
     """Different texts that became the same when shortened, each with the part in which they differ.
 
     >>> with_difference(["a.long.path.one.of.many.weight", "a.long.path.two.of.many.weight"], 14)
-    ['…one…ny.weight', '…two…ny.weight']
+    ['a.l…one…weight', 'a.l…two…weight']
     """
     start = _common(texts)
     stop = _common([text[start:][::-1] for text in texts])
