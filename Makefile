@@ -19,7 +19,7 @@ test: $(VENV)/dev.stamp  ## Run the tests and every example in the docs
 	@LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5
 
 faults: $(VENV)/dev.stamp  ## Test saves against kills, full disks, flipped bits and crashes (minutes)
-	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py
+	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py tests/files/test_streaming.py
 
 fuzz: $(VENV)/dev.stamp  ## Read damaged files of every format, with the C code sanitized (minutes)
 	@$(BIN)/python -m tools.fuzz

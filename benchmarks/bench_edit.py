@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 from common import machine, peak_memory
-from editing import edit
+from editing import averaged_by_leafwise, copied_by_leafwise
 from figures import exit_status, report
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -129,11 +129,11 @@ def copies(folder: Path) -> list[bool]:
     out = str(folder / "out.safetensors")
     for label, by_leafwise in (("another program's file", False), ("leafwise's own file", True)):
         source = make_file(folder / "source.safetensors", torch.bfloat16, 0, by_leafwise)
-        edit([source], out)
+        copied_by_leafwise(source, out)
         assert_copied(source, out)
         times = timed(
             out,
-            leafwise=partial(edit, [source]),
+            leafwise=partial(copied_by_leafwise, source),
             copyfile=partial(copied, source),
             cp=partial(copied_by_cp, source),
         )
@@ -147,20 +147,19 @@ def averages(folder: Path, dtype: torch.dtype) -> list[bool]:
     met = []
     label = str(dtype).removeprefix("torch.")
     sources = [make_file(folder / f"{n}.safetensors", dtype, n, by_leafwise=False) for n in range(4)]
-    weights = [0.25] * 4
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.exists() else None) as memory:
         for place, where, bound in (
             ("", folder, AVERAGE_AT_LEAST),
             (", written to memory", Path(memory), IN_MEMORY_AT_LEAST),
         ):
             out = str(where / "out.safetensors")
-            edit(sources, out, weights)
+            averaged_by_leafwise(sources, out)
             if where == folder:
                 assert_averaged(sources, out)
             assert lw.verify(out).ok
             times = timed(
                 out,
-                leafwise=partial(edit, sources, weights=weights),
+                leafwise=partial(averaged_by_leafwise, sources),
                 torch=partial(averaged_by_torch, sources),
             )
             ratio = times["torch"][0] / times["leafwise"][0]

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, cast
 
 from leafwise import __version__
-from leafwise.cli.output import complain, warn
+from leafwise.cli.output import caution, complain
 from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 
@@ -218,4 +218,4 @@ def _unexpected(error: Exception, options: argparse.Namespace) -> int:
 
 def _warn(message: Warning | str, *_: object) -> None:
     """Prints a warning like an error, without the line of Python code that raised it."""
-    warn(str(message))
+    caution(str(message))

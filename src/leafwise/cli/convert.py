@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from leafwise.cli import target
-from leafwise.cli.output import say, warn
+from leafwise.cli.output import caution, say
 from leafwise.cli.rename import add_rename, renames
 from leafwise.errors import EditError, Error
 
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     with _own_options(), prepared(target.file(options.source), options.destination, edit_options) as job:
         job.advice = "--cast saturate uses the nearest value that fits"
         for note in job.result.notes:
-            warn(note)
+            caution(note)
         job.write(progress=True)
         after = job.result.after
     leaves = plural(after.leaves, "array", "arrays")

@@ -16,19 +16,21 @@ def say(text: str, to: TextIO | None = None) -> None:
 
 def complain(text: str) -> None:
     """Prints an error to standard error, in red if that is a terminal."""
-    _report(text, "31")
-
-
-def warn(text: str) -> None:
-    """Prints a warning to standard error, in yellow if that is a terminal."""
-    _report(text, "33")
-
-
-def _report(text: str, color: str) -> None:
     colored = _has_color(sys.stderr)
-    for line in f"leafwise: {text}".split("\n"):  # some errors list several problems
-        words = escape(without_secrets(line))
-        print(f"\x1b[{color}m{words}\x1b[0m" if colored else words, file=sys.stderr)
+    for line in _lines(text):
+        print(f"\x1b[31m{escape(line)}\x1b[0m" if colored else escape(line), file=sys.stderr)
+
+
+def caution(text: str) -> None:
+    """Prints a warning to standard error, in yellow if that is a terminal."""
+    colored = _has_color(sys.stderr)
+    for line in _lines(text):
+        print(f"\x1b[33m{escape(line)}\x1b[0m" if colored else escape(line), file=sys.stderr)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a message; some errors list several problems."""
+    return without_secrets(f"leafwise: {text}").split("\n")
 
 
 def _has_color(stream: TextIO | None) -> bool:
