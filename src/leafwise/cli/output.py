@@ -18,14 +18,20 @@ def complain(text: str) -> None:
     """Prints an error to standard error, in red if that is a terminal."""
     colored = _has_color(sys.stderr)
     for line in _lines(text):
-        print(f"\x1b[31m{escape(line)}\x1b[0m" if colored else escape(line), file=sys.stderr)
+        if colored:
+            print(f"\x1b[31m{escape(line)}\x1b[0m", file=sys.stderr)
+        else:
+            print(escape(line), file=sys.stderr)
 
 
 def caution(text: str) -> None:
     """Prints a warning to standard error, in yellow if that is a terminal."""
     colored = _has_color(sys.stderr)
     for line in _lines(text):
-        print(f"\x1b[33m{escape(line)}\x1b[0m" if colored else escape(line), file=sys.stderr)
+        if colored:
+            print(f"\x1b[33m{escape(line)}\x1b[0m", file=sys.stderr)
+        else:
+            print(escape(line), file=sys.stderr)
 
 
 def _lines(text: str) -> list[str]:
