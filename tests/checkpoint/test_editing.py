@@ -253,6 +253,18 @@ def test_names_are_untied_and_tied(tmp_path: Path) -> None:
         assert t.counts.parameters == old.counts.parameters
 
 
+def test_ties_are_made_of_names_that_are_renamed(tmp_path: Path) -> None:
+    weight = torch.randn(4, 3)
+    save_file({"a": weight, "b": weight.clone(), "c": weight + 1}, tmp_path / "a.safetensors")
+    rename = {"a": "x", "b": "y", "c": "a"}
+    lw.edit(tmp_path / "a.safetensors", tmp_path / "b.safetensors", tie={"b": "a"}, rename=rename)
+    with lw.open(tmp_path / "b.safetensors") as t:
+        assert {frozenset(str(name.path) for name in tie.names) for tie in t.ties} == {frozenset({"x", "y"})}
+        assert np.array_equal(t["a"].numpy(), weight + 1)
+    with pytest.raises(lw.EditError, match="their values differ"):
+        lw.edit(tmp_path / "a.safetensors", tmp_path / "b.safetensors", tie={"c": "a"}, rename=rename)
+
+
 def test_a_transposed_tie_and_a_new_name_are_made(tmp_path: Path) -> None:
     weight = torch.randn(4, 3)
     save_file({"encoder": weight, "decoder": weight.T.contiguous()}, tmp_path / "a.safetensors")
@@ -320,6 +332,29 @@ def test_plain_values_are_kept_set_and_deleted(tmp_path: Path) -> None:
     }
     with lw.open(out) as t:
         assert t["config.deep"]["a"] == [3] if "config.deep.a" not in found() else found()["config.deep.a"] == [3]
+
+
+def test_items_of_plain_values_are_dropped_kept_and_set(tmp_path: Path) -> None:
+    config = {"lr": 0.1, "betas": [0.9, 0.99, 0.999], "deep": {"a": 1, "b": 2}, "x.y": 3}
+    torch.save({"w": torch.ones(2), "config": config, "epoch": 3}, tmp_path / "a.pt")
+
+    def edited_config(**options: Any) -> Any:
+        lw.edit(tmp_path / "a.pt", tmp_path / "b.safetensors", **options)
+        target: dict[str, Any] = {"w": torch.zeros(2), "config": None, "epoch": None}
+        return lw.load(target, tmp_path / "b.safetensors")["config"]
+
+    assert edited_config() == config
+    without = {key: value for key, value in config.items() if key != "lr"}
+    assert edited_config(drop="config.lr") == without
+    assert edited_config(delete="config.deep.*") == {**config, "deep": {}}
+    assert edited_config(delete="config.x.y") == {key: value for key, value in config.items() if key != "x.y"}
+    assert edited_config(delete=["config.betas.0", "config.betas.2"])["betas"] == [0.99]
+    assert edited_config(keep=["w", "config.deep.b", "epoch"]) == {"deep": {"b": 2}}
+    assert edited_config(set={"config.new.inner": [1]})["new"] == {"inner": [1]}
+    assert edited_config(set={"config.betas.1": 0.5})["betas"] == [0.9, 0.5, 0.999]
+    for name in ("config.betas.7", "epoch.x"):
+        with pytest.raises(lw.EditError, match="which has no such item"):
+            edited_config(set={name: 1})
 
 
 def test_metadata_is_kept_and_added(source: str, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class MustEqual(NamedTuple):
     name: str
     array: EditedArray
     stored: str
+    target: EditedArray
     op: Op
 
 
@@ -263,7 +264,7 @@ class Changes:
                 contents.ties[other] = TiedName(stored, op, tied.role)
         contents.ties[name] = TiedName(stored, op, role)
         if own is not None:
-            self.equal.append(MustEqual(name, own, stored, op))
+            self.equal.append(MustEqual(name, own, stored, contents.arrays[stored], op))
         self.steps.add("tie", f"{name} = {of}{op.describe()}", [name], 0 if own is None else -own.nbytes)
 
     def _cannot_tie(self, name: str, of: str, op: Op) -> str:
