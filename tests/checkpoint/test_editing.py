@@ -201,6 +201,29 @@ def test_large_arrays_are_changed_in_parts(tmp_path: Path) -> None:
     assert (found["wide"][:, 1_500_000:] == 1).all()
 
 
+def test_no_array_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts begin and end in the middle of rows."""
+    from leafwise.files.assembled import Assembled
+    from leafwise.files.derived import LowRankSum
+
+    torch.manual_seed(0)
+    wide = torch.randn(1001, 2003)
+    save_file({"w": wide}, tmp_path / "a.safetensors")
+    sizes = []
+    for cls in (Assembled, LowRankSum):
+
+        def read(self: Any, index: Any = (), cls: Any = cls, real: Any = cls.read) -> Any:
+            value = real(self, index)
+            sizes.append(value.nbytes)
+            return value
+
+        monkeypatch.setattr(cls, "read", read)
+    found = edited(tmp_path / "a.safetensors", tmp_path, resize={"w": {"size": 2500, "axis": 1, "fill": 2}})
+    assert torch.equal(found["w"], torch.cat([wide, torch.full((1001, 497), 2.0)], 1))
+    assert len(sizes) > 1
+    assert max(sizes) <= 9 << 20
+
+
 # -- ties ----------------------------------------------------------------------------------------------------
 
 
