@@ -112,6 +112,14 @@ def result(name: str) -> Result:
 MAKE: dict[str, Callable[[], Any]] = {
     "tree": lambda: lw.tree(files()[0]),
     "diff": lambda: lw.diff(*files()),
+    "edit": lambda: lw.edit(
+        files()[0],
+        Path(mkdtemp()) / "a.safetensors",
+        rename=lambda name: f"{name}.{'renamed_' * 12}",
+        cast="bfloat16",
+        allow={"objects"},
+        dry_run=True,
+    ),
     "stats": lambda: lw.stats(state()),
     "check": checked,
     "ties": lambda: lw.ties(Hostile()),
@@ -205,6 +213,7 @@ def test_every_figure_is_drawn_or_its_column_is_named_as_left_out(name: str, wid
 VERDICTS = {
     "tree": "5,147 parameters · 40 leaves · 20.1 KiB · on file",
     "diff": "40 leaves: 40 changed · 4 plain values: 3 changed, 1 same",
+    "edit": "40 leaves, 20.1 KiB, 3 plain values → 40 leaves, ",
     "stats": "40 leaves, ",
     "check": "leaves checked by",
     "ties": "1 tie, 2 names",

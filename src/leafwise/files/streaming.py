@@ -100,8 +100,8 @@ class Streaming:
 
 class _Way(NamedTuple):
     """How an array is streamed: in units of a number of bytes, in any order; or, if `unit` is 0, from beginning to end
-    by one thread. `gathered` arrays are not read as they are stored, and a part of a `scattered` one comes from all over
-    its storage."""
+    by one thread. `gathered` arrays are not read as they are stored, and a part of a `scattered` one comes from
+    all over its storage."""
 
     array: Stored
     unit: int
