@@ -427,6 +427,19 @@ def test_the_state_of_dropped_parameters_is_dropped(tmp_path: Path) -> None:
         assert "optimizer.state.model.embed.weight.exp_avg" in t
 
 
+def test_an_optimizer_is_extracted_without_its_model(tmp_path: Path) -> None:
+    first, second = run(), run()
+    train(first, 2)
+    train(second, 1)
+    path = lw.save(first, tmp_path / "a.safetensors")
+    for number, options in enumerate(({"keep": "optimizer"}, {"drop": ["model", "scheduler", "rng", "step"]})):
+        out = tmp_path / f"{number}.safetensors"
+        lw.edit(path, out, **options)
+        with lw.open(path) as old, lw.open(out) as new:
+            assert lw.diff(old["optimizer"], new["optimizer"]).same
+            assert new["optimizer.param_groups.0.params"] == old["optimizer.param_groups.0.params"]
+
+
 def test_changing_the_shape_of_a_parameter_needs_its_optimizer_to_be_dropped(tmp_path: Path) -> None:
     first = run()
     train(first, 2)

@@ -37,7 +37,8 @@ class Selection:
                     others.append(name)
                 elif name in self.plain.scalars:
                     self.plain.scalars[name] = value
-        dropped = self._remove({label: set(names) - kept[label] for label, names in self.names.items()})
+        gone = {label: set(names) - kept[label] for label, names in self.names.items()}
+        dropped = self._remove(gone, follow=False)  # state that is kept by name stays, with or without its parameters
         drop_values(self.plain, others)
         self._steps.add("keep", _listed(queries), self._first_names(), -self._nbytes(dropped), 0)
 
@@ -74,19 +75,22 @@ class Selection:
     def _matched(self, source: SourceRows, queries: Sequence[Any]) -> set[str]:
         return {name for query in queries for name in source.matching(query)}
 
-    def _remove(self, gone: dict[str, set[str]]) -> list[str]:
-        """Removes names, and the optimizer state of parameters that are removed. Returns the names
-        that the first source had."""
+    def _remove(self, gone: dict[str, set[str]], follow: bool = True) -> list[str]:
+        """Removes names. If some parameters of an optimizer are removed, but not all, their state follows them. Returns
+        the names that the first source had."""
         label = next(iter(self.names))
         before = self.names[label]
+        parameters = self.references.parameters.intersection(before)
+        follow = follow and not parameters <= gone[label]
         lost = 0
         for key, names in self.names.items():
-            states = set(self.references.states_of(gone[key].intersection(names), names))
+            states = set(self.references.states_of(gone[key].intersection(names), names)) if follow else set()
             lost += len(states - gone[key]) if key == label else 0
             self.names[key] = [name for name in names if name not in gone[key] and name not in states]
         if lost:
             self._steps.notes.append(f"the optimizer state of dropped parameters is dropped, too ({lost:,} leaves)")
-        self.references.without(self.plain.scalars, gone[label])
+        if follow:
+            self.references.without(self.plain.scalars, gone[label])
         left = set(self.names[label])
         return [name for name in before if name not in left]
 
