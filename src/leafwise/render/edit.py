@@ -30,7 +30,7 @@ def lower(edit: Edit, *, full: bool = False, outcome: bool = True) -> Doc:
     footer.append((Span(f"{_size(edit.before)} → {_size(edit.after)}"),))
     if outcome:
         footer.append((Span(f"wrote {edit.path}" if edit.written else f"dry run: {edit.path} was not written"),))
-    return Doc(lines, footer, right=frozenset({0, 1}), drop=(1,), wraps=True)
+    return Doc(lines, footer, right=frozenset({0, 1}), drop=(1,), columns=("leaves", "bytes"))
 
 
 def _line(step: Step, verb_width: int) -> Line:
@@ -40,7 +40,7 @@ def _line(step: Step, verb_width: int) -> Line:
         counts += (", " if counts else "") + plural(step.values, "value", "values")
     size = "" if not step.nbytes else ("−" if step.nbytes < 0 else "+") + bytes_text(abs(step.nbytes))
     label = (Span(f"{step.verb:<{verb_width}}  ", "type"), Span(step.what, "name"))
-    return Line(0, label, (Span(counts), Span(size, "dim")))
+    return Line(0, label, (Span(counts), Span(size, "dim")), whole=True)
 
 
 def _size(size: EditSize) -> str:

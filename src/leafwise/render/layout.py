@@ -4,7 +4,7 @@ Where room is short, long names are shortened first, then columns are left out i
 go below their lines. At last, names become as short as it takes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from leafwise.core.outline import Doc, Line
@@ -132,7 +132,8 @@ def _with_short_names(doc: Doc, sizes: _Sizes, label: int, width: int, deepest: 
     rooms = []
     for line, indent in zip(doc.lines, sizes.indents, strict=True):
         has_cells = any(cell.text for cell in line.cells) or bool(line.note)
-        rooms.append(max((label if has_cells else width) - min(indent, deepest), 1))
+        room = width_of(line.label) if line.whole else (label if has_cells else width) - min(indent, deepest)
+        rooms.append(max(room, 1))
     labels = short_labels([line.label for line in doc.lines], _parents(doc.lines), rooms, dots)
     return [line._replace(label=short) for line, short in zip(doc.lines, labels, strict=True)]
 
@@ -157,11 +158,23 @@ def _layout(
     if width is not None:
         room = width - sizes.of_cells(columns) - GAP
         for number, (line, own, note) in enumerate(zip(doc.lines, sizes.labels, sizes.notes, strict=True)):
-            is_beside = max(own, label) + note <= (room if line.cells else width - GAP)
-            below[number] = bool(note) and not is_beside
+            if note:
+                own = label if line.whole else max(own, label)
+                below[number] = own + note > _room_for_note(line, cells, room, width)
     if doc.wraps and any(below):
         below = [bool(line.note) for line in doc.lines]
     return Layout(doc.lines, list(cells), left_out, label, cells, deepest, below, width)
+
+
+def _room_for_note(line: Line, cells: dict[int, int], room: int, width: int) -> int:
+    """The room for a label and a note: beside the cells, or in the place of the last cells if they are empty."""
+    return room + sum(GAP + cells[column] for column in empty_at_end(line, cells)) if line.cells else width - GAP
+
+
+def empty_at_end(line: Line, columns: Iterable[int]) -> list[int]:
+    """The last columns, in which a line has no words."""
+    filled = [column for column, cell in enumerate(line.cells) if cell.text]
+    return [column for column in columns if column > max(filled, default=-1)]
 
 
 def _name(doc: Doc, column: int) -> str:

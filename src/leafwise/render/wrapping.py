@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from leafwise.core.outline import Span
 from leafwise.render.shorten import beginning, text_width
 
+_BREAKS = "/.,_"  # a word that is wider than a line is broken after one of these, the first of them if possible
+
 
 def wrapped(spans: Sequence[Span], width: int, indent: str = "") -> list[list[Span]]:
     """Spans as lines of at most `width` columns, in the styles that they have; `indent` is put before each but the
@@ -29,11 +31,25 @@ def wrapped(spans: Sequence[Span], width: int, indent: str = "") -> list[list[Sp
                 lines.append([])
                 room = width
                 continue
+            if len(part) < len(word):
+                part = _to_a_break(part)
             _append(lines[-1], part, style)
             room -= text_width(part)
             word = word[len(part) :]
+            if word:
+                room = 0  # the rest goes on in the next line
     first, *others = [_without_end_space(line) for line in lines if line] or [[]]
     return [first, *([Span(indent), *line] if indent else line for line in others)]
+
+
+def _to_a_break(part: str) -> str:
+    """The beginning of a long word up to a place where it may be broken, if there is one in its second half.
+
+    >>> _to_a_break("/runs/bert/epoch=3-st"), _to_a_break("aaaaaaaaaaaa")
+    ('/runs/bert/', 'aaaaaaaaaaaa')
+    """
+    places = (part.rfind(mark) + 1 for mark in _BREAKS)
+    return part[: next((place for place in places if place > len(part) // 2), len(part))]
 
 
 def _words(spans: Sequence[Span]) -> list[Span]:
