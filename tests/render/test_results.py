@@ -38,6 +38,7 @@ def used() -> Any:
 
 MAKE: dict[str, Callable[[Path], Any]] = {
     "Diff": lambda folder: lw.diff(model(), model()),
+    "Edit": lambda folder: lw.edit(model(), folder / "b.safetensors", cast="bfloat16", dry_run=True),
     "Findings": lambda folder: lw.check({"a": torch.tensor([1.0, float("nan")])}),
     "Flat": lambda folder: lw.flat(model()),
     "Groups": lambda folder: lw.groups(model(), [lw.no_decay()], lr=0.1, weight_decay=0.1),
@@ -115,8 +116,8 @@ def test_every_result_becomes_text_json_and_html(name: str, tmp_path: Path) -> N
 def test_every_table_becomes_a_data_frame(name: str, tmp_path: Path) -> None:
     frame = MAKE[name](tmp_path).pandas()
     lengths = {
-        "Diff": 7, "Findings": 1, "Flat": 4, "Groups": 4, "Largest": 3, "Norms": 4, "Plan": 8, "Stats": 7, "Ties": 1,
-        "Totals": 2, "Tree": 7, "Uses": 5,
+        "Diff": 7, "Edit": 8, "Findings": 1, "Flat": 4, "Groups": 4, "Largest": 3, "Norms": 4, "Plan": 8, "Stats": 7,
+        "Ties": 1, "Totals": 2, "Tree": 7, "Uses": 5,
     }  # fmt: skip
     assert len(frame) == lengths[name]
     if name not in ("Findings", "Plan", "Uses"):

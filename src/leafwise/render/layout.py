@@ -153,7 +153,7 @@ def _layout(
     doc: Doc, sizes: _Sizes, columns: list[int], label: int, width: int | None, deepest: int | None = None
 ) -> Layout:
     cells = {column: sizes.cells[column] for column in columns if sizes.cells[column]}
-    left_out = [_name(doc, column) for column, size in enumerate(sizes.cells) if size and column not in cells]
+    left_out = [name_of(doc, column) for column, size in enumerate(sizes.cells) if size and column not in cells]
     below = [False] * len(doc.lines)
     if width is not None:
         room = width - sizes.of_cells(columns) - GAP
@@ -177,7 +177,7 @@ def empty_at_end(line: Line, columns: Iterable[int]) -> list[int]:
     return [column for column in columns if column > max(filled, default=-1)]
 
 
-def _name(doc: Doc, column: int) -> str:
+def name_of(doc: Doc, column: int) -> str:
     """The name of a column: as given, or its heading."""
     if column < len(doc.columns) and doc.columns[column]:
         return doc.columns[column]

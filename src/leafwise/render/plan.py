@@ -74,7 +74,8 @@ def _alone(feeds: Iterable[_PlannedLeaf]) -> list[_FeedGroup]:
 
 
 def _feed_groups(plan: Plan, feeds: list[_PlannedLeaf]) -> list[_FeedGroup]:
-    """Leaves with the same steps, dtypes and reasons in groups, by their names; or, if they are renamed, by what changes."""
+    """Leaves with the same steps, dtypes and reasons in groups, by their names; or, if they are renamed, by what
+    changes."""
     alike: dict[object, list[_PlannedLeaf]] = {}
     for feed in feeds:
         alike.setdefault((feed.steps, feed.dtype, feed.reason, feed.name == feed.source), []).append(feed)
@@ -166,7 +167,7 @@ def _remarks(plan: Plan, groups: list[_FeedGroup], limit: int | None) -> list[tu
     others = [
         proposal._replace(pairs=pairs)
         for proposal in plan.applied
-        if (pairs := [pair for pair in proposal.pairs if pair not in fed])
+        if (pairs := tuple(pair for pair in proposal.pairs if pair not in fed))
     ]
     footer += proposal_lines(others, plan.proposals, limit)
     if (hint := advice(plan)) is not None:
