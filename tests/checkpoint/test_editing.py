@@ -549,7 +549,7 @@ def test_renames_that_differ_only_in_numbers_are_one_step(tmp_path: Path) -> Non
 def test_a_step_shows_the_bytes_it_adds_and_counts_the_names_of_tied_leaves(tmp_path: Path) -> None:
     weight = torch.ones(4, 2)
     model = {"embed": weight, "head": weight, "norm": torch.ones(2)}
-    edit = lw.edit(model, tmp_path / "a.safetensors", resize={"embed": 6}, rename={"": "model"}, dry_run=True)
+    edit = lw.edit(model, tmp_path / "a.safetensors", resize={"embed": 6}, rename=[("^", "model.")], dry_run=True)
     assert edit.text().splitlines()[:2] == [
         "resize  4×2 → 6×2, filled with 0   1 leaf  +16 B",
         "rename  ** → model.**             3 names",

@@ -260,6 +260,20 @@ def test_names_that_differ_stay_different(width: int) -> None:
             assert len(set(labels)) == len(labels) == (len(names) if width < 100 else len(labels))
 
 
+def test_names_that_differ_in_two_places_stay_different_at_60_columns() -> None:
+    names = [
+        f"lora_unet_down_blocks_0_attentions_{number}_transformer_blocks_0_attn1_to_{which}.{way}.weight"
+        for number in range(3)
+        for which in ("q", "k", "out_0")
+        for way in ("lora_up", "lora_down")
+    ]
+    drawn = lw.tree({name: torch.ones(3) for name in names}).top(18).text(width=60).splitlines()[:18]
+    labels = [line.split()[0] for line in drawn]
+    assert len(set(labels)) == 18
+    assert "……" not in "".join(labels)
+    assert all(label.endswith("weight") for label in labels)
+
+
 def test_a_short_name_is_never_shortened() -> None:
     drawn = result("tree").text(width=60)
     assert re.search(r"^├─ w  ", drawn, re.MULTILINE)
