@@ -345,10 +345,10 @@ def test_a_label_that_must_stay_whole_goes_on_below_its_second_span() -> None:
     lines.append(Line(0, (Span("set      "), Span("epoch = 3 → 0, because it starts again")), whole=True))
     doc = Doc(lines, [], right=frozenset({0, 1}))
     assert text(doc, Terminal(width=44)).splitlines() == [
-        "compute  base + 0.5 *       2 leaves  −8 B",
-        "         (tuned - base)",
-        "rename   encoder.layers.**  2 leaves  −8 B",
-        "         → blocks.**",
+        "compute  base + 0.5 * (tuned  2 leaves  −8 B",
+        "         - base)",
+        "rename   encoder.layers.** →  2 leaves  −8 B",
+        "         blocks.**",
         "set      epoch = 3 → 0, because it starts",
         "         again",
     ]

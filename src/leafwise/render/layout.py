@@ -106,12 +106,14 @@ def _choice(doc: Doc, sizes: _Sizes, columns: list[int], width: int, notes: int 
     deep = max((indent for indent, line in zip(sizes.indents, doc.lines, strict=True) if line.cells), default=0)
     enough = min(sizes.longest, max(2 * width // 5, min(deep + _SHORT_NAME, 3 * width // 5)))
     # A line without cells has room for its note in their place.
-    with_cells = (note for line, note in zip(doc.lines, sizes.notes, strict=True) if line.cells)
-    side = max((note for note in with_cells if note <= _SIDE_NOTE), default=-GAP) + GAP
+    with_cells = [note for line, note in zip(doc.lines, sizes.notes, strict=True) if line.cells]
+    side_notes = [note for note in with_cells if 0 < note <= _SIDE_NOTE]
+    side = max(side_notes, default=-GAP) + GAP
     if notes is not None:
         side = max(sizes.notes) + GAP
-    # A note below its line costs a line; a column that is left out costs more.
-    beside = [] if doc.wraps and notes is None else [(side, columns) for columns in choices[: 1 + len(choices) // 2]]
+    # A note below its line costs a line; a column that is left out costs more, unless most lines have a note.
+    tried = len(choices) if 2 * len(side_notes) > len(with_cells) else 1 + len(choices) // 2
+    beside = [] if doc.wraps and notes is None else [(side, columns) for columns in choices[:tried]]
     for note, columns in [*beside, *((0, columns) for columns in choices)]:
         room = width - sizes.of_cells(columns) - note
         if room >= enough:
