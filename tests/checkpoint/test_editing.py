@@ -201,6 +201,29 @@ def test_large_arrays_are_changed_in_parts(tmp_path: Path) -> None:
     assert (found["wide"][:, 1_500_000:] == 1).all()
 
 
+def test_no_array_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts begin and end in the middle of rows."""
+    from leafwise.files.assembled import Assembled
+    from leafwise.files.derived import LowRankSum
+
+    torch.manual_seed(0)
+    wide = torch.randn(1001, 2003)
+    save_file({"w": wide}, tmp_path / "a.safetensors")
+    sizes = []
+    for cls in (Assembled, LowRankSum):
+
+        def read(self: Any, index: Any = (), cls: Any = cls, real: Any = cls.read) -> Any:
+            value = real(self, index)
+            sizes.append(value.nbytes)
+            return value
+
+        monkeypatch.setattr(cls, "read", read)
+    found = edited(tmp_path / "a.safetensors", tmp_path, resize={"w": {"size": 2500, "axis": 1, "fill": 2}})
+    assert torch.equal(found["w"], torch.cat([wide, torch.full((1001, 497), 2.0)], 1))
+    assert len(sizes) > 1
+    assert max(sizes) <= 9 << 20
+
+
 # -- ties ----------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +274,18 @@ def test_names_are_untied_and_tied(tmp_path: Path) -> None:
     with lw.open(tmp_path / "c.safetensors") as t, lw.open(path) as old:
         assert len(t.ties) == 1
         assert t.counts.parameters == old.counts.parameters
+
+
+def test_ties_are_made_of_names_that_are_renamed(tmp_path: Path) -> None:
+    weight = torch.randn(4, 3)
+    save_file({"a": weight, "b": weight.clone(), "c": weight + 1}, tmp_path / "a.safetensors")
+    rename = {"a": "x", "b": "y", "c": "a"}
+    lw.edit(tmp_path / "a.safetensors", tmp_path / "b.safetensors", tie={"b": "a"}, rename=rename)
+    with lw.open(tmp_path / "b.safetensors") as t:
+        assert {frozenset(str(name.path) for name in tie.names) for tie in t.ties} == {frozenset({"x", "y"})}
+        assert np.array_equal(t["a"].numpy(), weight + 1)
+    with pytest.raises(lw.EditError, match="their values differ"):
+        lw.edit(tmp_path / "a.safetensors", tmp_path / "b.safetensors", tie={"c": "a"}, rename=rename)
 
 
 def test_a_transposed_tie_and_a_new_name_are_made(tmp_path: Path) -> None:
@@ -322,6 +357,29 @@ def test_plain_values_are_kept_set_and_deleted(tmp_path: Path) -> None:
         assert t["config.deep"]["a"] == [3] if "config.deep.a" not in found() else found()["config.deep.a"] == [3]
 
 
+def test_items_of_plain_values_are_dropped_kept_and_set(tmp_path: Path) -> None:
+    config = {"lr": 0.1, "betas": [0.9, 0.99, 0.999], "deep": {"a": 1, "b": 2}, "x.y": 3}
+    torch.save({"w": torch.ones(2), "config": config, "epoch": 3}, tmp_path / "a.pt")
+
+    def edited_config(**options: Any) -> Any:
+        lw.edit(tmp_path / "a.pt", tmp_path / "b.safetensors", **options)
+        target: dict[str, Any] = {"w": torch.zeros(2), "config": None, "epoch": None}
+        return lw.load(target, tmp_path / "b.safetensors")["config"]
+
+    assert edited_config() == config
+    without = {key: value for key, value in config.items() if key != "lr"}
+    assert edited_config(drop="config.lr") == without
+    assert edited_config(delete="config.deep.*") == {**config, "deep": {}}
+    assert edited_config(delete="config.x.y") == {key: value for key, value in config.items() if key != "x.y"}
+    assert edited_config(delete=["config.betas.0", "config.betas.2"])["betas"] == [0.99]
+    assert edited_config(keep=["w", "config.deep.b", "epoch"]) == {"deep": {"b": 2}}
+    assert edited_config(set={"config.new.inner": [1]})["new"] == {"inner": [1]}
+    assert edited_config(set={"config.betas.1": 0.5})["betas"] == [0.9, 0.5, 0.999]
+    for name in ("config.betas.7", "epoch.x"):
+        with pytest.raises(lw.EditError, match="which has no such item"):
+            edited_config(set={name: 1})
+
+
 def test_metadata_is_kept_and_added(source: str, tmp_path: Path) -> None:
     edited(source, tmp_path, metadata={"note": "smaller"})
     with safe_open(tmp_path / "out.safetensors", "pt") as file:
@@ -367,6 +425,19 @@ def test_the_state_of_dropped_parameters_is_dropped(tmp_path: Path) -> None:
         assert not [path for path, _ in t.items() if "body" in str(path)]
         assert not [name for name in t["optimizer.param_groups.0.params"] if "body" in name]
         assert "optimizer.state.model.embed.weight.exp_avg" in t
+
+
+def test_an_optimizer_is_extracted_without_its_model(tmp_path: Path) -> None:
+    first, second = run(), run()
+    train(first, 2)
+    train(second, 1)
+    path = lw.save(first, tmp_path / "a.safetensors")
+    for number, options in enumerate(({"keep": "optimizer"}, {"drop": ["model", "scheduler", "rng", "step"]})):
+        out = tmp_path / f"{number}.safetensors"
+        lw.edit(path, out, **options)
+        with lw.open(path) as old, lw.open(out) as new:
+            assert lw.diff(old["optimizer"], new["optimizer"]).same
+            assert new["optimizer.param_groups.0.params"] == old["optimizer.param_groups.0.params"]
 
 
 def test_changing_the_shape_of_a_parameter_needs_its_optimizer_to_be_dropped(tmp_path: Path) -> None:

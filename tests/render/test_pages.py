@@ -94,7 +94,7 @@ def test_a_narrow_page_leaves_out_columns_in_order_and_names_them() -> None:
 
 
 def test_a_label_that_must_stay_whole_is_whole_on_a_page() -> None:
-    page = result("edit")._repr_html_()
+    page = result("edited")._repr_html_()
     assert 'class="lw-label lw-whole"' in page
     assert "b" * 80 + ".**" in page
 

@@ -38,7 +38,7 @@ def used() -> Any:
 
 MAKE: dict[str, Callable[[Path], Any]] = {
     "Diff": lambda folder: lw.diff(model(), model()),
-    "Edit": lambda folder: lw.edit(model(), folder / "b.safetensors", cast="bfloat16", dry_run=True),
+    "Edit": lambda folder: lw.edit(model(), folder / "edited.safetensors", cast="bfloat16"),
     "Findings": lambda folder: lw.check({"a": torch.tensor([1.0, float("nan")])}),
     "Flat": lambda folder: lw.flat(model()),
     "Groups": lambda folder: lw.groups(model(), [lw.no_decay()], lr=0.1, weight_decay=0.1),

@@ -124,6 +124,14 @@ def result(name: str) -> Result:
 MAKE: dict[str, Callable[[], Any]] = {
     "tree": lambda: lw.tree(files()[0]),
     "diff": lambda: lw.diff(*files()),
+    "edit": lambda: lw.edit(
+        files()[0],
+        Path(mkdtemp()) / "a.safetensors",
+        rename=lambda name: f"{name}.{'renamed_' * 12}",
+        cast="bfloat16",
+        allow={"objects"},
+        dry_run=True,
+    ),
     "stats": lambda: lw.stats(state()),
     "check": checked,
     "ties": lambda: lw.ties(Hostile()),
@@ -134,7 +142,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "flat": lambda: lw.flat(Hostile()),
     "uses": used,
     "plan": planned,
-    "edit": edited,
+    "edited": edited,
     "largest": lambda: lw.tree(state()).top(10),
     "totals": lambda: lw.tree(state()).by("module"),
     "verified": lambda: lw.verify(lw.save(Hostile(), Path(mkdtemp()) / "a.safetensors")),
@@ -200,7 +208,7 @@ FIGURES: dict[str, Callable[[], dict[str, set[str]]]] = {
     "norms": lambda: {"norm": {f"{norm:.4g}" for norm in result("norms").values()}},  # type: ignore[attr-defined]
     "flat": lambda: {"size": {"21", "7"}, "slice": {"[0:21]", "[21:28]"}},
     "ties": lambda: {"shape": {"7×3"}, "bytes": {"84 B"}},
-    "edit": lambda: {"leaves": {"30 leaves", "6 leaves", "1 leaf"}, "bytes": {"−46 B"}},
+    "edited": lambda: {"leaves": {"30 leaves", "6 leaves", "1 leaf"}, "bytes": {"−46 B"}},
     "largest": lambda: {"shape": {"511×3", "13×17"}, "bytes": {"6.0 KiB", "884 B"}, "dtype": {"float32"}},
     "totals": lambda: {"leaves": {"30", "6"}, "bytes": {"6.9 KiB", "10.7 KiB"}, "parameters": {"1,773"}},
 }
@@ -223,6 +231,7 @@ def test_every_figure_is_drawn_or_its_column_is_named_as_left_out(name: str, wid
 VERDICTS = {
     "tree": "5,147 parameters · 40 leaves · 20.1 KiB · on file",
     "diff": "40 leaves: 40 changed · 4 plain values: 3 changed, 1 same",
+    "edit": "40 leaves, 20.1 KiB, 3 plain values → 40 leaves, ",
     "stats": "40 leaves, ",
     "check": "leaves checked by",
     "ties": "1 tie, 2 names",
@@ -231,7 +240,7 @@ VERDICTS = {
     "flat": "parameters in 1 vector",
     "uses": "the numbers are norms of gradients",
     "plan": "parameters get a value · cannot be loaded: 1 shape, 1 unexpected",
-    "edit": "was not written",
+    "edited": "dry run: out.safetensors was not written",
     "largest": "10 of 40 leaves",
     "totals": "4 groups by module",
     "verified": "every checksum matches",
@@ -360,7 +369,7 @@ def test_the_options_of_groups_and_the_steps_of_an_edit_are_whole_at_any_width()
     groups = lw.groups(Hostile(), rules, lr=0.1, weight_decay=0.1).text(width=60)
     for part in ("lr=0.01,", "betas=(0.9,", "weight_decay=0.1"):
         assert part in groups
-    drawn = result("edit").text(width=60)
+    drawn = result("edited").text(width=60)
     assert drawn.split("between.")[1].count("b") == 80
 
 

@@ -97,6 +97,17 @@ class Glob:
         steps = self._run(columns, node)
         return [below for below, step in steps.items() if step.accepts and not (hidden and hidden(below))]
 
+    def accepts(self, entries: Sequence[str]) -> bool:
+        """Whether a path matches.
+
+        >>> Glob("a.*").accepts(["a", "b"]), Glob("a.*").accepts(["a", "b", "c"]), Glob("a.**").accepts(["a", "b", "c"])
+        (True, False, True)
+        """
+        step = self._step(self._close({(number, 0) for number in range(len(self.patterns))}))
+        for name in entries:
+            step = step[name]
+        return step.accepts
+
     def prefix_length(self, entries: Sequence[str]) -> int | None:
         """How many entries the shortest beginning of a path has that matches; None if none does.
 

@@ -97,6 +97,7 @@ class Stored:
 
     __slots__ = ("spec",)
     reads_parts = True  # whether a part can be read without the rest
+    is_scattered = False  # whether a part in C order is scattered over the whole storage
     checks_itself = False  # whether reading the whole array compares a checksum although its storages have none
 
     def __init__(self, spec: Spec) -> None:
@@ -193,6 +194,10 @@ class Strided(Stored):
         self.offset = offset
         self.strides = strides
         self.big_endian = big_endian
+
+    @property
+    def is_scattered(self) -> bool:  # type: ignore[override]
+        return self.strides is not None and self.plain_run() is None
 
     def tied_memory(self) -> Memory:
         """Its place in the storage, for finding ties."""
@@ -308,6 +313,9 @@ class Placed(Strided):
 
     def shared_storage(self) -> Storage | None:
         return self._made_storage and super().shared_storage()
+
+    def plain_run(self) -> tuple[Storage, int, int]:
+        return self.storage, 0, self.spec.nbytes
 
 
 def shared_storages(arrays: list[Stored]) -> list[Storage | None]:

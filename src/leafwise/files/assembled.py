@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.core.recipes import Cut, Joined, Lengthened, Recipe, Reshaped, Taken, Turned
 from leafwise.files.arrays import Storage, Stored, Unreadable, numpy_dtype, spec_of
-from leafwise.files.slices import Index, expanded
+from leafwise.files.slices import Index, box_of
 
 Box = list[tuple[int, int]]  # start and stop along each axis
 
@@ -38,14 +38,16 @@ class Assembled(Stored):
     def reads_parts(self) -> bool:  # type: ignore[override]
         return self.recipe.can_be_read_in_parts() and all(value.reads_parts for value in self.inputs.values())
 
-    def read(self, index: Index = ()) -> Any:
-        import numpy as np
+    @property
+    def is_scattered(self) -> bool:  # type: ignore[override]
+        return "transposed" in self.recipe.words()
 
-        slices = expanded(index, self.recipe.shape)
-        if not all(isinstance(part, slice) and part.step in (None, 1) for part in slices):
+    def read(self, index: Index = ()) -> Any:
+        boxed = box_of(index, self.recipe.shape)
+        if boxed is None:
             return super().read(index)
-        box = [part.indices(size)[:2] for part, size in zip(slices, self.recipe.shape, strict=True)]
-        return np.ascontiguousarray(self._box(self.recipe, [(start, max(start, stop)) for start, stop in box]))
+        box, without_axes = boxed
+        return self._box(self.recipe, box)[without_axes]
 
     def whole(self) -> Any:
         import numpy as np

@@ -9,7 +9,7 @@ from typing import Any
 from leafwise.core.dtypes import DTYPES
 from leafwise.files.arrays import Storage, Stored, numpy_dtype, spec_of
 from leafwise.files.casts import cast_to
-from leafwise.files.slices import Index, expanded
+from leafwise.files.slices import Index, box_of, expanded
 
 _BLOCK = 1 << 20  # elements that are computed at a time
 
@@ -60,10 +60,10 @@ class LowRankSum(_Computed):
         import numpy as np
 
         shape = self.spec.shape or ()
-        slices = expanded(index, shape)
-        if not all(isinstance(part, slice) and part.step in (None, 1) for part in slices):
-            return np.asarray(self.read()[slices])
-        box = [part.indices(size)[:2] for part, size in zip(slices, shape, strict=True)]
+        boxed = box_of(index, shape)
+        if boxed is None:
+            return np.asarray(self.read()[expanded(index, shape)])
+        box, without_axes = boxed
         values = np.array(self.base.read(tuple(slice(*ends) for ends in box)))
         rows = max(1, _BLOCK // max(1, prod(values.shape[1:])))
         for at in range(0, len(values), rows):
@@ -71,7 +71,7 @@ class LowRankSum(_Computed):
             first = box[0][0] + at
             product = self._product([(first, first + len(part)), *box[1:]])
             part[...] = cast_to(part.astype(product.dtype) + product, self.spec.dtype, self.saturate)
-        return values
+        return values[without_axes]
 
     def _product(self, box: list[tuple[int, int]]) -> Any:
         import numpy as np

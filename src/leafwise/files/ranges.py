@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from leafwise.files.arrays import ITEM_BYTES, Stored, as_bytes
+from leafwise.files.arrays import ITEM_BYTES, Stored
 from leafwise.files.slices import Index
 
 
@@ -34,9 +34,9 @@ def fill_range(array: Stored, start: int, view: memoryview) -> None:
     assert start % item == len(view) % item == 0, "a range must consist of whole elements"
     filled = 0
     for index in boxes(array.spec.shape or (), start // item, (start + len(view)) // item):
-        part = as_bytes(array.read(index))
-        view[filled : filled + len(part)] = part
-        filled += len(part)
+        part = array.read(index)
+        over(view[filled : filled + part.nbytes], part.dtype).reshape(part.shape)[...] = part
+        filled += part.nbytes
     assert filled == len(view), f"the boxes of a range have {filled:,} bytes instead of {len(view):,}"
 
 

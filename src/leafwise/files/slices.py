@@ -41,6 +41,23 @@ def _checked(part: Any, size: int, axis: int) -> slice | int:
     return number % size
 
 
+def box_of(index: Index, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], tuple[slice | int, ...]] | None:
+    """The part that an index selects, as start and stop along each axis, and the index that removes the axes for which
+    it has a number. None if it has steps.
+
+    >>> box_of((2, slice(1, None)), (3, 4))
+    ([(2, 3), (1, 4)], (0, slice(None, None, None)))
+    """
+    box = []
+    parts = expanded(index, shape)
+    for part, size in zip(parts, shape, strict=True):
+        start, stop, step = (part, part + 1, 1) if isinstance(part, int) else part.indices(size)
+        if step != 1:
+            return None
+        box.append((start, max(start, stop)))
+    return box, tuple(0 if isinstance(part, int) else slice(None) for part in parts)
+
+
 def taken_of(part: slice | int, size: int) -> range:
     return range(part, part + 1) if isinstance(part, int) else range(*part.indices(size))
 

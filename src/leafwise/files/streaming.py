@@ -27,6 +27,9 @@ from leafwise.files.writer import Output
 _TASK = 4 << 20  # bytes that a thread writes before it takes the next task
 _LARGEST = 8 << 20  # bytes that are read at a time: arrays that are gathered from many places need fewer reads then
 _GATHERING = threading.BoundedSemaphore(2)  # threads that gather at a time, because each needs several times as much
+# A part of a transposed array is scattered over all of it, which is read once for each part. So parts are large.
+_SCATTERED = 24 << 20
+_SCATTERED_LOCK = threading.Lock()
 
 Progress = Callable[[int], None]
 
@@ -97,11 +100,13 @@ class Streaming:
 
 class _Way(NamedTuple):
     """How an array is streamed: in units of a number of bytes, in any order; or, if `unit` is 0, from beginning to end
-    by one thread. `gathered` arrays are not read as they are stored."""
+    by one thread. `gathered` arrays are not read as they are stored, and a part of a `scattered` one comes from
+    all over its storage."""
 
     array: Stored
     unit: int
     gathered: bool
+    scattered: bool = False
 
     def cuts(self) -> Iterator[tuple[int, int]]:
         """The ranges that threads work on, as start and stop."""
@@ -147,9 +152,10 @@ def _way(array: Stored) -> _Way:
             elements = aligned
             watched[id(leaf)] = _Watched(leaf, run[0], run[0].checksums)
     gathered = any(leaf.plain_run() is None for leaf in leaves)
+    scattered = any(leaf.is_scattered for leaf in leaves)
     if gathered:
-        elements *= max(1, _LARGEST // (elements * widest))
-    return _Way(_with_leaves(array, watched), elements * item, gathered)
+        elements *= max(1, (_SCATTERED if scattered else _LARGEST) // (elements * widest))
+    return _Way(_with_leaves(array, watched), elements * item, gathered, scattered)
 
 
 def _leaves(array: Stored) -> Iterator[Stored]:
@@ -187,6 +193,8 @@ class _Task(NamedTuple):
             with ExitStack() as held:
                 for lock in self.locks:  # in the order of all tasks, so that no two wait for each other
                     held.enter_context(lock)
+                if self.way.scattered:
+                    held.enter_context(_SCATTERED_LOCK)
                 held.enter_context(_GATHERING)
                 (self._stream_units if self.way.unit else self._stream_in_order)(output)
         except WriteError as error:

@@ -87,7 +87,7 @@ def with_difference(texts: Sequence[str], room: int, dots: str = "…") -> list[
     ]
 
 
-def _without_common_words(parts: Sequence[str], dots: str) -> Sequence[str]:
+def _without_common_words(parts: list[str], dots: str) -> list[str]:
     """Different texts without the words inside them that all contain, if they stay different.
 
     >>> _without_common_words(["0_attn_to_q", "1_attn_to_out"], "…")

@@ -174,11 +174,13 @@ def ties_of(argument: Any) -> list[tuple[str, str]]:
 
 
 class NamePattern:
-    """A glob that is compared with names. A glob that matches a prefix of a name matches everything below it."""
+    """A glob that is compared with names. As in queries for leaves, a glob without wildcards that names a node means
+    everything below it; one with wildcards must match the whole name."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self._glob = Glob(pattern)
+        self._has_wildcards = "*" in pattern or "?" in pattern
 
     def prefix(self, name: str) -> str | None:
         """The shortest prefix of the name that matches, by entries; None if none does."""
@@ -187,4 +189,4 @@ class NamePattern:
         return None if length is None else ".".join(entries[:length])
 
     def matches(self, name: str) -> bool:
-        return self.prefix(name) is not None
+        return self._glob.accepts(name.split(".")) if self._has_wildcards else self.prefix(name) is not None

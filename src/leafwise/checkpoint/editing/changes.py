@@ -24,6 +24,7 @@ class MustEqual(NamedTuple):
     name: str
     array: EditedArray
     stored: str
+    target: EditedArray
     op: Op
 
 
@@ -41,8 +42,8 @@ class Changes:
         def turned(array: EditedArray) -> Recipe:
             ndim = len(array.shape)
             if order is None and ndim != 2:
-                axes = f"{ndim} axis" if ndim == 1 else f"{ndim} axes"
-                raise RecipeError(f"it has {axes}; give their new order, as in transpose={{…: (3, 2, 0, 1)}}")
+                count = f"{ndim} axis" if ndim == 1 else f"{ndim} axes"
+                raise RecipeError(f"it has {count}; give their new order, as in transpose={{…: (3, 2, 0, 1)}}")
             new = (1, 0) if order is None else order
             recipe = Turned(array.recipe, new)
             role, axes = array.role
@@ -267,7 +268,7 @@ class Changes:
                 contents.ties[other] = TiedName(stored, op, tied.role)
         contents.ties[name] = TiedName(stored, op, role)
         if own is not None:
-            self.equal.append(MustEqual(name, own, stored, op))
+            self.equal.append(MustEqual(name, own, stored, contents.arrays[stored], op))
         self.steps.add("tie", f"{name} = {of}{op.describe()}", [name], 0 if own is None else -own.nbytes)
 
     def _cannot_tie(self, name: str, of: str, op: Op) -> str:

@@ -157,13 +157,13 @@ def contents_of(
     orders = _orders(columns, source.tree.root)
     for row, facts, role in zip(stored, columns.facts(stored), columns.row_roles(stored), strict=True):
         name = names_by_row[row]
-        value = values.get(name) or source.value(name)
+        value = values[name] if name in values else source.value(name)
         contents.values[name] = value
         recipe = Taken(name, value.spec.shape or ())
         contents.arrays[name] = EditedArray(recipe, value.spec.dtype, LETTERS[facts.kind], role, orders.get(name))
     for row, (of, op) in tied.items():
         name = names_by_row[row]
-        contents.values[name] = values.get(name) or source.value(name)
+        contents.values[name] = values[name] if name in values else source.value(name)
         contents.ties[name] = TiedName(names_by_row[of], op, columns.row_role(row))
     return contents
 

@@ -62,7 +62,7 @@ class EditJob:
     def _check_equal(self, pair: MustEqual) -> None:
         """Raises unless an array that becomes another name of a stored array has its values."""
         contents = self._contents
-        target = contents.arrays[pair.stored]
+        target = pair.target
         recipe = target.recipe if pair.op.order is None else Turned(target.recipe, pair.op.order)
         ours, theirs = (
             contents.value_of(pair.array),

@@ -1,6 +1,6 @@
 """Changes to the plain values of a checkpoint, and to the types of its nodes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -8,6 +8,7 @@ from leafwise.checkpoint.collecting import cannot_be_a_name
 from leafwise.checkpoint.editing.arguments import NamePattern
 from leafwise.checkpoint.editing.contents import Contents
 from leafwise.checkpoint.editing.steps import Steps
+from leafwise.core.home import MANY_VALUES
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.files.plain_values import copied
@@ -15,17 +16,63 @@ from leafwise.files.record import NodeType
 
 
 def matching_values(contents: Contents, query: Any) -> list[str]:
-    """The plain values, and the objects that cannot be stored, that a glob matches. Other queries are for leaves."""
+    """The plain values, and the objects that cannot be stored, that a glob matches; also items of dicts and lists.
+    Other queries are for leaves."""
     if not isinstance(query, str):
         return []
     pattern = NamePattern(query)
-    return [name for name in (*contents.scalars, *contents.objects) if pattern.matches(name)]
+    matched = [name for name in contents.objects if pattern.matches(name)]
+    for name, value in contents.scalars.items():
+        matched += [below for below, _, _ in _items_below(name, None, name, value) if pattern.matches(below)]
+    # What is inside of something that matches matches, too, and need not be listed.
+    chosen = set(matched)
+    return [name for name in matched if not any(prefix in chosen for prefix in _prefixes(name))]
 
 
 def drop_values(contents: Contents, names: Iterable[str]) -> None:
+    """Removes plain values, objects, and items of dicts and lists."""
+    inside: dict[str, set[str]] = {}
     for name in names:
-        contents.scalars.pop(name, None)
-        contents.objects.pop(name, None)
+        if name in contents.scalars or name in contents.objects:
+            contents.scalars.pop(name, None)
+            contents.objects.pop(name, None)
+        else:
+            outer = next((prefix for prefix in _prefixes(name) if prefix in contents.scalars), None)
+            if outer is not None:  # otherwise all of it is gone already
+                inside.setdefault(outer, set()).add(name)
+    for outer, below in inside.items():
+        if outer in contents.scalars:
+            contents.scalars[outer] = value = deepcopy(contents.scalars[outer])
+            # From the last to the first, so that the positions in a list stay right.
+            for name, container, key in reversed(list(_items_below(outer, None, outer, value))):
+                if name in below and container is not None:
+                    del container[key]
+
+
+def kept_value(name: str, value: Any, kept: Collection[str]) -> Any:
+    """The part of a plain value that is kept: all of it, or the items of a dict with these names. `NOTHING` if none
+    is."""
+    if name in kept:
+        return value
+    if isinstance(value, dict):
+        items = {key: kept_value(f"{name}.{key}", item, kept) for key, item in value.items()}
+        items = {key: item for key, item in items.items() if item is not NOTHING}
+        return type(value)(items) if items else NOTHING
+    below = [other for other, _, _ in _items_below(name, None, name, value)]
+    return value if any(other in kept for other in below) else NOTHING
+
+
+def _items_below(name: str, container: Any, key: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """A plain value, and all items of dicts and lists in it: each with its name, its container and its key there."""
+    yield name, container, key
+    if type(value) in (dict, list) and len(value) <= MANY_VALUES:
+        for inner, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _items_below(f"{name}.{inner}", value, inner, item)
+
+
+def _prefixes(name: str) -> list[str]:
+    entries = name.split(".")
+    return [".".join(entries[:length]) for length in range(1, len(entries))]
 
 
 def set_value(contents: Contents, name: Any, value: Any, steps: Steps) -> None:
@@ -45,47 +92,46 @@ def set_value(contents: Contents, name: Any, value: Any, steps: Steps) -> None:
         return
     place = _inside(contents.scalars, name)
     if place is not None:
-        outer, container, key = place
+        container, key = place
         before = _item(container, key)
         container[key] = value
-        contents.scalars[outer] = contents.scalars[outer]
+    elif outer := next((prefix for prefix in _prefixes(name) if prefix in contents.scalars), ""):
+        what = type(contents.scalars[outer]).__name__
+        steps.problems.append(f"cannot set {escape(name)}: {escape(outer)} is a {what}, which has no such item")
+        return
     else:
-        before = contents.scalars.get(name, _NOTHING)
+        before = contents.scalars.get(name, NOTHING)
         for other in [other for other in contents.scalars if other.startswith(f"{name}.")]:
             del contents.scalars[other]
         contents.scalars[name] = value
     contents.objects.pop(name, None)
-    shown = "" if before is _NOTHING else f"{_short(before)} → "
+    shown = "" if before is NOTHING else f"{_short(before)} → "
     steps.add("set", f"{name} = {shown}{_short(value)}", [name], values=1)
 
 
-def delete_values(contents: Contents, query: Any, steps: Steps) -> None:
-    """Deletes plain values, by glob or by name, also inside a dict or a list."""
-    if not isinstance(query, str):
-        raise QueryError(f"delete= takes names of plain values or globs, not {query!r}")
-    names = matching_values(contents, query)
-    place = None if names else _inside(contents.scalars, query)
-    if names:
-        drop_values(contents, names)
-    elif place is not None and _item(place[1], place[2]) is not _NOTHING:
-        del place[1][place[2]]
-        names = [query]
-    else:
-        arrays = [name for name in contents.names() if NamePattern(query).matches(name)]
-        if arrays:
+def delete_values(contents: Contents, queries: Iterable[Any], steps: Steps) -> None:
+    """Deletes plain values, by glob or by name, also inside of dicts and lists."""
+    gone: dict[str, None] = {}
+    for query in queries:
+        if not isinstance(query, str):
+            raise QueryError(f"delete= takes names of plain values or globs, not {query!r}")
+        names = matching_values(contents, query)
+        if names:
+            gone |= dict.fromkeys(names)
+            steps.add("delete", query, names, values=len(names))
+        elif any(NamePattern(query).matches(name) for name in contents.names()):
             steps.problems.append(f"delete= {query!r} matches arrays, not plain values; use drop=")
         else:
             steps.matched_nothing("delete", query)
-        return
-    steps.add("delete", query, names, values=len(names))
+    drop_values(contents, gone)
 
 
-_NOTHING = object()
+NOTHING = object()
 
 
-def _inside(scalars: dict[str, Any], name: str) -> tuple[str, Any, Any] | None:
-    """The container inside a plain value that a name leads to: the name of the plain value, the container, which is a
-    copy and can be changed, and the key in it."""
+def _inside(scalars: dict[str, Any], name: str) -> tuple[Any, Any] | None:
+    """The container inside a plain value that a name leads to, which is a copy and can be changed, and the key in it.
+    Dicts on the way that do not exist are made."""
     outer = name
     while "." in outer:
         outer = outer.rpartition(".")[0]
@@ -93,13 +139,14 @@ def _inside(scalars: dict[str, Any], name: str) -> tuple[str, Any, Any] | None:
             scalars[outer] = container = deepcopy(scalars[outer])
             *way, last = name[len(outer) + 1 :].split(".")
             for entry in way:
-                container = _item(container, _key(container, entry))
+                key = _key(container, entry)
+                if isinstance(container, dict):
+                    container.setdefault(key, {})
+                container = _item(container, key)
                 if not isinstance(container, dict | list):
                     return None
             key = _key(container, last)
-            return (
-                None if isinstance(container, list) and _item(container, key) is _NOTHING else (outer, container, key)
-            )
+            return None if isinstance(container, list) and _item(container, key) is NOTHING else (container, key)
     return None
 
 
@@ -113,8 +160,8 @@ def _key(container: Any, entry: str) -> Any:
 
 def _item(container: Any, key: Any) -> Any:
     if isinstance(container, list):
-        return container[key] if 0 <= key < len(container) else _NOTHING
-    return container.get(key, _NOTHING) if isinstance(container, Mapping) else _NOTHING
+        return container[key] if 0 <= key < len(container) else NOTHING
+    return container.get(key, NOTHING) if isinstance(container, Mapping) else NOTHING
 
 
 def _short(value: Any) -> str:

@@ -254,8 +254,7 @@ def _changed(contents: Contents, first: SourceRows, options: EditOptions, steps:
         changes.fuse(parts)
     for name, to in arguments.ties_of(options.tie):
         changes.tie(name, to)
-    for query in _listed(options.delete):
-        delete_values(contents, query, steps)
+    delete_values(contents, _listed(options.delete), steps)
     for name, value in arguments.pairs_of(options.set, "set", '{"epoch": 0}'):
         set_value(contents, name, value, steps)
     return changes

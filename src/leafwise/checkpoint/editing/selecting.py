@@ -5,7 +5,7 @@ from typing import Any
 
 from leafwise.checkpoint.collecting import METADATA
 from leafwise.checkpoint.editing.contents import Contents, SourceRows, add_plain_values
-from leafwise.checkpoint.editing.plain import drop_values, matching_values
+from leafwise.checkpoint.editing.plain import NOTHING, drop_values, kept_value, matching_values
 from leafwise.checkpoint.editing.references import References
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.core.match import Renaming
@@ -27,27 +27,38 @@ class Selection:
         """Keeps only what one of the queries matches."""
         if not queries:
             return
-        values = self._values(queries, "keep")
+        values = set(self._values(queries, "keep"))
         kept = {label: self._matched(source, queries) for label, source in self.sources.items()}
-        others = [name for name in (*self.plain.scalars, *self.plain.objects) if name not in values]
-        text_queries = any(isinstance(query, str) for query in queries)
-        others = [name for name in others if text_queries and name != METADATA]
-        dropped = self._remove({label: set(names) - kept[label] for label, names in self.names.items()}, others)
+        others = []
+        if any(isinstance(query, str) for query in queries):  # other queries are for leaves, and keep plain values
+            for name in [name for name in (*self.plain.scalars, *self.plain.objects) if name != METADATA]:
+                value = kept_value(name, self.plain.scalars.get(name), values)
+                if value is NOTHING:
+                    others.append(name)
+                elif name in self.plain.scalars:
+                    self.plain.scalars[name] = value
+        gone = {label: set(names) - kept[label] for label, names in self.names.items()}
+        dropped = self._remove(gone, follow=False)  # state that is kept by name stays, with or without its parameters
+        drop_values(self.plain, others)
         self._steps.add("keep", _listed(queries), self._first_names(), -self._nbytes(dropped), 0)
 
     def drop(self, queries: Sequence[Any]) -> None:
         """Drops what one of the queries matches."""
-        for query in queries:
-            values = self._values([query], "drop")
+        # All names are found before anything is dropped, so that positions in lists are those of the source.
+        values = [self._values([query], "drop") for query in queries]
+        for query, of_query in zip(queries, values, strict=True):
             matched = {label: self._matched(source, [query]) for label, source in self.sources.items()}
-            dropped = self._remove(matched, values)
-            self._steps.add("drop", _listed([query]), [*dropped, *values], -self._nbytes(dropped), len(values))
+            dropped = self._remove(matched)
+            names = [*dropped, *of_query]
+            self._steps.add("drop", _listed([query]), names, -self._nbytes(dropped), len(of_query))
+        drop_values(self.plain, dict.fromkeys(name for of_query in values for name in of_query))
 
     def drop_renamed(self, new_name: Renaming) -> None:
         """Drops what `rename=` leaves out."""
         gone = {label: {name for name in names if new_name(name) is None} for label, names in self.names.items()}
         values = [name for name in self.plain.scalars if new_name(name) is None]
-        dropped = self._remove(gone, values)
+        dropped = self._remove(gone)
+        drop_values(self.plain, values)
         if dropped or values:
             self._steps.add("drop", "renamed to None", [*dropped, *values], -self._nbytes(dropped), len(values))
 
@@ -64,21 +75,24 @@ class Selection:
     def _matched(self, source: SourceRows, queries: Sequence[Any]) -> set[str]:
         return {name for query in queries for name in source.matching(query)}
 
-    def _remove(self, gone: dict[str, set[str]], values: list[str]) -> list[str]:
-        """Removes names and plain values, and the optimizer state of parameters that are removed. Returns the names
-        that the first source had."""
+    def _remove(self, gone: dict[str, set[str]], follow: bool = True) -> list[str]:
+        """Removes names. If some parameters of an optimizer are removed, but not all, their state follows them. Returns
+        the names that the first source had."""
         label = next(iter(self.names))
         before = self.names[label]
-        states = self.references.states_of(gone[label].intersection(before), before)
-        if lost := [name for name in states if name not in gone[label]]:
-            self._steps.notes.append(
-                f"the optimizer state of the dropped parameters is dropped, too ({len(lost):,} leaves)"
-            )
-        self.references.without(self.plain.scalars, gone[label])
-        self.names = {key: [name for name in names if name not in gone[key]] for key, names in self.names.items()}
-        self.names[label] = [name for name in self.names[label] if name not in set(states)]
-        drop_values(self.plain, values)
-        return [name for name in before if name not in set(self.names[label])]
+        parameters = self.references.parameters.intersection(before)
+        follow = follow and not parameters <= gone[label]
+        lost = 0
+        for key, names in self.names.items():
+            states = set(self.references.states_of(gone[key].intersection(names), names)) if follow else set()
+            lost += len(states - gone[key]) if key == label else 0
+            self.names[key] = [name for name in names if name not in gone[key] and name not in states]
+        if lost:
+            self._steps.notes.append(f"the optimizer state of dropped parameters is dropped, too ({lost:,} leaves)")
+        if follow:
+            self.references.without(self.plain.scalars, gone[label])
+        left = set(self.names[label])
+        return [name for name in before if name not in left]
 
     def _first_names(self) -> list[str]:
         return next(iter(self.names.values()))
