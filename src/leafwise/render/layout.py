@@ -108,7 +108,7 @@ def _choice(doc: Doc, sizes: _Sizes, columns: list[int], width: int, notes: int 
     # A line without cells has room for its note in their place.
     with_cells = [note for line, note in zip(doc.lines, sizes.notes, strict=True) if line.cells]
     side_notes = [note for note in with_cells if 0 < note <= _SIDE_NOTE]
-    side = max(side_notes, default=-GAP) + GAP
+    side = max(side_notes, default=0 if any(sizes.notes) else -GAP) + GAP
     if notes is not None:
         side = max(sizes.notes) + GAP
     # A note below its line costs a line; a column that is left out costs more, unless most lines have a note.
