@@ -117,6 +117,21 @@ def test_trees_that_do_not_match_are_refused_with_every_mismatch(tmp_path: Path)
     assert load_file(out).keys() == {"positions"}
 
 
+def test_similar_mismatches_share_a_line_of_the_message_and_are_all_in_problems(tmp_path: Path) -> None:
+    first = {f"layers.{n}.{name}": torch.ones(2) for n in range(4) for name in ("q", "k")} | {"head": torch.ones(3)}
+    second = {f"layers.{n}.q": torch.ones(5) for n in range(4)} | {f"blocks.{n}": torch.ones(1) for n in range(50)}
+    paths = [saved(tmp_path, name, tensors) for name, tensors in (("x", first), ("y", second))]
+    with pytest.raises(lw.EditError) as caught:
+        lw.edit(paths, tmp_path / "out.safetensors", formula="average")
+    assert sorted(str(caught.value).splitlines()[1:]) == [
+        "  blocks.* (50 leaves) are in b but not in a",
+        "  head is in a but not in b",
+        "  layers.{0..3}.k (4 leaves) are in a but not in b",
+        "  layers.{0..3}.q (4 leaves) have different shapes: 2 in a, 5 in b",
+    ]
+    assert len(caught.value.problems) == 1 + 4 + 4 + 50
+
+
 def test_integers_that_differ_are_refused_unless_they_are_copied(tmp_path: Path) -> None:
     paths = []
     for seed in range(2):

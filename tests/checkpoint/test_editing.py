@@ -475,7 +475,7 @@ def test_every_problem_is_listed_at_once_and_nothing_is_written(source: str, tmp
         "drop= 'optimizer.**' matches nothing in the source",
         "drop= 'nothing' matches nothing in the source",
         "cast= 'count' matches no floating-point array",
-        "cannot transpose bert.norm.weight 6: it has 1 axes",
+        "cannot transpose bert.norm.weight 6: it has 1 axis",
         "cannot resize bert.embed.weight 11×6: axis 0 already has size 11",
         "cannot resize count",
         "cannot split bert.embed.weight 11×6: axis 0 has 11 elements, which is not a multiple of 3",
@@ -598,3 +598,30 @@ def test_an_npz_file_contains_each_name(tmp_path: Path) -> None:
     assert any("npz stores only arrays" in note for note in result.notes)
     with pytest.raises(lw.EditError, match="npz has no dtype bfloat16"):
         lw.edit(path, tmp_path / "c.npz", cast="bfloat16")
+
+
+def test_a_rule_that_matches_nothing_is_one_problem(tmp_path: Path) -> None:
+    with pytest.raises(lw.EditError) as caught:
+        lw.edit({"a": torch.ones(3)}, tmp_path / "out.safetensors", cast={"zzz": "bfloat16"})
+    assert caught.value.problems == ("cast= 'zzz' matches nothing in the source",)
+
+
+def test_renames_that_differ_only_in_numbers_are_one_step(tmp_path: Path) -> None:
+    state = {f"layer.{n}.attention.self.{name}": torch.ones(2) for n in range(3) for name in ("q", "k")}
+    state |= {"down_0_attn.a": torch.ones(2), "down_0_attn.b": torch.ones(2)}
+    rename = [(r"^layer\.(\d)\.attention\.self", r"blocks.\1.attn"), (r"^down_(\d)_", r"down.\1.")]
+    edit = lw.edit(state, tmp_path / "out.safetensors", rename=rename, dry_run=True)
+    assert [(step.what, len(step.names)) for step in edit.steps] == [
+        ("layer.{0..2}.attention.self.** → blocks.{0..2}.attn.**", 6),
+        ("down_0_attn.** → down.0.attn.**", 2),
+    ]
+
+
+def test_a_step_shows_the_bytes_it_adds_and_counts_the_names_of_tied_leaves(tmp_path: Path) -> None:
+    weight = torch.ones(4, 2)
+    model = {"embed": weight, "head": weight, "norm": torch.ones(2)}
+    edit = lw.edit(model, tmp_path / "a.safetensors", resize={"embed": 6}, rename=[("^", "model.")], dry_run=True)
+    assert edit.text().splitlines()[:2] == [
+        "resize  4×2 → 6×2, filled with 0   1 leaf  +16 B",
+        "rename  ** → model.**             3 names",
+    ]

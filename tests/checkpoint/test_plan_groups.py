@@ -35,9 +35,8 @@ def counted(text: str) -> dict[str, int]:
 def test_a_backbone_with_another_prefix_is_one_line_and_the_new_head_another() -> None:
     plan = lw.plan(Backbone(), Backbone("bert", head=False).state_dict(), rename="auto")
     lines = plan.text().splitlines()
-    assert re.fullmatch(r"bert\.\* → backbone\.\*  \(26 leaves\)  float32  renamed", lines[0])
+    assert lines[0] == 'bert.* → backbone.*  (26 leaves)  float32  renamed  only "bert" becomes "backbone"'
     assert "missing: classifier.* (4 leaves) are in the model but not in the source" in lines
-    assert 'renamed: bert.* → backbone.* (26 leaves, only "bert" becomes "backbone")' in lines
     assert len(lines) < 10
     assert counted(plan.text()) == {"value": 26, "missing": 4}
     with pytest.raises(lw.LoadError) as error:
@@ -66,7 +65,7 @@ def test_a_plan_that_fails_only_by_precision_says_cast() -> None:
     plan = lw.plan(Backbone(), half)
     assert plan.text().splitlines() == [
         "dtype: all 30 leaves are float32 in the model but float16 in the source; pass cast=True to cast them",
-        "0 of 30 leaves, 0.00% of 398 parameters get a value · cannot be loaded: 30 dtype; cast=True would load it",
+        "0 of 30 leaves, 0% of 398 parameters get a value · cannot be loaded: 30 dtype; cast=True would load it",
     ]
     assert [problem.kind for problem in plan.problems] == ["dtype"] * 30
     with pytest.raises(lw.LoadError, match="pass cast=True to cast them"):

@@ -96,6 +96,18 @@ def planned() -> Any:
     return lw.plan(Hostile(), source)
 
 
+def edited() -> Any:
+    return lw.edit(
+        state(),
+        "out.safetensors",
+        rename=[("^inside\\.", "between." + "b" * 80 + ".")],
+        drop="many",
+        cast={"deep": "bfloat16"},
+        set={"note": "n" * 300},
+        dry_run=True,
+    )
+
+
 def files() -> tuple[str, str]:
     folder = Path(mkdtemp())
     for seed in (0, 1):
@@ -130,6 +142,9 @@ MAKE: dict[str, Callable[[], Any]] = {
     "flat": lambda: lw.flat(Hostile()),
     "uses": used,
     "plan": planned,
+    "edited": edited,
+    "largest": lambda: lw.tree(state()).top(10),
+    "totals": lambda: lw.tree(state()).by("module"),
     "verified": lambda: lw.verify(lw.save(Hostile(), Path(mkdtemp()) / "a.safetensors")),
 }
 
@@ -193,6 +208,9 @@ FIGURES: dict[str, Callable[[], dict[str, set[str]]]] = {
     "norms": lambda: {"norm": {f"{norm:.4g}" for norm in result("norms").values()}},  # type: ignore[attr-defined]
     "flat": lambda: {"size": {"21", "7"}, "slice": {"[0:21]", "[21:28]"}},
     "ties": lambda: {"shape": {"7×3"}, "bytes": {"84 B"}},
+    "edited": lambda: {"leaves": {"30 leaves", "6 leaves", "1 leaf"}, "bytes": {"−46 B"}},
+    "largest": lambda: {"shape": {"511×3", "13×17"}, "bytes": {"6.0 KiB", "884 B"}, "dtype": {"float32"}},
+    "totals": lambda: {"leaves": {"30", "6"}, "bytes": {"6.9 KiB", "10.7 KiB"}, "parameters": {"1,773"}},
 }
 
 
@@ -222,6 +240,9 @@ VERDICTS = {
     "flat": "parameters in 1 vector",
     "uses": "the numbers are norms of gradients",
     "plan": "parameters get a value · cannot be loaded: 1 shape, 1 unexpected",
+    "edited": "dry run: out.safetensors was not written",
+    "largest": "10 of 40 leaves",
+    "totals": "4 groups by module",
     "verified": "every checksum matches",
 }
 
@@ -246,6 +267,20 @@ def test_names_that_differ_stay_different(width: int) -> None:
                 re.split(r"\s{2,}", re.sub(r"^[│├└─ ]+", "", line))[0] for line in drawn.splitlines() if "…" in line
             ]
             assert len(set(labels)) == len(labels) == (len(names) if width < 100 else len(labels))
+
+
+def test_names_that_differ_in_two_places_stay_different_at_60_columns() -> None:
+    names = [
+        f"lora_unet_down_blocks_0_attentions_{number}_transformer_blocks_0_attn1_to_{which}.{way}.weight"
+        for number in range(3)
+        for which in ("q", "k", "out_0")
+        for way in ("lora_up", "lora_down")
+    ]
+    drawn = lw.tree({name: torch.ones(3) for name in names}).top(18).text(width=60).splitlines()[:18]
+    labels = [line.split()[0] for line in drawn]
+    assert len(set(labels)) == 18
+    assert "……" not in "".join(labels)
+    assert all(label.endswith("weight") for label in labels)
 
 
 def test_a_short_name_is_never_shortened() -> None:
@@ -298,6 +333,44 @@ def test_columns_are_left_out_in_order_and_named() -> None:
     assert "columns left out at this width: one, three; widen the terminal, or use --json" in words(drawn)
     assert "the verdict" in drawn
     assert drawn.count("x" * 12) == 3
+
+
+def test_a_note_takes_the_place_of_empty_cells_before_it_goes_below_its_line() -> None:
+    lines = [
+        Line(0, (Span("embed.weight"),), (Span(""), Span("8000×128"), Span("3.9 MiB"))),
+        Line(1, (Span("head.weight"),), (Span("same"), Span(""), Span("")), (Span("saves 3.9 MiB"),)),
+    ]
+    assert text(Doc(lines, []), Terminal(width=42)).splitlines() == [
+        "embed.weight          8000×128  3.9 MiB",
+        "└─ head.weight  same  saves 3.9 MiB",
+    ]
+
+
+def test_a_label_that_must_stay_whole_goes_on_below_its_second_span() -> None:
+    steps = {"compute  ": "base + 0.5 * (tuned - base)", "rename   ": "encoder.layers.** → blocks.**"}
+    lines = [
+        Line(0, (Span(verb), Span(what)), (Span("2 leaves"), Span("−8 B")), whole=True) for verb, what in steps.items()
+    ]
+    lines.append(Line(0, (Span("set      "), Span("epoch = 3 → 0, because it starts again")), whole=True))
+    doc = Doc(lines, [], right=frozenset({0, 1}))
+    assert text(doc, Terminal(width=44)).splitlines() == [
+        "compute  base + 0.5 * (tuned  2 leaves  −8 B",
+        "         - base)",
+        "rename   encoder.layers.** →  2 leaves  −8 B",
+        "         blocks.**",
+        "set      epoch = 3 → 0, because it starts",
+        "         again",
+    ]
+    assert "…" not in text(doc, Terminal(width=20))
+
+
+def test_the_options_of_groups_and_the_steps_of_an_edit_are_whole_at_any_width() -> None:
+    rules = [lw.no_decay(), lw.Rule(f"{MANY[1]}.**", lr=0.01, betas=(0.9, 0.95))]
+    groups = lw.groups(Hostile(), rules, lr=0.1, weight_decay=0.1).text(width=60)
+    for part in ("lr=0.01,", "betas=(0.9,", "weight_decay=0.1"):
+        assert part in groups
+    drawn = result("edited").text(width=60)
+    assert drawn.split("between.")[1].count("b") == 80
 
 
 def test_a_note_that_does_not_fit_goes_below_its_line_and_the_branches_go_on() -> None:

@@ -161,17 +161,11 @@ def grouped_renames(pairs: Sequence[tuple[str, str]]) -> list[RenameGroup]:
     >>> [group[:2] for group in grouped_renames(pairs)]
     [('bert.*', 'backbone.*'), ('a', 'b')]
     """
-    changes: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    changes: Changes = {}
     for old, new in pairs:
         changes.setdefault(_changed(old, new), []).append((old, new))
-    templates: dict[object, list[tuple[str, str]]] = {}
-    for change in changes:
-        old_template, numbers = template_of(change[0])
-        new_template, new_numbers = template_of(change[1])
-        key: object = (old_template, new_template) if numbers and numbers == new_numbers else change
-        templates.setdefault(key, []).append(change)
     groups: list[RenameGroup] = []
-    for members in templates.values():
+    for members in _by_template(changes):
         inside = [pair for change in members for pair in changes[change]]
         if len(inside) < FEWEST:
             groups += [RenameGroup(old, new, [(old, new)]) for old, new in inside]
@@ -179,6 +173,30 @@ def grouped_renames(pairs: Sequence[tuple[str, str]]) -> list[RenameGroup]:
             groups += _merged_changes(members, changes)
     place = {pair: number for number, pair in enumerate(pairs)}
     return sorted(groups, key=lambda group: place[group.pairs[0]])
+
+
+Changes = dict[tuple[str, str], list[tuple[str, str]]]  # an old and a new pattern, and the pairs of names
+
+
+def merged_by_number(changes: Changes) -> list[RenameGroup]:
+    """Changes of names, with those that differ only in numbers as one.
+
+    >>> changes = {(f"layer.{n}.**", f"blocks.{n}.**"): [(f"layer.{n}.w", f"blocks.{n}.w")] for n in range(3)}
+    >>> [group[:2] for group in merged_by_number(changes)]
+    [('layer.{0..2}.**', 'blocks.{0..2}.**')]
+    """
+    return [group for members in _by_template(changes) for group in _merged_changes(members, changes)]
+
+
+def _by_template(changes: Changes) -> Iterable[list[tuple[str, str]]]:
+    """The changes that differ only in their numbers, which must be the same in the old and in the new pattern."""
+    templates: dict[object, list[tuple[str, str]]] = {}
+    for change in changes:
+        old_template, numbers = template_of(change[0])
+        new_template, new_numbers = template_of(change[1])
+        key: object = (old_template, new_template) if numbers and numbers == new_numbers else change
+        templates.setdefault(key, []).append(change)
+    return templates.values()
 
 
 def _changed(old: str, new: str) -> tuple[str, str]:
@@ -196,11 +214,9 @@ def _changed(old: str, new: str) -> tuple[str, str]:
     return first, second
 
 
-def _merged_changes(
-    members: list[tuple[str, str]], changes: dict[tuple[str, str], list[tuple[str, str]]]
-) -> list[RenameGroup]:
+def _merged_changes(members: list[tuple[str, str]], changes: Changes) -> list[RenameGroup]:
     by_numbers = {template_of(change[0])[1]: change for change in members}
-    if len(by_numbers) < len(members):  # no numbers, or the same ones
+    if len(members) == 1 or len(by_numbers) < len(members):  # no numbers, or the same ones
         return [RenameGroup(*change, changes[change]) for change in members]
     old_template, new_template = (template_of(side)[0] for side in members[0])
     groups = []

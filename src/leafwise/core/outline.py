@@ -31,12 +31,17 @@ class Span(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of an outline: how deep it stands, what it is called, and its cells, which align in columns."""
+    """A line of an outline: how deep it stands, what it is called, and its cells, which align in columns.
+
+    A label that is `whole` is not a name, and has nothing in it that may be left out: if it is too long, it goes on in
+    the next line, below its second span.
+    """
 
     level: int
     label: tuple[Span, ...]
     cells: tuple[Span, ...] = ()
     note: tuple[Span, ...] = ()
+    whole: bool = False
 
 
 class Doc(NamedTuple):

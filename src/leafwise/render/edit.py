@@ -8,6 +8,7 @@ from leafwise.core.outline import Doc, Line, Span
 from leafwise.render.phrases import bytes_text, plural
 from leafwise.render.table import TableRows
 
+_BY_NAME = {"keep", "drop", "rename", "compute"}
 _MAX_LINES = 30  # of one kind of step, unless `full` is given
 
 
@@ -15,11 +16,12 @@ def lower(edit: Edit, *, full: bool = False, outcome: bool = True) -> Doc:
     """A line for each step; below, how much there was, how much there is now, and whether it was written."""
     lines: list[Line] = []
     shown: dict[str, int] = {}
+    has_ties = any(size.names > size.leaves for size in (edit.before, edit.after))
     verb_width = max((len(step.verb) for step in edit.steps), default=0)
     for step in edit.steps:
         shown[step.verb] = shown.get(step.verb, 0) + 1
         if full or shown[step.verb] <= _MAX_LINES:
-            lines.append(_line(step, verb_width))
+            lines.append(_line(step, verb_width, has_ties))
     footer: list[tuple[Span, ...]] = []
     if not edit.steps:
         footer.append((Span("nothing is changed"),))
@@ -30,17 +32,19 @@ def lower(edit: Edit, *, full: bool = False, outcome: bool = True) -> Doc:
     footer.append((Span(f"{_size(edit.before)} → {_size(edit.after)}"),))
     if outcome:
         footer.append((Span(f"wrote {edit.path}" if edit.written else f"dry run: {edit.path} was not written"),))
-    return Doc(lines, footer, right=frozenset({0, 1}), drop=(1,), wraps=True)
+    return Doc(lines, footer, right=frozenset({0, 1}), drop=(1,), columns=("leaves", "bytes"))
 
 
-def _line(step: Step, verb_width: int) -> Line:
+def _line(step: Step, verb_width: int, has_ties: bool) -> Line:
     leaves = len(step.names) - step.values
-    counts = plural(leaves, "leaf", "leaves") if leaves else ""
+    # Of a tied leaf, each name is renamed or dropped by itself.
+    noun, nouns = ("name", "names") if has_ties and step.verb in _BY_NAME else ("leaf", "leaves")
+    counts = plural(leaves, noun, nouns) if leaves else ""
     if step.values and step.verb in ("drop", "rename", "delete") and not (leaves == 0 and step.values == 1):
         counts += (", " if counts else "") + plural(step.values, "value", "values")
     size = "" if not step.nbytes else ("−" if step.nbytes < 0 else "+") + bytes_text(abs(step.nbytes))
     label = (Span(f"{step.verb:<{verb_width}}  ", "type"), Span(step.what, "name"))
-    return Line(0, label, (Span(counts), Span(size, "dim")))
+    return Line(0, label, (Span(counts), Span(size, "dim")), whole=True)
 
 
 def _size(size: EditSize) -> str:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from leafwise.core.name_groups import grouped
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.core.path import listed
 from leafwise.iterate.groups import GroupAccount, Groups
@@ -22,19 +23,20 @@ def lower(groups: Groups, *, full: bool = False) -> Doc:
         frozen = f"and {plural(rule.frozen, 'frozen leaf', 'frozen leaves')}" if rule.frozen else ""
         notes = [Span(frozen, "warn"), Span("; "), Span(rule.note, "dim")]
         note = tuple(notes) if frozen and rule.note else tuple(span for span in notes[::2] if span.text)
-        lines.append(_line(rule.rule, rule.leaves, rule.parameters, note))
+        lines.append(_line((rule.rule,), rule.leaves, rule.parameters, note))
     if groups.rules and groups.uncovered:
-        note = (Span(_names(groups.uncovered, full), "dim"),)
-        lines.append(_line("no rule", len(groups.uncovered), groups.uncovered_parameters, note))
+        note = (Span(_names(groups.uncovered, groups, full), "dim"),)
+        lines.append(_line(("no rule",), len(groups.uncovered), groups.uncovered_parameters, note))
     lines.append(Line(0, (Span("groups", "type"),), (Span("leaves", "dim"), Span("parameters", "dim"))))
     for number, group in enumerate(groups.groups):
         note = (Span(_DECAY[group.decayed], "dim" if group.decayed is None else ""),)
-        lines.append(_line(f"{number}  {_options(group)}", group.leaves, group.parameters, note))
+        lines.append(_line((f"{number}  ", _options(group)), group.leaves, group.parameters, note))
     return Doc(lines, _footer(groups, full), right=frozenset({0, 1}), drop=(0,), columns=("leaves", "parameters"))
 
 
-def _line(label: str, leaves: int, parameters: int, note: tuple[Span, ...]) -> Line:
-    return Line(1, (Span(label, "name"),), (Span(f"{leaves:,}"), Span(f"{parameters:,}", "number")), note)
+def _line(label: tuple[str, ...], leaves: int, parameters: int, note: tuple[Span, ...]) -> Line:
+    cells = Span(f"{leaves:,}"), Span(f"{parameters:,}", "number")
+    return Line(1, tuple(Span(words, "name") for words in label), cells, note, whole=True)
 
 
 def _options(group: GroupAccount) -> str:
@@ -53,15 +55,23 @@ def _footer(groups: Groups, full: bool) -> list[tuple[Span, ...]]:
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts)),)]
     if groups.frozen:
         frozen = _counted(len(groups.frozen), groups.frozen_parameters)
-        footer.append((Span(f"frozen and left out: {frozen}: {_names(groups.frozen, full)}", "warn"),))
+        footer.append((Span(f"frozen and left out: {frozen}: {_names(groups.frozen, groups, full)}", "warn"),))
     if groups.left_out:
         left_out = [f"{plural(count, 'leaf', 'leaves')} of {SECTIONS[name]}" for name, count in groups.left_out.items()]
         footer.append((Span(f"weights only; left out: {', '.join(left_out)}", "dim"),))
     return footer
 
 
-def _names(names: list[str], full: bool) -> str:
-    return listed(names, len(names)) if full else listed(names)
+def _names(names: list[str], groups: Groups, full: bool) -> str:
+    """Names in a list: each, or one pattern for those that are similar."""
+    if full:
+        return listed(names, len(names))
+    every_name = [name for group in groups for name in group["param_names"]] + groups.frozen
+    patterns = [
+        pattern if len(inside) == 1 else f"{pattern} ({len(inside):,} leaves)"
+        for pattern, inside in grouped(names, every_name, whole=False)
+    ]
+    return listed(patterns)
 
 
 def _counted(leaves: int, parameters: int) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from html import escape as html_escape
 from itertools import zip_longest
 
-from leafwise.core.outline import Doc, Span, Style
+from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
-from leafwise.render.layout import laid_out
+from leafwise.render.layout import GAP, empty_at_end, laid_out, name_of
+from leafwise.render.shorten import width_of
 
 # Colors that are readable on white and on near-black; plain text has the color of the page.
 _CSS = """
@@ -19,9 +20,12 @@ _CSS = """
 .leafwise .lw-note,.leafwise .lw-foot{overflow-wrap:anywhere}
 .leafwise summary{cursor:pointer}
 .leafwise summary::-webkit-details-marker{display:none}
-.leafwise summary>.lw-label::before{content:"▸ ";opacity:.6}
-.leafwise details[open]>summary>.lw-label::before{content:"▾ "}
-.leafwise .lw-row>.lw-label::before{content:"  "}
+.leafwise summary>.lw-label::before{content:"▸\\a0";opacity:.6}
+.leafwise details[open]>summary>.lw-label::before{content:"▾\\a0"}
+.leafwise .lw-row>.lw-label::before{content:"\\a0\\a0"}
+.leafwise summary>.lw-whole,.leafwise .lw-row>.lw-whole{white-space:pre-wrap;overflow-wrap:anywhere;
+box-sizing:border-box;flex:0 1 auto}
+.leafwise .lw-narrow{display:none}
 .leafwise .lw-right{text-align:right}
 .leafwise .lw-name{font-weight:600}
 .leafwise .lw-type{color:#0b7a75}
@@ -31,9 +35,14 @@ _CSS = """
 .leafwise .lw-error{color:#c62828}
 .leafwise .lw-foot{padding-left:2ch;text-indent:-2ch;white-space:pre-wrap}
 @media (max-width:600px){.leafwise summary,.leafwise .lw-row{flex-wrap:wrap;gap:0 2ch;padding-left:4ch}
-.leafwise summary>.lw-label,.leafwise .lw-row>.lw-label{flex:1 0 calc(100% + 4ch);min-width:0!important}
-.leafwise .lw-label{white-space:pre-wrap;overflow-wrap:anywhere;text-indent:-2ch;padding-left:2ch}
-.leafwise .lw-label{box-sizing:border-box;margin-left:-4ch}}
+.leafwise summary>.lw-label,.leafwise .lw-row>.lw-label{flex:1 0 calc(100% + 4ch);min-width:0!important;
+max-width:none!important}
+.leafwise summary>.lw-wide,.leafwise .lw-row>.lw-wide,.leafwise>.lw-wide{display:none}
+.leafwise .lw-narrow{display:block}
+.leafwise .lw-label:empty,.lw-free summary>span:empty,.lw-free .lw-row>span:empty{display:none}
+.leafwise .lw-label{white-space:pre-wrap;overflow-wrap:anywhere;text-indent:-2ch!important;padding-left:2ch!important}
+.leafwise .lw-label{box-sizing:border-box;margin-left:-4ch}
+.lw-below .lw-below .lw-below .lw-below .lw-below .lw-below .lw-below .lw-below{margin:0;padding:0;border:0}}
 .leafwise .lw-row+.lw-foot,.leafwise details+.lw-foot{margin-top:.6em}
 @media (prefers-color-scheme:dark){
 .leafwise .lw-type{color:#4fd1c5}.leafwise .lw-tie{color:#c4a1ff}.leafwise .lw-warn{color:#f0a95b}
@@ -51,11 +60,17 @@ _CSS = """
 _INDENT = 2  # characters of indentation per level, and of the marker before a label
 _WIDTH = 120  # characters that fit into 1,000 pixels
 _NOTE = 48  # characters of a note, before it goes on in the next line
+_LEAST_NOTE = 16  # characters of a note that are in one line
+_NARROW = 44  # characters that fit into 360 pixels, the width of a phone
+_DEEP = 4  # levels; on a narrow page, the figures of deeper levels may take two lines
+_BELOW_NAME = 4  # characters before the figures, which are below their name on a narrow page
 
 
 def html(doc: Doc) -> str:
     """The outline as nested `<details>`, together with its style sheet."""
-    parts = [f'<div class="leafwise"><style>{_CSS}</style>']
+    # Without headings, a figure below its name need not be where it is in other lines.
+    headed = bool(doc.lines) and all(cell.style == "dim" for cell in doc.lines[0].cells if cell.text)
+    parts = [f'<div class="leafwise{"" if headed else " lw-free"}"><style>{_CSS}</style>']
     rows = _HtmlRows(doc)
     levels: list[int] = []  # levels of the open `<details>` elements
     for number, (line, following) in enumerate(zip_longest(doc.lines, doc.lines[1:])):
@@ -70,8 +85,8 @@ def html(doc: Doc) -> str:
         else:
             parts.append(f'<div class="lw-row">{row}</div>')
     parts.append("</div></details>" * len(levels))
-    parts += [f'<div class="lw-foot">{_spans(line)}</div>' for line in [*doc.footer, *rows.left_out()]]
-    parts.append("</div>")
+    parts += [f'<div class="lw-foot">{_spans(line)}</div>' for line in doc.footer]
+    parts += [rows.left_out(), "</div>"]
     return "".join(parts)
 
 
@@ -82,30 +97,74 @@ class _HtmlRows:
     def __init__(self, doc: Doc) -> None:
         self.doc = doc
         self.layout = laid_out(doc, _WIDTH - _INDENT, branch=_INDENT, notes=_NOTE)
+        self.narrow = self._narrow_columns()
 
     def row(self, number: int) -> str:
-        line, layout = self.layout.lines[number], self.layout
-        width = layout.label - _INDENT * (line.level - 1)
-        whole = "".join(span.text for span in self.doc.lines[number].label)
-        title = "" if whole == "".join(span.text for span in line.label) else f' title="{styled(whole, "")}"'
-        parts = [f'<span class="lw-label" style="min-width:{max(width, 0)}ch"{title}>{_spans(line.label)}</span>']
-        if line.cells:
-            for column, size in layout.cells.items():
-                where = ' class="lw-right"' if column in self.doc.right else ""
+        line = self.layout.lines[number]
+        parts = [self._label(number)]
+        if any(cell.text for cell in line.cells):
+            for column, size in self._cells(line).items():
+                kinds = ["lw-right"] * (column in self.doc.right) + ["lw-wide"] * (column not in self.narrow)
+                where = f' class="{" ".join(kinds)}"' if kinds else ""
                 cell = _spans(line.cells[column : column + 1])
                 parts.append(f'<span{where} style="min-width:{size}ch">{cell}</span>')
         if line.note:
-            parts.append(f'<span class="lw-note">{_spans(line.note)}</span>')
+            short = width_of(line.note)
+            style = f' style="min-width:{short}ch"' if short < _LEAST_NOTE else ""
+            parts.append(f'<span class="lw-note"{style}>{_spans(line.note)}</span>')
         return "".join(parts)
 
-    def left_out(self) -> list[tuple[Span, ...]]:
-        """The line that names the columns for which there is no room."""
-        words = f"left out for want of room: {', '.join(self.layout.left_out)}; use json()"
-        return [(Span(words, "dim"),)] if self.layout.left_out else []
+    def _cells(self, line: Line) -> dict[int, int]:
+        """The columns of a line and their widths: a long note is drawn in the place of the last cells if they are
+        empty."""
+        layout = self.layout
+        room = _WIDTH - _INDENT - layout.label - sum(GAP + size for size in layout.cells.values())
+        beside = not line.note or GAP + width_of(line.note) <= room
+        empty = [] if beside else empty_at_end(line, layout.cells)
+        return {column: size for column, size in layout.cells.items() if column not in empty}
+
+    def _label(self, number: int) -> str:
+        line, given = self.layout.lines[number], self.doc.lines[number].label
+        width = max(self.layout.label - _INDENT * (line.level - 1), 0)
+        title = "" if given == line.label else f' title="{styled("".join(span.text for span in given), "")}"'
+        kind, style = "lw-label", f"min-width:{width}ch"
+        if line.whole and width_of(line.label) + _INDENT > width:
+            hanging = _INDENT + (width_of(line.label[:1]) if len(line.label) > 1 else _INDENT)
+            kind = "lw-label lw-whole"
+            if any(cell.text for cell in line.cells):
+                style += f";max-width:{width}ch"
+            style += f";padding-left:{hanging}ch;text-indent:-{hanging}ch"
+        return f'<span class="{kind}" style="{style}"{title}>{_spans(line.label)}</span>'
+
+    def _narrow_columns(self) -> set[int]:
+        """The columns for which there is room on a narrow page, in one line below the name."""
+        cells, lines = self.layout.cells, self.doc.lines
+        deepest = max((line.level for line in lines if any(cell.text for cell in line.cells)), default=0)
+        room = _NARROW - _BELOW_NAME - _INDENT * min(deepest, _DEEP)
+        kept = dict(cells)
+        for column in self.doc.drop:
+            if sum(size + GAP for size in kept.values()) - GAP <= room:
+                break
+            kept.pop(column, None)
+        return set(kept)
+
+    def left_out(self) -> str:
+        """The line that names the columns for which there is no room, on a page that is wide or narrow."""
+        wide, hidden = self.layout.left_out, [name_of(self.doc, column) for column in self.layout.columns]
+        hidden = [name for name, column in zip(hidden, self.layout.columns, strict=True) if column not in self.narrow]
+        if not hidden:
+            return _left_out_line("lw-foot", wide)
+        return _left_out_line("lw-foot lw-wide", wide) + _left_out_line("lw-foot lw-narrow", [*wide, *hidden])
+
+
+def _left_out_line(kind: str, names: list[str]) -> str:
+    columns = "column" if len(names) == 1 else "columns"
+    words = f"{columns} left out at this width: {', '.join(names)}; use json()"
+    return f'<div class="{kind}">{styled(words, "dim")}</div>' if names else ""
 
 
 def _spans(spans: Iterable[Span] | Sequence[Span]) -> str:
-    return "".join(styled(words, style) for words, style in spans)
+    return "".join(styled(words, style) for words, style in spans if words)
 
 
 def styled(words: str, style: Style) -> str:

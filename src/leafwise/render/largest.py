@@ -8,6 +8,9 @@ from leafwise.render.phrases import bytes_text, plural
 from leafwise.render.stats import share_text
 from leafwise.render.table import TableRows
 
+_COLUMNS = ("shape", "dtype", "bytes", "share")
+_RIGHT = frozenset({2, 3})
+
 
 def lower(largest: Largest, *, full: bool = False) -> Doc:
     """One line per leaf, the largest first, and what they are of the whole."""
@@ -19,7 +22,7 @@ def lower(largest: Largest, *, full: bool = False) -> Doc:
         summary += f" · {bytes_text(size) or '0 B'} of {bytes_text(largest.bytes) or '0 B'} ({share})"
     else:
         summary = f"{plural(largest.leaves, 'leaf', 'leaves')} · {bytes_text(largest.bytes) or '0 B'}"
-    return Doc(lines, [(Span(summary),), *shared_line(largest.shared_bytes)], right=frozenset({2, 3}), drop=(1, 0))
+    return Doc(lines, [(Span(summary),), *shared_line(largest.shared_bytes)], _RIGHT, (1, 0), columns=_COLUMNS)
 
 
 def _line(leaf: LargeLeaf, whole: int, full: bool) -> Line:

@@ -4,7 +4,7 @@ Where room is short, long names are shortened first, then columns are left out i
 go below their lines. At last, names become as short as it takes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from leafwise.core.outline import Doc, Line
@@ -106,12 +106,14 @@ def _choice(doc: Doc, sizes: _Sizes, columns: list[int], width: int, notes: int 
     deep = max((indent for indent, line in zip(sizes.indents, doc.lines, strict=True) if line.cells), default=0)
     enough = min(sizes.longest, max(2 * width // 5, min(deep + _SHORT_NAME, 3 * width // 5)))
     # A line without cells has room for its note in their place.
-    with_cells = (note for line, note in zip(doc.lines, sizes.notes, strict=True) if line.cells)
-    side = max((note for note in with_cells if note <= _SIDE_NOTE), default=-GAP) + GAP
+    with_cells = [note for line, note in zip(doc.lines, sizes.notes, strict=True) if line.cells]
+    side_notes = [note for note in with_cells if 0 < note <= _SIDE_NOTE]
+    side = max(side_notes, default=0 if any(sizes.notes) else -GAP) + GAP
     if notes is not None:
         side = max(sizes.notes) + GAP
-    # A note below its line costs a line; a column that is left out costs more.
-    beside = [] if doc.wraps and notes is None else [(side, columns) for columns in choices[: 1 + len(choices) // 2]]
+    # A note below its line costs a line; a column that is left out costs more, unless most lines have a note.
+    tried = len(choices) if 2 * len(side_notes) > len(with_cells) else 1 + len(choices) // 2
+    beside = [] if doc.wraps and notes is None else [(side, columns) for columns in choices[:tried]]
     for note, columns in [*beside, *((0, columns) for columns in choices)]:
         room = width - sizes.of_cells(columns) - note
         if room >= enough:
@@ -132,7 +134,8 @@ def _with_short_names(doc: Doc, sizes: _Sizes, label: int, width: int, deepest: 
     rooms = []
     for line, indent in zip(doc.lines, sizes.indents, strict=True):
         has_cells = any(cell.text for cell in line.cells) or bool(line.note)
-        rooms.append(max((label if has_cells else width) - min(indent, deepest), 1))
+        room = width_of(line.label) if line.whole else (label if has_cells else width) - min(indent, deepest)
+        rooms.append(max(room, 1))
     labels = short_labels([line.label for line in doc.lines], _parents(doc.lines), rooms, dots)
     return [line._replace(label=short) for line, short in zip(doc.lines, labels, strict=True)]
 
@@ -152,19 +155,31 @@ def _layout(
     doc: Doc, sizes: _Sizes, columns: list[int], label: int, width: int | None, deepest: int | None = None
 ) -> Layout:
     cells = {column: sizes.cells[column] for column in columns if sizes.cells[column]}
-    left_out = [_name(doc, column) for column, size in enumerate(sizes.cells) if size and column not in cells]
+    left_out = [name_of(doc, column) for column, size in enumerate(sizes.cells) if size and column not in cells]
     below = [False] * len(doc.lines)
     if width is not None:
         room = width - sizes.of_cells(columns) - GAP
         for number, (line, own, note) in enumerate(zip(doc.lines, sizes.labels, sizes.notes, strict=True)):
-            is_beside = max(own, label) + note <= (room if line.cells else width - GAP)
-            below[number] = bool(note) and not is_beside
+            if note:
+                own = label if line.whole else max(own, label)
+                below[number] = own + note > _room_for_note(line, cells, room, width)
     if doc.wraps and any(below):
         below = [bool(line.note) for line in doc.lines]
     return Layout(doc.lines, list(cells), left_out, label, cells, deepest, below, width)
 
 
-def _name(doc: Doc, column: int) -> str:
+def _room_for_note(line: Line, cells: dict[int, int], room: int, width: int) -> int:
+    """The room for a label and a note: beside the cells, or in the place of the last cells if they are empty."""
+    return room + sum(GAP + cells[column] for column in empty_at_end(line, cells)) if line.cells else width - GAP
+
+
+def empty_at_end(line: Line, columns: Iterable[int]) -> list[int]:
+    """The last columns, in which a line has no words."""
+    filled = [column for column, cell in enumerate(line.cells) if cell.text]
+    return [column for column in columns if column > max(filled, default=-1)]
+
+
+def name_of(doc: Doc, column: int) -> str:
     """The name of a column: as given, or its heading."""
     if column < len(doc.columns) and doc.columns[column]:
         return doc.columns[column]

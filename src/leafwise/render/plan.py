@@ -29,19 +29,21 @@ def lower(plan: Plan, *, full: bool = False) -> Doc:
         footer.append((Span(f"… and {plural(left_out, 'more leaf', 'more leaves')} that get a value", "dim"),))
     footer += _problems(plan, plan.problems, "error", "", limit)
     footer += _problems(plan, plan.allowed, "dim", " (allowed)", limit)
-    footer += _remarks(plan, limit)
+    footer += _remarks(plan, groups, limit)
     footer.append(_verdict(plan))
     return Doc(lines, footer, right=frozenset({0}), drop=(2, 1, 0), columns=_COLUMNS)
 
 
 class _PlannedLeaf(NamedTuple):
-    """A leaf that gets a value: its name and its source's, what happens to the value, its shape, and its dtypes."""
+    """A leaf that gets a value: its name and its source's, what happens to the value, its shape, its dtypes, and why
+    `rename="auto"` renames it."""
 
     name: str
     source: str
     steps: tuple[str, ...]
     shape: str
     dtype: str
+    reason: str
 
 
 class _FeedGroup(NamedTuple):
@@ -56,11 +58,14 @@ def _feeds(plan: Plan) -> list[_PlannedLeaf]:
     names = _source_names(plan)
     targets = plan.target.columns.facts([feed.row for feed in plan.feeds])
     sources = plan.source.columns.facts([feed.source for feed in plan.feeds])
+    reasons = {pair: proposal.reason for proposal in plan.applied for pair in proposal.pairs}
     planned = []
     for feed, (spec, *_), (given, *_) in zip(plan.feeds, targets, sources, strict=True):
         steps = tuple(step for step in feed.how if step != "matched")
         dtype = f"{given.dtype} → {spec.dtype}" if given.dtype != spec.dtype else spec.dtype
-        planned.append(_PlannedLeaf(feed.name, names[feed.source], steps, shape_text(spec.shape), dtype))
+        source = names[feed.source]
+        reason = reasons.get((source, feed.name), "")
+        planned.append(_PlannedLeaf(feed.name, source, steps, shape_text(spec.shape), dtype, reason))
     return planned
 
 
@@ -69,10 +74,11 @@ def _alone(feeds: Iterable[_PlannedLeaf]) -> list[_FeedGroup]:
 
 
 def _feed_groups(plan: Plan, feeds: list[_PlannedLeaf]) -> list[_FeedGroup]:
-    """Leaves with the same steps and dtypes in groups, by their names; or, if they are renamed, by what changes."""
+    """Leaves with the same steps, dtypes and reasons in groups, by their names; or, if they are renamed, by what
+    changes."""
     alike: dict[object, list[_PlannedLeaf]] = {}
     for feed in feeds:
-        alike.setdefault((feed.steps, feed.dtype, feed.name == feed.source), []).append(feed)
+        alike.setdefault((feed.steps, feed.dtype, feed.reason, feed.name == feed.source), []).append(feed)
     every_name = [feed.name for feed in feeds] + plan.missing + [problem.name for problem in plan.problems]
     groups: list[_FeedGroup] = []
     for members in alike.values():
@@ -102,7 +108,7 @@ def _line(group: _FeedGroup) -> Line:
         Span(first.dtype, "dim"),
         Span(", ".join(first.steps), "tie"),
     )
-    return Line(0, label, cells)
+    return Line(0, label, cells, (Span(first.reason, "dim"),) if first.reason else ())
 
 
 def _source_names(plan: Plan) -> dict[int, str]:
@@ -136,19 +142,34 @@ def _for_shells(message: str) -> str:
     return Hint(message, message.replace("pass cast=True to", "pass --cast to"))
 
 
-def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
+def _remarks(plan: Plan, groups: list[_FeedGroup], limit: int | None) -> list[tuple[Span, ...]]:
+    """What the table does not say."""
     columns = plan.target.columns
-    footer: list[tuple[Span, ...]] = [(Span(prefix.describe()),) for prefix in plan.prefixes]
+    shown = {(group.source, group.target, len(group.feeds)) for group in groups}
+    footer: list[tuple[Span, ...]] = [
+        (Span(prefix.describe()),)
+        for prefix in plan.prefixes
+        if (prefix.source + ALL, prefix.target + ALL, prefix.times) not in shown
+    ]
     footer += [(Span(note, "dim"),) for note in plan.notes]
     for restored in plan.restored_ties[:limit]:
         target, source = columns.row_text(restored.request.target), columns.row_text(restored.request.source)
         footer.append((Span(f"restores tie: {target} = {source}{restored.request.op.describe()}", "tie"),))
     if limit is not None and len(plan.restored_ties) > limit:
         footer.append((Span(f"… and {len(plan.restored_ties) - limit:,} more ties", "dim"),))
+    lacking = {problem.name for problem in (*plan.problems, *plan.allowed) if problem.kind == "missing"}
     for optimizer in plan.optimizers:
+        if not optimizer.states and optimizer.path in lacking:
+            continue
         name = optimizer.path or "the optimizer"
         footer.append((Span(f"{name}: state for {plural(len(optimizer.states), 'parameter', 'parameters')}"),))
-    footer += proposal_lines(plan.applied, plan.proposals, limit)
+    fed = {(feed.source, feed.name) for group in groups for feed in group.feeds}
+    others = [
+        proposal._replace(pairs=pairs)
+        for proposal in plan.applied
+        if (pairs := tuple(pair for pair in proposal.pairs if pair not in fed))
+    ]
+    footer += proposal_lines(others, plan.proposals, limit)
     if (hint := advice(plan)) is not None:
         flags = hint.shell.partition("pass ")[2]
         footer += [(Span(hint, "dim"),), (Span(Hint(f"  (in a shell: {flags})", ""), "dim"),)]
@@ -156,7 +177,7 @@ def _remarks(plan: Plan, limit: int | None) -> list[tuple[Span, ...]]:
 
 
 def _verdict(plan: Plan) -> tuple[Span, ...]:
-    covered = f"{plan.coverage:.2%}" if plan.covered != plan.parameters else "100%"
+    covered = "100%" if plan.covered == plan.parameters else f"{plan.coverage:.2%}" if plan.covered else "0%"
     leaves = f"{len(plan.feeds):,} of {plural(plan.leaves, 'leaf', 'leaves')}"
     words = f"{leaves}, {covered} of {plan.parameters:,} parameters get a value"
     if plan.holds:

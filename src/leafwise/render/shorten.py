@@ -1,10 +1,12 @@
 """Names that are too long, shortened in the middle: the beginning says what they are, the end distinguishes leaves."""
 
+import re
 from collections.abc import Sequence
 from unicodedata import combining, east_asian_width
 
 from leafwise.core.outline import Span
 
+_WORDS = re.compile(r"[^._]+|[._]")
 _SHORT = (7, 3)  # spans up to the first width, such as a type, are shortened last; up to the second, never
 
 
@@ -71,10 +73,34 @@ def with_difference(texts: Sequence[str], room: int, dots: str = "…") -> list[
 
     >>> with_difference(["a.long.path.one.of.many.weight", "a.long.path.two.of.many.weight"], 14)
     ['a.l…one…weight', 'a.l…two…weight']
+    >>> with_difference(["down_0_attentions_to_q.up.weight", "down_1_attentions_to_k.up.weight"], 18)
+    ['down_0…q.up.weight', 'down_1…k.up.weight']
     """
     start = _common(texts)
     stop = _common([text[start:][::-1] for text in texts])
-    return [_around(text, start, len(text) - stop, room, dots) for text in texts]
+    parts = [text[start : len(text) - stop] for text in texts]
+    if max(map(text_width, parts)) + 2 * len(dots) > room:
+        parts = _without_common_words(parts, dots)
+    return [
+        _around(text[:start], part, text[len(text) - stop :], room, dots)
+        for text, part in zip(texts, parts, strict=True)
+    ]
+
+
+def _without_common_words(parts: list[str], dots: str) -> list[str]:
+    """Different texts without the words inside them that all contain, if they stay different.
+
+    >>> _without_common_words(["0_attn_to_q", "1_attn_to_out"], "…")
+    ['0…q', '1…out']
+    """
+    words = [_WORDS.findall(part) for part in parts]
+    common = set(words[0]).intersection(*words)
+    short = []
+    for own in words:
+        ends = 0, len(own) - 1
+        kept = [word if word not in common or place in ends else "" for place, word in enumerate(own)]
+        short.append("".join(word or dots for place, word in enumerate(kept) if word or place == 0 or kept[place - 1]))
+    return short if len(set(short)) == len(set(parts)) else parts
 
 
 def _common(texts: Sequence[str]) -> int:
@@ -84,8 +110,7 @@ def _common(texts: Sequence[str]) -> int:
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))
 
 
-def _around(text: str, start: int, stop: int, room: int, dots: str) -> str:
-    head, part, tail = text[:start], text[start:stop], text[stop:]
+def _around(head: str, part: str, tail: str, room: int, dots: str) -> str:
     left = room - text_width(part) - 2 * len(dots)
     if left < 0:
         return shortened(dots + part, room, dots)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from leafwise.core.outline import Doc, Hint, Line, Span, Style
 from leafwise.core.path import escape
-from leafwise.render.layout import BRANCH, GAP, Layout, laid_out
+from leafwise.render.layout import BRANCH, GAP, Layout, empty_at_end, laid_out
 from leafwise.render.shorten import beginning, width_of
 from leafwise.render.terminal import Terminal
 from leafwise.render.wrapping import wrapped
@@ -57,11 +57,13 @@ def _left_out(layout: Layout) -> str:
 def _rows(doc: Doc, layout: Layout, terminal: Terminal) -> list[list[Span]]:
     rows = []
     for line, (own, under), below in zip(layout.lines, _branches(layout, terminal.ascii), layout.below, strict=True):
-        row = [Span(own, "dim"), *line.label]
+        label, *more = _label_lines(line, len(own), layout)
+        row = [Span(own, "dim"), *label]
         if not line.cells and (not line.note or below):
             rows.append(row)
         else:
             rows.append(_row(row, line, layout, doc.right, below))
+        rows += [[Span(under.ljust(len(own)), "dim"), *part] for part in more]
         if below:
             assert terminal.width is not None
             indent = under + " " * max(min(_INDENT, terminal.width // 4) - len(under), 2 if under else 0)
@@ -70,13 +72,24 @@ def _rows(doc: Doc, layout: Layout, terminal: Terminal) -> list[list[Span]]:
     return rows
 
 
+def _label_lines(line: Line, indent: int, layout: Layout) -> list[list[Span]]:
+    """The label, on several lines if it must stay whole and does not fit."""
+    if not line.whole or layout.width is None:
+        return [list(line.label)]
+    room = (layout.label if line.cells or line.note else layout.width) - indent
+    hanging = width_of(line.label[:1]) if len(line.label) > 1 else 2
+    return wrapped(line.label, room, " " * (hanging if hanging <= room // 2 else 2))
+
+
 def _row(row: list[Span], line: Line, layout: Layout, right: frozenset[int], below: bool) -> list[Span]:
     row.append(Span(" " * (layout.label - width_of(row))))
-    if not line.cells and layout.width is not None:
-        far = width_of(row) + sum(GAP + width for width in layout.cells.values()) + GAP + width_of(line.note)
-        if far > layout.width:  # the cells are empty: the note is drawn in their place
-            return [*row, Span(" " * GAP), *line.note]
-    for column, width in layout.cells.items():
+    cells = dict(layout.cells)
+    if line.note and not below and layout.width is not None:
+        far = width_of(row) + sum(GAP + width for width in cells.values()) + GAP + width_of(line.note)
+        if far > layout.width:  # the last cells are empty: the note is drawn in their place
+            for column in empty_at_end(line, layout.cells):
+                del cells[column]
+    for column, width in cells.items():
         span = line.cells[column] if column < len(line.cells) else Span("")
         pad = Span(" " * (width - width_of([span])))
         row += [Span(" " * GAP), pad, span] if column in right else [Span(" " * GAP), span, pad]
@@ -114,7 +127,7 @@ def _spelled_doc(doc: Doc, terminal: Terminal) -> Doc:
     for line in doc.lines:
         label, cells, note = (tuple(_spelled(part, terminal)) for part in (line.label, line.cells, line.note))
         # Cells without words need no room.
-        lines.append(Line(line.level, label, cells if any(cell.text for cell in cells) else (), note))
+        lines.append(Line(line.level, label, cells if any(cell.text for cell in cells) else (), note, line.whole))
     return doc._replace(lines=lines, footer=[tuple(_spelled(line, terminal)) for line in doc.footer])
 
 

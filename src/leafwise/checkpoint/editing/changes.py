@@ -42,7 +42,8 @@ class Changes:
         def turned(array: EditedArray) -> Recipe:
             ndim = len(array.shape)
             if order is None and ndim != 2:
-                raise RecipeError(f"it has {ndim} axes; give their new order, as in transpose={{…: (3, 2, 0, 1)}}")
+                count = f"{ndim} axis" if ndim == 1 else f"{ndim} axes"
+                raise RecipeError(f"it has {count}; give their new order, as in transpose={{…: (3, 2, 0, 1)}}")
             new = (1, 0) if order is None else order
             recipe = Turned(array.recipe, new)
             role, axes = array.role
@@ -87,21 +88,23 @@ class Changes:
         """Changes each array that a query matches, and adds one step for all that change in the same way."""
         stored = self._stored_of(verb, query)
         groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
+        added: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         for name in stored:
             array = self.contents.arrays[name]
             try:
                 self._check_views(name)
-                before = array.shape
+                before, nbytes = array.shape, array.nbytes
                 array.changed(change(array), verb)
             except RecipeError as error:
                 self.steps.problems.append(f"cannot {verb} {escape(name)} {shape_text(array.shape)}: {error}")
                 continue
             self.reshaped.add(name)
             groups.setdefault((before, array.shape), []).append(name)
+            added[before, array.shape] = added.get((before, array.shape), 0) + array.nbytes - nbytes
         for (before, after), names in groups.items():
             further = remark(before, after)
             shapes = f"{shape_text(before)} → {shape_text(after)}" + (f", {further}" if further else "")
-            self.steps.add(verb, shapes, names)
+            self.steps.add(verb, shapes, names, added[before, after])
 
     def cast(self, casts: Iterable[tuple[Any, str]]) -> None:
         """Sets the dtype of each floating-point array to that of the last query that matches it. A query for
@@ -109,13 +112,14 @@ class Changes:
         wanted: dict[str, str] = {}
         for query, dtype in casts:
             everything = query == "**"
+            matched = self._stored_of("cast", query)
             stored = [
                 name
-                for name in self._stored_of("cast", query)
+                for name in matched
                 if is_float(self.contents.arrays[name].dtype)
                 and not (everything and self.contents.arrays[name].kind == "s")
             ]
-            if not stored and not everything:
+            if matched and not stored and not everything:
                 self.steps.problems.append(f"cast= {query!r} matches no floating-point array")
             wanted |= dict.fromkeys(stored, dtype)
         groups: dict[tuple[str, str], list[str]] = {}

@@ -25,16 +25,18 @@ class Merge:
         for name in everything:
             if lacking := [label for label, of_source in sets.items() if name not in of_source]:
                 there = next(label for label, of_source in sets.items() if name in of_source)
-                steps.problems.append(f"{escape(name)} is in {there} but not in {', '.join(lacking)}")
+                where = f"in {there} but not in {', '.join(lacking)}"
+                steps.wrong_name(name, f"is {where}", f"are {where}")
                 continue
             specs = {label: source.spec(name) for label, source in self.sources.items()}
             shapes = {label: spec.shape for label, spec in specs.items()}
             if len(set(shapes.values())) > 1:
                 each = ", ".join(f"{shape_text(shape)} in {label}" for label, shape in shapes.items())
-                steps.problems.append(f"{escape(name)} has different shapes: {each}")
+                steps.wrong_name(name, f"has different shapes: {each}", f"have different shapes: {each}")
             elif len({_kind(spec.dtype) for spec in specs.values()}) > 1:
                 each = ", ".join(f"{spec.dtype} in {label}" for label, spec in specs.items())
-                steps.problems.append(f"{escape(name)} has different kinds of numbers: {each}")
+                different = f"different kinds of numbers: {each}"
+                steps.wrong_name(name, f"has {different}", f"have {different}")
 
     def values(self, names: Iterable[str], saturate: bool, steps: Steps) -> dict[str, Stored]:
         """The sum for each name. An array of integers is taken from the first source; adds a problem if the others

@@ -115,7 +115,8 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
     _check_objects(contents, options.allow, steps)
     _check_contents(contents, is_npz, steps)
     if steps.problems:
-        raise EditError(_refusal(steps.problems, target), steps.problems)
+        every_name = dict.fromkeys(name for source in sources.values() for name in source.rows)
+        raise EditError(_refusal(steps.problem_lines(every_name), target), steps.problems)
     _add_notes(first, contents, is_npz, steps)
     after = EditSize(
         len(contents.arrays),
@@ -327,6 +328,6 @@ def _add_notes(first: SourceRows, contents: Contents, is_npz: bool, steps: Steps
 def _refusal(problems: list[str], target: str) -> list[str]:
     lines = [f"cannot write {shown_file(target)}; nothing was written"]
     lines += [f"  {problem}" for problem in problems[:_LISTED]]
-    if len(problems) > _LISTED:
-        lines.append(f"  … and {len(problems) - _LISTED:,} more problems; error.problems lists them all")
+    if more := len(problems[_LISTED:]):
+        lines.append(f"  … and {more:,} more problem{'s' * (more > 1)}; error.problems lists them all")
     return lines

@@ -9,6 +9,7 @@ from leafwise.checkpoint.editing.references import References
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.checkpoint.write_arguments import is_text
 from leafwise.core.match import Renaming, is_auto
+from leafwise.core.name_groups import Changes, merged_by_number
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.files.record import NodeType
@@ -76,14 +77,14 @@ def _renamed_nodes(nodes: dict[str, NodeType], renamed: Callable[[str], str]) ->
 
 
 def _add_steps(changed: dict[str, str], contents: Contents, steps: Steps) -> None:
-    """One step for all names that change in the same way."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for old, new in changed.items():
-        groups.setdefault(difference(old, new), []).append(old)
-    for (before, after), names in groups.items():
+    """One step for all names that change in the same way, or differ only in numbers."""
+    changes: Changes = {}
+    for pair in changed.items():
+        changes.setdefault(difference(*pair), []).append(pair)
+    for before, after, pairs in merged_by_number(changes):
+        names = [old for old, _ in pairs]
         values = sum(name in contents.scalars for name in names)
-        alone = len(names) == 1
-        what = f"{names[0]} → {changed[names[0]]}" if alone else f"{before} → {after}"
+        what = f"{names[0]} → {changed[names[0]]}" if len(names) == 1 else f"{before} → {after}"
         steps.add("rename", what, names, values=values)
 
 
