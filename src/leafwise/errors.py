@@ -260,7 +260,7 @@ class EditError(Error, ValueError):
     ...     print(error)
     cannot write 'new.safetensors'; nothing was written
       drop= 'head.**' matches nothing in the source
-      rename= 'model' matches no name in the source
+      rename= 'model' matches no name that is written
     """
 
     def __init__(self, message: str | Sequence[str], problems: Sequence[str] = ()) -> None:

@@ -65,6 +65,13 @@ def _atol(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps + 1e-14
 
 
+def test_a_sum_that_is_cast_is_rounded_once(tmp_path: Path) -> None:
+    a, b = torch.tensor([1 + 2.0**-8]), torch.tensor([2.0**-30])
+    paths = [saved(tmp_path, "a", {"w": a}), saved(tmp_path, "b", {"w": b})]
+    lw.edit(paths, tmp_path / "out.safetensors", formula="a + b", cast="bfloat16")
+    assert load_file(tmp_path / "out.safetensors")["w"].item() == 1.0078125
+
+
 def test_named_sources_and_task_vectors(tmp_path: Path) -> None:
     base, tuned = state(0), state(1)
     sources = {"base": saved(tmp_path, "base", base), "tuned": saved(tmp_path, "tuned", tuned)}

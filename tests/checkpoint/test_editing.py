@@ -253,11 +253,12 @@ def test_a_tie_survives_when_the_first_of_its_names_is_dropped(tmp_path: Path) -
     torch.save({"a": shared, "b": shared, "c": shared.T, "d": shared[1:3]}, tmp_path / "a.pt")
     lw.edit(tmp_path / "a.pt", tmp_path / "b.safetensors", drop="a")
     with lw.open(tmp_path / "b.safetensors") as t:
-        assert {str(path): leaf.numpy().tolist() for path, leaf in t.items()} == {
+        assert {name: t[name].numpy().tolist() for name in "bcd"} == {
             "b": shared.tolist(),
             "c": shared.T.tolist(),
             "d": shared[1:3].tolist(),
         }
+        assert t.counts.leaves == 1
     lw.edit(tmp_path / "a.pt", tmp_path / "b.safetensors")
     with lw.open(tmp_path / "b.safetensors") as t:
         assert t.counts.leaves == 1
@@ -449,6 +450,18 @@ def test_changing_the_shape_of_a_parameter_needs_its_optimizer_to_be_dropped(tmp
     lw.edit(path, tmp_path / "b.safetensors", transpose="model.body.weight", drop="optimizer.**")
 
 
+def test_state_by_position_is_mentioned_if_weights_are_dropped_or_reshaped(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
+    for options in ({"drop": "model.bias"}, {"transpose": "model.weight"}):
+        notes = lw.edit(tmp_path / "a.pt", tmp_path / "b.safetensors", **options).notes
+        assert any("refers to weights by position" in note for note in notes)
+    assert not lw.edit(tmp_path / "a.pt", tmp_path / "b.safetensors", cast="bfloat16").notes
+
+
 # -- bad input -----------------------------------------------------------------------------------------------
 
 
@@ -480,11 +493,11 @@ def test_every_problem_is_listed_at_once_and_nothing_is_written(source: str, tmp
         "cannot resize count",
         "cannot split bert.embed.weight 11×6: axis 0 has 11 elements, which is not a multiple of 3",
         "split= 'zzz' matches nothing in the source",
-        "cannot fuse bert.0.attn.qkv.weight: the source does not have its part 'x'",
+        "cannot fuse bert.0.attn.qkv.weight: there is no part 'x' beside it",
         "cannot tie head.weight to bert.embed.weight: it is 3×6 float32, not 11×6 float32",
-        "cannot tie x to nowhere, which is not in the source",
+        "cannot tie x to nowhere, which is not among the arrays that are written",
         "untie= 'head.weight' matches no tied name",
-        "rename= 'zzz' matches no name",
+        "rename= 'zzz' matches no name that is written",
         "delete= 'absent' matches nothing",
     ):
         assert part in message, part
@@ -561,6 +574,46 @@ def test_damaged_values_are_not_copied(tmp_path: Path) -> None:
         with pytest.raises(lw.ChecksumError, match="b is damaged"):
             lw.edit(path, out, **options)
         assert out.read_bytes() == b"old"
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
+    torch.save({"a.b": torch.ones(2), "a": {"b": torch.zeros(2)}}, tmp_path / "a.pt")
+    with pytest.raises(lw.EditError, match=r"two arrays in the source are called 'a\.b'"):
+        lw.edit(tmp_path / "a.pt", tmp_path / "b.safetensors")
+
+
+def test_a_rename_of_what_is_not_written_is_refused(tmp_path: Path) -> None:
+    save_file({"l.q.w": torch.ones(2, 2), "l.k.w": torch.ones(2, 2)}, tmp_path / "a.safetensors")
+    source, out = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    with pytest.raises(lw.EditError, match=r"rename= 'l\.q' matches no name that is written"):
+        lw.edit(source, out, fuse={"l.{q,k}": "qk"}, rename={"l.q": "m"})
+    lw.edit(source, out, fuse={"l.{q,k}": "qk"}, rename={"l.qk": "m"})
+    assert load_file(out).keys() == {"m.w"}
+    first = run()
+    train(first, 1)
+    path = lw.save(first, tmp_path / "run.safetensors")
+    with pytest.raises(lw.EditError, match="the state of an optimizer has the names of its parameters"):
+        lw.edit(path, out, rename={"optimizer.state.model.body": "optimizer.state.model.other"})
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_objects_of_a_distributed_checkpoint_are_refused_unless_allowed(tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save({"w": torch.ones(2), "lr": 0.1}, checkpoint_id=str(tmp_path / "dcp"), no_dist=True)
+    with pytest.raises(lw.EditError, match=r"cannot write lr"):
+        lw.edit(tmp_path / "dcp", tmp_path / "b.safetensors")
+    result = lw.edit(tmp_path / "dcp", tmp_path / "b.safetensors", allow={"objects"})
+    assert any("lr" in note for note in result.notes)
+    with lw.open(tmp_path / "b.safetensors") as t:
+        assert "lr" not in t
+
+
+def test_an_index_that_is_replaced_is_mentioned(source: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.safetensors"
+    lw.edit(source, out, shard_size=200)
+    assert any("index of shards" in note for note in lw.edit(source, out).notes)
+    assert not lw.edit(source, out).notes
 
 
 def test_a_dry_run_reads_only_headers_and_writes_nothing(source: str, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_problems_are_listed_one_per_line_with_options_of_the_command_line(
     assert lines[1:] == [
         "  --drop 'zzz' matches nothing in the source",
         "  --untie 'model.n' matches no tied name in the source",
-        "  --rename 'yyy' matches no name in the source",
+        "  --rename 'yyy' matches no name that is written",
     ]
     assert not out.exists()
 

@@ -119,6 +119,17 @@ def test_a_factor_scales_the_adapter(tmp_path: Path) -> None:
     assert torch.allclose(values[2], (values[0] + values[1]) / 2, atol=1e-6)
 
 
+def test_an_adapter_is_not_replaced_by_what_is_merged(tmp_path: Path) -> None:
+    model = llama()
+    model.save_pretrained(tmp_path / "base")
+    peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    out = tmp_path / "adapter" / "adapter_model.safetensors"
+    before = out.read_bytes()
+    with pytest.raises(lw.FileError, match="it is also a source"):
+        lw.edit(tmp_path / "base", out, lora=tmp_path / "adapter")
+    assert out.read_bytes() == before
+
+
 def test_a_tied_weight_must_be_untied_first(tmp_path: Path) -> None:
     model = llama(tied=True)
     lw.save(model, tmp_path / "base.safetensors")

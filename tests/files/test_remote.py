@@ -304,7 +304,7 @@ def test_the_secrets_of_a_url_are_printed_by_no_command(
         output = capsys.readouterr()
         assert SECRET not in output.out + output.err, arguments
     with pytest.raises(SystemExit):
-        main(["show", a, b])
+        main(["show", a, "--nothing", b])
     assert SECRET not in capsys.readouterr().err
 
 

@@ -27,6 +27,11 @@ def stored_and_tied(
     if not columns.ties:
         return rows, {}
     chosen = set(rows).difference(apart)
+    # If the first name of a leaf is not written, another name of all of it takes its place.
+    bases = {leaf: leaf for leaf in chosen}
+    for row in rows:
+        if row in chosen and columns.row_op(row) == "same":
+            bases.setdefault(columns.ties.get(row, row), row)
     first: dict[tuple[int, object], int] = {}  # leaf and view of it → the row that is written for it
     stored: list[int] = []
     tied: dict[int, tuple[int, Op]] = {}
@@ -38,8 +43,9 @@ def stored_and_tied(
         op = columns.row_op(row)
         # A view that slices and an order of axes cannot describe is written separately.
         seen = (op, repr(op.slices), op.order) if op.is_told else row
-        if leaf in chosen and row != leaf and op.is_told:
-            tied[row] = leaf, op
+        base = bases.get(leaf)
+        if base is not None and row != base and op.is_told:
+            tied[row] = base, op
         elif (leaf, seen) in first:
             tied[row] = first[leaf, seen], SAME
         else:

@@ -21,13 +21,19 @@ _OTHERS = {
 }
 
 
-def check_name(path: str, format_name: Any) -> None:
+def check_name(path: str, format_name: Any, verb: str = "save") -> None:
     """Raises if a file of this name would be expected to be in another format than safetensors."""
     if format_name is not None and format_name != "safetensors":
         raise QueryError(f'format= takes "safetensors", not {format_name!r}: lw.save writes safetensors only')
     stem, suffix = os.path.splitext(path)
     if suffix.lower() in _OTHERS and format_name is None:
         owner, other = _OTHERS[suffix.lower()]
+        if verb != "save":
+            raise FileError(
+                f"cannot write {shown_file(path)}: {suffix} is a suffix of {owner} files, and lw.{verb} writes "
+                f"safetensors; use {shown_file(stem + '.safetensors')}, add format='safetensors' to write safetensors "
+                f"under this name, or use {other}"
+            )
         raise FileError(
             f"cannot save {shown_file(path)}: {suffix} is a suffix of {owner} files, and lw.save writes safetensors; "
             f'use lw.save(source, {shown_file(stem + ".safetensors")}), add format="safetensors" to write '

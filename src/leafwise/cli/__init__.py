@@ -4,6 +4,7 @@ import argparse
 import gc
 import os
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -60,6 +61,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     # A listing makes hundreds of thousands of objects that stay alive: collecting garbage would only waste time.
     collecting = gc.isenabled()
     gc.disable()
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, _terminated)
     shown: Any = warnings.showwarning
     warnings.showwarning = cast(Any, _warn)
     try:
@@ -199,6 +202,11 @@ def _with_limits(options: argparse.Namespace) -> int:
     max_bytes, max_steps, max_download = given
     with allowing(max_bytes, max_steps, max_download, strict):
         return int(options.run(options))
+
+
+def _terminated(*_: object) -> NoReturn:
+    """Ends the program like an error, so that unfinished files are removed. Schedulers send SIGTERM before SIGKILL."""
+    raise SystemExit(143)
 
 
 def _set_errors(stream: Any, errors: str | None) -> None:

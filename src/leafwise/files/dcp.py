@@ -145,11 +145,17 @@ class _PieceLocations:
         return open_item
 
 
+class UnreadObject(str):
+    """Stands for an object in a file of its own, which is not read. It is text only to be shown."""
+
+    __slots__ = ()
+
+
 def _entry(source: Source, name: str, description: Any, places: _PieceLocations) -> Any:
     if not isinstance(description, Opaque):
         raise source.error(0, f"the description of {name!a} has an unknown form")
     if description.class_name == "BytesStorageMetadata":
-        return f"<an object of {places.length(source, name):,} bytes, not read>"
+        return UnreadObject(f"<an object of {places.length(source, name):,} bytes, not read>")
     shape = counts(description.get("size"), source, 0, f"the shape of {name!a}")
     dtype = _dtype(source, name, description.get("properties"))
     pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []

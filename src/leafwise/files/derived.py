@@ -11,7 +11,7 @@ from leafwise.files.arrays import Storage, Stored, numpy_dtype, spec_of
 from leafwise.files.casts import cast_to
 from leafwise.files.slices import Index, box_of, expanded
 
-_BLOCK = 1 << 20  # elements that are computed at a time
+_BLOCK = 1 << 21  # elements that are computed at a time
 
 
 class _Computed(Stored):
@@ -47,7 +47,6 @@ class LowRankSum(_Computed):
         super().__init__(spec_of(base.spec.shape or (), base.spec.dtype))
         self.base, self.inputs, self.scale, self.transposed = base, (base, up, down), scale, transposed
         self.saturate = saturate
-        self._lock = Lock()
 
     @property
     def reads_parts(self) -> bool:  # type: ignore[override]
@@ -74,25 +73,17 @@ class LowRankSum(_Computed):
         return values[without_axes]
 
     def _product(self, box: list[tuple[int, int]]) -> Any:
+        """The part of the product that belongs to a part of the base. Only the parts of the matrices that it needs are
+        read: of an embedding, they may be large."""
         import numpy as np
 
-        up, down = self._factors
-        if self.transposed:
-            (first, last), (start, stop) = box
-            return (up[start:stop] @ down[:, first:last]).T
-        (start, stop), *others = box
-        return np.tensordot(up[start:stop], down[(slice(None), *(slice(*ends) for ends in others))], 1)
-
-    @property
-    def _factors(self) -> tuple[Any, Any]:
-        with self._lock:  # several threads read parts
-            return self._read_factors
-
-    @cached_property
-    def _read_factors(self) -> tuple[Any, Any]:
+        _, up, down = self.inputs
         wide = numpy_dtype("float32" if DTYPES[self.spec.dtype].itemsize <= 2 else "float64")
-        up, down = (value.read().astype(wide) for value in self.inputs[1:])
-        return up.reshape(up.shape[:2]) * wide.type(self.scale), down
+        outer, others = (box[1], box[:1]) if self.transposed else (box[0], box[1:])
+        above = up.read(slice(*outer)).astype(wide).reshape(outer[1] - outer[0], -1)
+        below = down.read((slice(None), *(slice(*ends) for ends in others))).astype(wide)
+        product = np.tensordot(above * wide.type(self.scale), below, 1)
+        return product.T if self.transposed else product
 
 
 class MeanAlong(_Computed):

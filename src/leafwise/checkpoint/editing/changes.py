@@ -201,7 +201,7 @@ class Changes:
             if len(names) < len(patterns):
                 lacking = next(part for number, part in enumerate(parts.names) if number not in names)
                 there = escape(next(iter(names.values())))
-                self.steps.problems.append(f"cannot fuse {there}: the source does not have its part {lacking!r}")
+                self.steps.problems.append(f"cannot fuse {there}: there is no part {lacking!r} beside it")
                 continue
             ordered = [names[number] for number in range(len(patterns))]
             if all(self._is_free(name, "fuse") for name in ordered):
@@ -254,7 +254,9 @@ class Changes:
         transposed = to not in known and to.endswith(".T") and to[:-2] in known
         of = to[:-2] if transposed else to
         if of not in known:
-            self.steps.problems.append(f"cannot tie {escape(name)} to {escape(to)}, which is not in the source")
+            self.steps.problems.append(
+                f"cannot tie {escape(name)} to {escape(to)}, which is not among the arrays that are written"
+            )
             return
         op = Op("transpose", order=(1, 0)) if transposed else SAME
         if reason := self._cannot_tie(name, of, op):
@@ -277,7 +279,7 @@ class Changes:
         if contents.stored_name(name) == stored:
             return "they are tied already" if name != of else "it is the same array"
         if of in contents.ties and contents.ties[of].op != "same":
-            return f"that is {escape(stored)}{contents.ties[of].op.describe()}; tie it to that one"
+            return f"that is {escape(stored)}{contents.ties[of].op.describe()}, and only whole arrays can be tied to"
         if name in contents.ties:
             return f"it is tied to {escape(contents.ties[name].of)}; untie it, as in untie={name!r}"
         target, own = contents.arrays[stored], contents.arrays.get(name)

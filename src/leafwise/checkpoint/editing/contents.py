@@ -1,5 +1,6 @@
 """What a checkpoint contains, in a form that can be changed before it is written."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -103,7 +104,12 @@ class SourceRows:
         columns = t.columns
         rows = [row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
         self.tree, self.columns = t, columns
-        self.rows: dict[str, int] = dict(zip(columns.keys(rows, t.root), rows, strict=True))
+        keys = columns.keys(rows, t.root)
+        self.rows: dict[str, int] = dict(zip(keys, rows, strict=True))
+        # A key with a dot and a key in a nested dict may have the same name.
+        self.ambiguous = (
+            sorted({key for key, times in Counter(keys).items() if times > 1}) if len(self.rows) < len(rows) else []
+        )
         self.not_stored = len(t.rows) - len(rows)  # arrays that are not part of a state dict
 
     @cached_property
@@ -188,6 +194,9 @@ def add_plain_values(contents: Contents, t: Tree) -> None:
         contents.scalars = {**contents.scalars, METADATA: others}
     if not others:
         contents.scalars.pop(METADATA, None)
+    # The files of a pipeline have metadata, too, each below the name of its component.
+    for name in [name for name in contents.scalars if METADATA in name.split(".")[1:]]:
+        del contents.scalars[name]
 
 
 def _prefixes(name: str) -> list[str]:

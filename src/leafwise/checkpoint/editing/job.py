@@ -16,6 +16,7 @@ from leafwise.files import checkpoint_writer, npz_writer
 from leafwise.files.arrays import Stored, same_values
 from leafwise.files.casts import SATURATE, CastArray
 from leafwise.files.checkpoint_writer import Checkpoint, Item
+from leafwise.files.combined import Combined
 
 
 class EditJob:
@@ -89,7 +90,10 @@ class EditJob:
     def _item(self, name: str, array: EditedArray) -> Item:
         value: Stored = self._contents.value_of(array)
         if value.spec.dtype != array.dtype:
-            value = CastArray(value, array.dtype, self.saturate)
+            if isinstance(value, Combined):  # a sum is rounded once, to the dtype that is written
+                value = Combined(value.inputs, value.weights, array.dtype, saturate=self.saturate)
+            else:
+                value = CastArray(value, array.dtype, self.saturate)
         return Item(name, array.shape, array.dtype, array.kind, array.role, partial(value.chunks), value)
 
 

@@ -99,6 +99,11 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
             check_circles(t.columns, t.root)
     sources = {label: SourceRows(t) for label, t in trees.items()}
     first = next(iter(sources.values()))
+    for label, source in sources.items():
+        steps.problems += [
+            f"two arrays in {label} are called {escape(name)!r}; edit a part of it, as in lw.edit(t['part'], out)"
+            for name in source.ambiguous
+        ]
     selection = Selection(sources, steps)
     before = _size_of(first, selection.plain)
     selection.keep(arguments.queries_of(options.keep))
@@ -106,18 +111,27 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
     selection.drop_renamed(new_name)
     contents = _collected(selection, options, steps)
     for path, factor in adapters_of(options.lora) if options.lora is not None else ():
-        Adapter(path, factor, files, options.saturate).merge(contents, steps)
+        adapter = Adapter(path, factor, files, options.saturate)
+        _check_no_source(target, _files_of(adapter.source.tree))
+        adapter.merge(contents, steps)
     changes = _changed(contents, first, options, steps)
     _check_references(contents, changes, selection, steps)
-    apply_renames(contents, new_name, selection.references, steps)
-    steps.problems += [f"rename= {rule!r} matches no name in the source" for rule in new_name.idle()]
+    last_name = renaming(options.rename)  # only what is written counts as renamed
+    apply_renames(contents, last_name, selection.references, steps)
+    dropping = set(new_name.idle())
+    leaves_out = options.rename if isinstance(options.rename, Mapping) else {}
+    steps.problems += [
+        f"rename= {rule!r} matches no name that is written"
+        for rule in last_name.idle()
+        if rule in dropping or leaves_out.get(rule, "") is not None
+    ]
     prune_nodes(contents)
     _check_objects(contents, options.allow, steps)
     _check_contents(contents, is_npz, steps)
     if steps.problems:
         every_name = dict.fromkeys(name for source in sources.values() for name in source.rows)
         raise EditError(_refusal(steps.problem_lines(every_name), target), steps.problems)
-    _add_notes(first, contents, is_npz, steps)
+    _add_notes(first, contents, target, is_npz, steps)
     after = EditSize(
         len(contents.arrays),
         len(contents.names()),
@@ -146,16 +160,20 @@ def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str
     if is_npz and (options.shard_size is not None or options.metadata is not None):
         raise QueryError("an npz file has no shards and no metadata; write safetensors instead")
     if not is_npz:
-        check_name(target, options.format)
-    for path in (target, target + INDEX):
-        for t in trees.values():
-            for name in _files_of(t):
-                if _is_same_file(path, name):
-                    raise FileError(
-                        f"cannot write {shown_file(path)}: it is also a source; write another file, then replace this "
-                        "one with it"
-                    )
+        check_name(target, options.format, "edit")
+    _check_no_source(target, [name for t in trees.values() for name in _files_of(t)])
     return target, is_npz
+
+
+def _check_no_source(target: str, files: Iterable[str]) -> None:
+    """Raises if writing would replace a file that is read."""
+    for name in files:
+        for path in (target, target + INDEX):
+            if _is_same_file(path, name):
+                raise FileError(
+                    f"cannot write {shown_file(path)}: it is also a source; write another file, then replace this one "
+                    "with it"
+                )
 
 
 def _allowed(allow: Any) -> list[Any]:
@@ -207,8 +225,9 @@ def _collected(selection: Selection, options: EditOptions, steps: Steps) -> Cont
         merge = Merge(selection.sources, factors_of(options.formula, list(selection.sources)), copied)
         merge.check(selection.names, steps)
         if not steps.problems:
-            steps.add("compute", options.formula, names)
+            step = steps.add("compute", options.formula, [])
             values = merge.values(names, options.saturate, steps)
+            step.names = list(values)
             if different := merge.not_tied_everywhere(names):
                 steps.notes.append(f"not tied in every source, so stored separately: {', '.join(different[:5])}")
                 apart += different
@@ -269,6 +288,7 @@ def _listed(argument: Any) -> list[Any]:
 
 def _check_references(contents: Contents, changes: Changes, selection: Selection, steps: Steps) -> None:
     """Optimizers that refer to parameters by name must still find the parameters that they were saved with."""
+    first = selection.first
     names = [*contents.arrays, *contents.ties]
     referred = selection.references.parameters.intersection(changes.reshaped)
     states = selection.references.states_of(referred, names)
@@ -278,8 +298,17 @@ def _check_references(contents: Contents, changes: Changes, selection: Selection
             f"the state of {escape(optimizer)!r} would not fit {', '.join(map(escape, sorted(referred)[:3]))}; "
             f"drop it, as in drop={optimizer + '.**'!r}"
         )
-    elif changes.reshaped and any(array.kind == "s" for array in contents.arrays.values()):
-        steps.notes.append("the source contains optimizer state, which may not fit the changed arrays")
+        return
+    positions = [name for name, array in contents.arrays.items() if array.kind == "s"]
+    dropped = any(
+        first.columns.leaf_section(first.columns.ties.get(row, row)) == "weights" and name not in contents.values
+        for name, row in first.rows.items()
+    )
+    by_name = selection.references.states_of(selection.references.parameters, positions)
+    if (changes.reshaped or dropped) and len(by_name) < len(positions):
+        steps.notes.append(
+            "the source contains optimizer state that refers to weights by position; it may not fit them now"
+        )
 
 
 def _check_objects(contents: Contents, allow: Iterable[str], steps: Steps) -> None:
@@ -315,7 +344,9 @@ def _check_contents(contents: Contents, is_npz: bool, steps: Steps) -> None:
         steps.problems.append("the new file would contain no array")
 
 
-def _add_notes(first: SourceRows, contents: Contents, is_npz: bool, steps: Steps) -> None:
+def _add_notes(first: SourceRows, contents: Contents, target: str, is_npz: bool, steps: Steps) -> None:
+    if not is_npz and os.path.exists(target + INDEX):
+        steps.notes.append(f"replaces the checkpoint of {shown_file(target + INDEX)}, an index of shards")
     if first.not_stored:
         steps.notes.append(f"left out: {first.not_stored:,} arrays that are not part of a state dict")
     if is_npz and (contents.ties or contents.scalars):

@@ -32,6 +32,11 @@ def apply_renames(contents: Contents, new_name: NewName, references: References,
 
     def renamed(name: str) -> str:
         new = references.new_name(name, new_name)
+        if references.parameter_of(name) is not None and (own := new_name(name)) not in (name, new, None):
+            steps.problems.append(
+                f"{escape(name)} cannot be called {own!r}: the state of an optimizer has the names of its parameters; "
+                "rename the parameter"
+            )
         return name if new is None else new  # what rename= leaves out has been dropped before
 
     values = [name for name in contents.scalars if name != METADATA]
@@ -55,7 +60,7 @@ def apply_renames(contents: Contents, new_name: NewName, references: References,
     contents.ties = {now(name): tied._replace(of=now(tied.of)) for name, tied in contents.ties.items()}
     references.renamed(contents.scalars, new_name)
     contents.scalars = {now(name): value for name, value in contents.scalars.items()}
-    contents.nodes = _renamed_nodes(contents.nodes, renamed)
+    contents.nodes = _renamed_nodes(contents.nodes, names)
 
 
 def _may_stay(name: str) -> bool:
@@ -63,16 +68,19 @@ def _may_stay(name: str) -> bool:
     return bool(name) and is_text(name) and name.partition(".")[0] != METADATA
 
 
-def _renamed_nodes(nodes: dict[str, NodeType], renamed: Callable[[str], str]) -> dict[str, NodeType]:
-    """The types of nodes under their new names. The keys of a dict are recorded with their names, so a type whose items
-    are renamed one by one cannot be kept."""
-    kept = {}
-    for name, kind in nodes.items():
-        new = renamed(name)
-        inside = [renamed(f"{name}.{key}" if name else key) for key, _ in kind.keys or ()]
-        expected = [f"{new}.{key}" if new else key for key, _ in kind.keys or ()]
-        if inside == expected and new not in kept:
-            kept[new] = kind
+def _renamed_nodes(nodes: dict[str, NodeType], names: dict[str, str]) -> dict[str, NodeType]:
+    """The types of nodes under their new names. A node has a new name if everything below it is renamed with it; the
+    type of one whose items are renamed one by one cannot be kept. `names` are the new names of arrays and values."""
+    kept: dict[str, NodeType] = {}
+    for node, kind in nodes.items():
+        prefix = f"{node}." if node else ""
+        below = {old: new for old, new in names.items() if old.startswith(prefix)}
+        ends = {
+            new[: -len(old) + len(prefix)] if new.endswith(old[len(prefix) :]) else None for old, new in below.items()
+        }
+        new_prefix = ends.pop() if len(ends) == 1 else None if ends else prefix
+        if new_prefix is not None and new_prefix.rstrip(".") not in kept:
+            kept[new_prefix.rstrip(".")] = kind
     return kept
 
 

@@ -27,8 +27,9 @@ class Steps:
         self.notes: list[str] = []
         self._similar: dict[str, dict[str, str]] = {}  # problems by name, by what is wrong with several of them
 
-    def add(self, verb: str, what: str, names: list[str], nbytes: int = 0, values: int = 0) -> None:
+    def add(self, verb: str, what: str, names: list[str], nbytes: int = 0, values: int = 0) -> Step:
         self.steps.append(Step(verb, what, names, nbytes, values))
+        return self.steps[-1]
 
     def wrong_name(self, name: str, is_wrong: str, are_wrong: str) -> None:
         """Adds a problem that many names may have: `is in a but not in b`, and `are in a but not in b`."""
