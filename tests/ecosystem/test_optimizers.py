@@ -98,7 +98,7 @@ def stepped(name: str) -> tuple[nn.Module, Any]:
 class _AsBefore:
     """Plain values as leafwise saved them until November 2026: each under its own name, and without types."""
 
-    def __init__(self, t: lw.Tree) -> None:
+    def __init__(self, t: lw.Tree, apart: Any = None) -> None:
         self.items = [PlainValue(*item) for item in t.columns.scalar_items(t.root)]
 
     def node_types(self) -> dict[str, Any]:

@@ -101,8 +101,8 @@ def test_the_plan_shows_what_each_leaf_is_made_from(stored: tuple[Any, Path]) ->
     (leaf,) = [leaf for leaf in plan.json()["leaves"] if leaf["target"] == FUSED]
     assert leaf["how"] == ["stacked", "concatenated"]
     assert leaf["sources"] == [f"{EXPERTS}.{number}.{part}.weight" for part in ("w1", "w3") for number in range(4)]
-    (line,) = [line for line in str(plan).split("\n") if line.startswith(FUSED)]
-    assert line.split()[1:3] == ["←", f"{EXPERTS}.{{0..3}}.w{{1,3}}.weight"]
+    (line,) = [line for line in str(plan).split("\n") if FUSED in line]
+    assert line.split()[:3] == [f"{EXPERTS}.{{0..3}}.w{{1,3}}.weight", "→", FUSED]
     assert line.endswith("stacked, concatenated")
     assert "read as transformers stores it: 1 renamed, 2 leaves are made from 12 stored" in str(plan)
     assert json.dumps(plan.json())
@@ -179,7 +179,7 @@ def test_experts_of_different_dtypes_are_refused(stored: tuple[Any, Path], tmp_p
 def test_precision_is_kept_unless_a_cast_is_allowed(tmp_path: Path) -> None:
     model = mixtral().to(torch.bfloat16)
     model.save_pretrained(tmp_path)
-    assert {problem.kind for problem in lw.plan(mixtral(), tmp_path).problems} == {"dtype", "nothing"}
+    assert {problem.kind for problem in lw.plan(mixtral(), tmp_path).problems} == {"dtype"}
     assert_equal(model.float(), lw.load(mixtral(), tmp_path, cast=True))
     target = mixtral().to(torch.bfloat16)
     assert_equal(model.to(torch.bfloat16), lw.load(target, tmp_path))

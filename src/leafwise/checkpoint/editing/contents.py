@@ -146,8 +146,10 @@ class SourceRows:
         if not isinstance(value, Stored):
             home = self.columns.home(value)
             return Live(home.spec(value), partial(home.read, value))
-        # Quantized and packed values are decoded.
-        return value if value.spec.dtype in ITEM_BYTES else CastArray(value, "float32")
+        dtype = value.spec.dtype if value.spec.dtype in ITEM_BYTES else "float32"
+        # Quantized, packed and sparse values are decoded, so that they have as many bytes as elements.
+        is_plain = dtype == value.spec.dtype and value.spec.nbytes == value.spec.size * ITEM_BYTES[dtype]
+        return value if is_plain else CastArray(value, dtype)
 
 
 def contents_of(
