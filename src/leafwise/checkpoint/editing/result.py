@@ -38,7 +38,7 @@ class Edit(Table, kind="edit"):
     >>> import torch, leafwise as lw
     >>> source = {"encoder.weight": torch.zeros(4, 4), "head.weight": torch.zeros(2, 4), "epoch": 3}
     >>> print(lw.edit(source, "encoder.safetensors", drop="head.**", set={"epoch": 0}, dry_run=True))
-    drop  head.**         1 leaf  32 B
+    drop  head.**  1 leaf  −32 B
     set   epoch = 3 → 0
     <BLANKLINE>
     2 leaves, 96 B, 1 plain value → 1 leaf, 64 B, 1 plain value
