@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 
 import leafwise as lw
-
-peft = pytest.importorskip("peft")
-transformers = pytest.importorskip("transformers")
-
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # PEFT's advice
 

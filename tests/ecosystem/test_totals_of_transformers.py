@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors import safe_open
 
 import leafwise as lw
-
-transformers: Any = pytest.importorskip("transformers")
 
 SMALL = {
     "hidden_size": 32,

@@ -34,7 +34,7 @@ def test_a_script_gets_its_arguments_its_folder_and_its_name(tmp_path: Path) -> 
 def test_a_missing_script_is_a_usage_error() -> None:
     done = run("nowhere.py")
     assert done.returncode == 2
-    assert "there is no file 'nowhere.py'" in done.stderr
+    assert "cannot find the script 'nowhere.py'" in done.stderr
 
 
 @pytest.mark.parametrize(

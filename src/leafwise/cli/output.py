@@ -16,27 +16,21 @@ def say(text: str, to: TextIO | None = None) -> None:
 
 def complain(text: str) -> None:
     """Prints an error to standard error, in red if that is a terminal."""
-    colored = _has_color(sys.stderr)
-    for line in _lines(text):
-        if colored:
-            print(f"\x1b[31m{escape(line)}\x1b[0m", file=sys.stderr)
-        else:
-            print(escape(line), file=sys.stderr)
+    _report(text, 31)
 
 
 def caution(text: str) -> None:
     """Prints a warning to standard error, in yellow if that is a terminal."""
+    _report(text, 33)
+
+
+def _report(text: str, color: int) -> None:
     colored = _has_color(sys.stderr)
-    for line in _lines(text):
+    for line in without_secrets(f"leafwise: {text}").split("\n"):  # some errors list several problems
         if colored:
-            print(f"\x1b[33m{escape(line)}\x1b[0m", file=sys.stderr)
+            print(f"\x1b[{color:d}m{escape(line)}\x1b[0m", file=sys.stderr)
         else:
             print(escape(line), file=sys.stderr)
-
-
-def _lines(text: str) -> list[str]:
-    """The lines of a message; some errors list several problems."""
-    return without_secrets(f"leafwise: {text}").split("\n")
 
 
 def _has_color(stream: TextIO | None) -> bool:

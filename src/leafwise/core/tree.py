@@ -466,7 +466,7 @@ class Tree(Table, kind="tree"):
     # -- files -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes the file of this tree. Arrays that were read stay valid. Does nothing if there is no file."""
+        """Closes the file of this tree. Arrays that were read stay valid. Does nothing for a model in memory."""
         close = getattr(self.columns.node_objects[0], "close", None) if self.is_file else None
         if close is not None:
             close()

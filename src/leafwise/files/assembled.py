@@ -1,11 +1,12 @@
 """Arrays that are made from several stored ones when they are read: stacked, concatenated, split, transposed."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from leafwise.core.home import Spec
 from leafwise.core.recipes import Cut, Joined, Lengthened, Recipe, Reshaped, Taken, Turned
 from leafwise.files.arrays import Storage, Stored, Unreadable, numpy_dtype, spec_of
+from leafwise.files.computed import Computed
 from leafwise.files.slices import Index, box_of
 
 Box = list[tuple[int, int]]  # start and stop along each axis
@@ -24,7 +25,7 @@ class Live(Stored):
         return self._read(index)
 
 
-class Assembled(Stored):
+class Assembled(Computed):
     """The result of a recipe. `inputs` are the stored arrays by name, all of one dtype."""
 
     __slots__ = ("inputs", "recipe")
@@ -66,25 +67,14 @@ class Assembled(Stored):
         some bytes cannot be copied unchanged."""
         return self._runs(self.recipe, out)
 
-    def check(self) -> None:
-        for value in self.inputs.values():
-            if value.checks_itself:
-                value.check()
-
-    def is_checked(self) -> bool:
-        return all(value.is_checked() for value in self.inputs.values())
-
-    @property
-    def checks_itself(self) -> bool:  # type: ignore[override]
-        return any(value.checks_itself for value in self.inputs.values())
-
     @property
     def unreadable(self) -> Stored | None:
         """A stored array that can be listed but not read, if it needs one."""
         return next((value for value in self.inputs.values() if isinstance(value, Unreadable)), None)
 
-    def storages(self) -> list[Storage]:
-        return [storage for value in self.inputs.values() for storage in value.storages()]
+    @property
+    def made_from(self) -> Iterable[Stored]:
+        return self.inputs.values()
 
     @property
     def is_live(self) -> bool:

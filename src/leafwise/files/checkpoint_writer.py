@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
+from math import prod
 from typing import Any, NamedTuple
 
 from leafwise.core.path import shown_file
@@ -51,10 +52,7 @@ class Item(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        size = ITEM_BYTES[self.dtype]
-        for axis in self.shape:
-            size *= axis
-        return size
+        return prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 class Checkpoint(NamedTuple):

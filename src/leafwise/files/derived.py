@@ -7,35 +7,25 @@ from threading import Lock
 from typing import Any
 
 from leafwise.core.dtypes import DTYPES
-from leafwise.files.arrays import Storage, Stored, numpy_dtype, spec_of
+from leafwise.files.arrays import Stored, numpy_dtype, spec_of
 from leafwise.files.casts import cast_to
+from leafwise.files.computed import Computed
 from leafwise.files.slices import Index, box_of, expanded
 
 _BLOCK = 1 << 21  # elements that are computed at a time
 
 
-class _Computed(Stored):
+class _Derived(Computed):
     """An array that is computed from others."""
 
     inputs: tuple[Stored, ...]
 
-    def storages(self) -> list[Storage]:
-        return [storage for value in self.inputs for storage in value.storages()]
-
-    def check(self) -> None:
-        for value in self.inputs:
-            if value.checks_itself:
-                value.check()
-
-    def is_checked(self) -> bool:
-        return all(value.is_checked() for value in self.inputs)
-
     @property
-    def checks_itself(self) -> bool:  # type: ignore[override]
-        return any(value.checks_itself for value in self.inputs)
+    def made_from(self) -> tuple[Stored, ...]:
+        return self.inputs
 
 
-class LowRankSum(_Computed):
+class LowRankSum(_Derived):
     """`base + scale * up @ down`: a weight with a LoRA adapter. `up` has the shape (out, rank), perhaps with more axes
     of size 1, and `down` (rank, in, …). With `transposed`, `base` has the shape (in, out).
 
@@ -86,7 +76,7 @@ class LowRankSum(_Computed):
         return product.T if self.transposed else product
 
 
-class MeanAlong(_Computed):
+class MeanAlong(_Derived):
     """The mean of an array along one axis, which keeps size 1: the values for new rows of an embedding."""
 
     reads_parts = True

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from leafwise.files.arrays import CHUNK, ITEM_BYTES, Storage, Stored, numpy_dtype, spec_of
+from leafwise.files.arrays import CHUNK, ITEM_BYTES, Stored, numpy_dtype, spec_of
+from leafwise.files.computed import Computed
 from leafwise.files.ranges import Ranged, fill_range, over, rooms
 from leafwise.files.slices import Index
 
 
-class Elementwise(Ranged):
+class Elementwise(Computed, Ranged):
     """An array whose element at each position depends only on the elements of its inputs at this position."""
 
     __slots__ = ("inputs",)
@@ -65,21 +66,10 @@ class Elementwise(Ranged):
             self.compute([np.ascontiguousarray(array).reshape(-1) for array in arrays], out.reshape(-1))
         return out
 
-    def storages(self) -> list[Storage]:
-        return [storage for value in self.inputs for storage in value.storages()]
-
-    def check(self) -> None:
-        for value in self.inputs:
-            if value.checks_itself:
-                value.check()
-
-    def is_checked(self) -> bool:
-        return all(value.is_checked() for value in self.inputs)
-
     @property
     def reads_parts(self) -> bool:  # type: ignore[override]
         return all(value.reads_parts for value in self.inputs)
 
     @property
-    def checks_itself(self) -> bool:  # type: ignore[override]
-        return any(value.checks_itself for value in self.inputs)
+    def made_from(self) -> tuple[Stored, ...]:
+        return self.inputs

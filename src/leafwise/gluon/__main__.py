@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments passed on to the script")
     options = parser.parse_args()
     if not os.path.isfile(options.script):
-        parser.error(f"there is no file {options.script!r}")
+        parser.error(f"cannot find the script {options.script!r}")
     from leafwise.gluon import as_mxnet
 
     as_mxnet()

@@ -1,6 +1,7 @@
 """Changes to the arrays of a checkpoint: transposed, resized, split, fused, cast, tied."""
 
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.editing.arguments import NamePattern, Parts, Resize
@@ -69,7 +70,7 @@ class Changes:
             return Lengthened(array.recipe, axis, resize.size, float(resize.fill))
 
         fill = f"filled with {'the mean' if resize.fill == 'mean' else f'{resize.fill:g}'}"
-        self._each("resize", query, resized, lambda old, new: fill if _size(new) > _size(old) else "cut")
+        self._each("resize", query, resized, lambda old, new: fill if prod(new) > prod(old) else "cut")
 
     def _mean(self, array: EditedArray, axis: int) -> Recipe:
         """The mean of an array along an axis, as a further input."""
@@ -293,13 +294,6 @@ class Changes:
         if op != "same" and any(tied.of == name for tied in contents.ties.values()):
             return "other names are tied to it; untie them first"
         return ""
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for axis in shape:
-        size *= axis
-    return size
 
 
 def _replaced(name: str, prefix: str, entry: str) -> str:

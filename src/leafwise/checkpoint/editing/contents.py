@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from math import prod
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.collecting import LETTERS, METADATA, plain_values_to_save, stored_and_tied
@@ -41,10 +42,7 @@ class EditedArray:
 
     @property
     def nbytes(self) -> int:
-        size = ITEM_BYTES[self.dtype]
-        for axis in self.shape:
-            size *= axis
-        return size
+        return prod(self.shape) * ITEM_BYTES[self.dtype]
 
     def changed(self, recipe: Recipe, how: str) -> None:
         """Replaces the recipe."""
