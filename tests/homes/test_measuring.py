@@ -11,6 +11,7 @@ from tests.kernels.cases import assert_agree
 from tests.kernels.gpu import DEVICE
 
 import leafwise as lw
+from leafwise.homes.torch import launching
 from leafwise.homes.torch import measuring as torch_measuring
 from leafwise.homes.torch.home import HOME
 from leafwise.kernels import cuda, reference
@@ -78,20 +79,20 @@ def test_results_from_several_devices_keep_the_order_of_the_leaves(monkeypatch: 
 
 
 def test_that_triton_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "leafwise.kernels.cuda", None)
-    torch_measuring._has_triton.cache_clear()
-    torch_measuring._warn_once.cache_clear()
-    with pytest.warns(UserWarning, match="Triton is not installed: statistics of tensors on a GPU are computed on"):
-        assert not torch_measuring._has_triton()
-    assert not torch_measuring._has_triton()
-    torch_measuring._has_triton.cache_clear()
+    monkeypatch.setitem(sys.modules, "triton", None)
+    launching._has_triton.cache_clear()
+    launching._warn_once.cache_clear()
+    with pytest.warns(UserWarning, match="Triton is not installed: values of tensors on a GPU are processed on"):
+        assert not launching._has_triton()
+    assert not launching._has_triton()
+    launching._has_triton.cache_clear()
 
 
 def test_that_triton_finds_no_compiler_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Any:
         raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
 
-    torch_measuring._warn_once.cache_clear()
+    launching._warn_once.cache_clear()
     monkeypatch.setattr(cuda, "measure", fails)
     with pytest.warns(UserWarning, match="Triton did not find a C compiler"):
         assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
@@ -102,7 +103,7 @@ def test_that_triton_cannot_write_what_it_compiles_is_said_once(monkeypatch: pyt
     def fails(*_: Any) -> Any:
         raise PermissionError(13, "Permission denied", "/home/me/.triton")
 
-    torch_measuring._warn_once.cache_clear()
+    launching._warn_once.cache_clear()
     monkeypatch.setattr(cuda, "measure", fails)
     with pytest.warns(UserWarning, match="Triton cannot write /home/me/.triton; set TRITON_CACHE_DIR"):
         assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None

@@ -1,9 +1,6 @@
 """Statistics of tensors: on a CPU by C code, on a GPU by one kernel launch, elsewhere after a copy to the CPU."""
 
-import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -11,9 +8,9 @@ import torch
 
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.moments import Moments
-from leafwise.core.path import escape
 from leafwise.core.runs import Run
 from leafwise.homes.torch import tensors
+from leafwise.homes.torch.launching import runs_kernels, start_kernels
 from leafwise.homes.torch.tensors import as_numpy, cannot_read, dtype_name, has_no_memory
 from leafwise.kernels import cpu
 from leafwise.kernels.cpu import lies_densely
@@ -39,7 +36,7 @@ class TorchMeasuring(Measuring):
             wait = None
             if device.type == "cpu":
                 wait = _on_cpu(tensors_there, histogram)
-            elif device.type == "cuda" and _has_triton():
+            elif runs_kernels(device):
                 wait = _on_gpu(tensors_there, device, histogram)
             waits.append(wait or _copied_to_cpu(tensors_there, histogram))
             count(sum(value.nbytes for value in tensors_there))
@@ -81,22 +78,6 @@ def _copied_to_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
     return lambda: moments
 
 
-@cache
-def _warn_once(reason: str) -> None:
-    message = f"{reason}: statistics of tensors on a GPU are computed on the CPU, after copying them there"
-    warnings.warn(escape(message), stacklevel=2)
-
-
-@cache
-def _has_triton() -> bool:
-    try:
-        import leafwise.kernels.cuda  # noqa: F401
-    except ImportError:
-        _warn_once("Triton is not installed")
-        return False
-    return True
-
-
 # The last tables, cached because the same tensors are measured again: values and gradients, on a few devices.
 _tables: dict[tuple[Any, ...], Any] = {}
 _MOST_TABLES = 8
@@ -108,18 +89,10 @@ def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -
 
     kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
     runs = [_run_of(value) for value in kept]
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        table = _table(runs, device)
-        try:
-            wait = cuda.measure(table, histogram)
-        except RuntimeError as error:
-            if "C compiler" not in str(error):  # Triton needs one to launch its kernels
-                raise
-            _warn_once("Triton did not find a C compiler")
-            return None
-        except PermissionError as error:
-            _warn_once(f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to")
-            return None
+    action = "statistics of tensors on a GPU are computed"
+    wait = start_kernels(device, lambda: cuda.measure(_table(runs, device), histogram), action)
+    if wait is None:
+        return None
     if all(tensor is value for tensor, value in zip(kept, values, strict=True)):
         return wait
     return lambda: (kept, wait())[1]  # keeps the copies alive until they are measured

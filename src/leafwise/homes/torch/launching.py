@@ -1,0 +1,67 @@
+"""Where Triton kernels can run, and how they are started. Where they cannot, callers use other code."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from importlib import import_module
+from typing import TypeVar
+
+import torch
+
+from leafwise.core.path import escape
+from leafwise.errors import WalkError
+
+T = TypeVar("T")
+
+KERNEL_DEVICES = frozenset({"cuda"})  # the types of devices that Triton kernels run on; ROCm's is also called cuda
+
+
+def runs_kernels(device: torch.device) -> bool:
+    """Whether Triton kernels can run on a device. Warns once if only Triton is missing."""
+    return device.type in KERNEL_DEVICES and _has_triton()
+
+
+def start_kernels(device: torch.device, start: Callable[[], T], action: str) -> T | None:
+    """Calls `start`, which launches Triton kernels on a device. Returns None, and warns once, if Triton cannot run;
+    `action` is what then happens on the CPU, as in "statistics of tensors on a GPU are computed"."""
+    with on_device(device):
+        try:
+            return start()
+        except RuntimeError as error:
+            if "C compiler" not in str(error):  # Triton needs one to launch its kernels
+                raise
+            _warn_once(f"Triton did not find a C compiler: {action}")
+        except PermissionError as error:
+            place = f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to"
+            _warn_once(f"{place}: {action}")
+    return None
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Makes a device the current one, on which Triton launches kernels."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def check_not_capturing(action: str) -> None:
+    """Raises if the current stream is being captured into a CUDA graph, because values cannot be read then."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise WalkError(
+            f"cannot {action} while a CUDA graph is being captured, because values can be read only after the graph "
+            "has run; do it before the capture, or after it"
+        )
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(escape(f"{reason} on the CPU, after copying them there"), stacklevel=2)
+
+
+@cache
+def _has_triton() -> bool:
+    try:
+        import_module("triton")
+    except ImportError:
+        _warn_once("Triton is not installed: values of tensors on a GPU are processed")
+        return False
+    return True
