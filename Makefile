@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run test messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
+.PHONY: help run test gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
 	kinds pictures wheel clean
 
 help:  ## Show this list
@@ -17,6 +17,10 @@ run: $(VENV)/run.stamp  ## Take the tour
 
 test: $(VENV)/dev.stamp  ## Run the tests and every example in the docs
 	@LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5
+
+# Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
+gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=
+	@$(PYTHON) -m tools.gpu
 
 faults: $(VENV)/dev.stamp  ## Test saves against kills, full disks, flipped bits and crashes (minutes)
 	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py tests/files/test_streaming.py

@@ -22,7 +22,10 @@ settings.load_profile("leafwise")
 
 _page = MessagePage()
 
-# Without a GPU, Triton's interpreter runs the kernels, which must be set before Triton is first imported.
+# Triton's interpreter computes with NumPy and cannot read the memory of a device, so there it must not find one.
+if os.environ.get("TRITON_INTERPRET") == "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# Without a GPU, the interpreter runs the kernels, which must be set before Triton is first imported.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Commands write UTF-8 whatever the locale, as the tests expect; a test of another encoding sets that itself.

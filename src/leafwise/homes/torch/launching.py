@@ -1,5 +1,6 @@
 """Where Triton kernels can run, and how they are started. Where they cannot, callers use other code."""
 
+import os
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,8 +19,16 @@ KERNEL_DEVICES = frozenset({"cuda"})  # the types of devices that Triton kernels
 
 
 def runs_kernels(device: torch.device) -> bool:
-    """Whether Triton kernels can run on a device. Warns once if only Triton is missing."""
-    return device.type in KERNEL_DEVICES and _has_triton()
+    """Whether Triton kernels can run on a device. Warns once if only Triton is missing, or if its interpreter is on,
+    which cannot read the memory of a device."""
+    if device.type not in KERNEL_DEVICES or not _has_triton():
+        return False
+    if device.type == "cuda" and os.environ.get("TRITON_INTERPRET") == "1":
+        _warn_once(
+            "TRITON_INTERPRET is set, and Triton's interpreter cannot read the memory of a GPU: values are processed"
+        )
+        return False
+    return True
 
 
 def start_kernels(device: torch.device, start: Callable[[], T], action: str) -> T | None:
