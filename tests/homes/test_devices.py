@@ -60,7 +60,8 @@ def test_a_model_over_two_devices_is_compared_with_one_on_the_cpu() -> None:
         changes = {change.path: change.comparison for change in lw.diff(first, second).of("changed")}
         assert list(changes) == ["0.weight", "1.bias"]
         weight, bias = changes.values()
-        assert weight is not None and bias is not None
+        assert weight is not None
+        assert bias is not None
         assert (weight.changed, bias.changed, bias.nonfinite_changed) == (1, 1, 1)
         assert weight.largest == pytest.approx(1, rel=1e-6)
 
