@@ -33,12 +33,12 @@ class PreparedClip:
         # `clip` reads it before it returns, so that one is enough.
         self._copied = torch.empty(chunks, dtype=torch.float64, pin_memory=True) if is_cuda else self._squares
         self._done: Any = torch.cuda.Event() if is_cuda else None  # type: ignore[no-untyped-call]
-        kinds, _, values = table.of_arrays
-        where = {"addresses": table.addresses, "sizes": table.sizes, "arrays": table.arrays, "kinds": kinds}
+        where = {"addresses": table.addresses, "sizes": table.sizes, "arrays": table.arrays}
+        where["kinds"] = table.of_arrays["kinds"]
         how = {"KINDS": table.kinds, "CHUNK": table.chunk}
         self._add = Launch(
             add_squares, chunks,
-            {**where, "values": values, "squares": self._squares, **how, "BLOCK": _SQUARES_BLOCK},
+            {**where, "values": table.of_arrays["values"], "squares": self._squares, **how, "BLOCK": _SQUARES_BLOCK},
             num_warps=_SQUARES_WARPS, enable_fp_fusion=True,
         )  # fmt: skip
         self._find = Launch(
@@ -73,13 +73,11 @@ class PreparedClip:
 
 def _norms(table: RunTable, squares: Any) -> list[float]:
     """The norm of each array, from the sums of the squares of its chunks."""
-    sizes = np.array([run.size for run in table.runs], np.int64)
-    counts = -(-sizes // table.chunk)
-    first_chunks = np.cumsum(counts) - counts
-    sums = np.zeros(len(sizes))
+    counts = np.diff(table.first_chunks)
+    sums = np.zeros(len(counts))
     filled = counts > 0
     with np.errstate(over="ignore", invalid="ignore"):
-        sums[filled] = np.add.reduceat(squares, first_chunks[filled])
+        sums[filled] = np.add.reduceat(squares, table.first_chunks[:-1][filled])
     norms: list[float] = np.sqrt(sums).tolist()
     return norms
 
