@@ -5,14 +5,11 @@ on the host than small kernels take on the device. `Launch` makes the first call
 compiled kernel that this call returned.
 """
 
-# Triton has no type annotations that mypy could check.
-# mypy: disable-error-code="no-untyped-call"
-
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import triton
+import triton  # type: ignore[import-untyped]
 
 # The releases whose compiled kernels take the arguments in the order of the signature, constants included. With any
 # other release, every call is an ordinary one.

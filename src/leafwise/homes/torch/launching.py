@@ -22,19 +22,20 @@ def runs_kernels(device: torch.device) -> bool:
     return device.type in KERNEL_DEVICES and _has_triton()
 
 
-def start_kernels(device: torch.device, start: Callable[[], T], action: str) -> T | None:
+def start_kernels(device: torch.device, start: Callable[[], T], action: str = "") -> T | None:
     """Calls `start`, which launches Triton kernels on a device. Returns None, and warns once, if Triton cannot run;
-    `action` is what then happens on the CPU, as in "statistics of tensors on a GPU are computed"."""
+    `action` is what then happens on the CPU, as in "statistics of tensors on a GPU are computed". Without `action`,
+    there is no warning: for callers that use PyTorch's own kernels instead."""
     with on_device(device):
         try:
             return start()
         except RuntimeError as error:
             if "C compiler" not in str(error):  # Triton needs one to launch its kernels
                 raise
-            _warn_once(f"Triton did not find a C compiler: {action}")
+            _warn("Triton did not find a C compiler", action)
         except PermissionError as error:
             place = f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to"
-            _warn_once(f"{place}: {action}")
+            _warn(place, action)
     return None
 
 
@@ -50,6 +51,11 @@ def check_not_capturing(action: str) -> None:
             f"cannot {action} while a CUDA graph is being captured, because values can be read only after the graph "
             "has run; do it before the capture, or after it"
         )
+
+
+def _warn(reason: str, action: str) -> None:
+    if action:
+        _warn_once(f"{reason}: {action}")
 
 
 @cache

@@ -11,9 +11,9 @@ from leafwise.core.moments import Moments
 from leafwise.core.runs import Run
 from leafwise.homes.torch import tensors
 from leafwise.homes.torch.launching import runs_kernels, start_kernels
+from leafwise.homes.torch.tables import KeptTables, is_run, run_of
 from leafwise.homes.torch.tensors import as_numpy, cannot_read, dtype_name, has_no_memory
 from leafwise.kernels import cpu
-from leafwise.kernels.cpu import lies_densely
 from leafwise.kernels.dtypes import unknown_dtype
 
 Count = Callable[[int], None]
@@ -54,16 +54,8 @@ class TorchMeasuring(Measuring):
         return tensors.is_elsewhere(value)
 
 
-def _is_run(value: torch.Tensor) -> bool:
-    return (value.is_contiguous() or lies_densely(value.shape, value.stride())) and not value.is_neg()
-
-
-def _run_of(value: torch.Tensor) -> Run:
-    return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype))
-
-
 def _on_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
-    runs = [_run_of(value) if _is_run(value) else None for value in values]
+    runs = [run_of(value) if is_run(value) else None for value in values]
     of_runs = iter(cpu.measure([run for run in runs if run is not None], histogram))
     moments = [
         next(of_runs) if run is not None else cpu.measure_arrays([as_numpy(value)], histogram, lambda count: None)[0]
@@ -78,35 +70,20 @@ def _copied_to_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
     return lambda: moments
 
 
-# The last tables, cached because the same tensors are measured again: values and gradients, on a few devices.
-_tables: dict[tuple[Any, ...], Any] = {}
-_MOST_TABLES = 8
-
-
 def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
     """Returns None, and warns once, if Triton cannot run."""
     from leafwise.kernels import cuda
 
-    kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
-    runs = [_run_of(value) for value in kept]
+    # The memory of a copy may be freed before it is measured: what reuses it comes later on the same stream.
+    runs = [value if is_run(value) else value.detach().contiguous() for value in values]
     action = "statistics of tensors on a GPU are computed"
-    wait = start_kernels(device, lambda: cuda.measure(_table(runs, device), histogram), action)
-    if wait is None:
-        return None
-    if all(tensor is value for tensor, value in zip(kept, values, strict=True)):
-        return wait
-    return lambda: (kept, wait())[1]  # keeps the copies alive until they are measured
+    return start_kernels(device, lambda: cuda.measure(_tables.table(runs, device), histogram), action)
 
 
-def _table(runs: list[Run], device: torch.device) -> Any:
-    """The table of these runs, from the cache unless a run has moved."""
+def _make_table(runs: list[Run], device: torch.device) -> Any:
     from leafwise.kernels import cuda
 
-    key = (device, len(runs), runs[0] if runs else None)
-    table = _tables.pop(key, None)
-    if table is None or table.runs != runs:
-        table = cuda.table_of(runs, device)
-    while len(_tables) >= _MOST_TABLES:
-        del _tables[next(iter(_tables))]
-    _tables[key] = table
-    return table
+    return cuda.table_of(runs, device)
+
+
+_tables = KeptTables(_make_table)
