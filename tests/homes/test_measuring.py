@@ -26,7 +26,7 @@ def _no_tables() -> Iterator[None]:
 
 def on_gpu(values: list[torch.Tensor]) -> list[Any]:
     with np.errstate(all="ignore"):
-        wait = torch_measuring._on_gpu(values, DEVICE, True)
+        wait = torch_measuring.TorchMeasuring(HOME).on_gpu(values, DEVICE, True)
         assert wait is not None
         return wait()
 
@@ -72,7 +72,7 @@ def test_what_lies_on_another_device_comes_by_way_of_the_cpu() -> None:
 
 
 def test_results_from_several_devices_keep_the_order_of_the_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_measuring, "_copied_to_cpu", lambda its, *_: lambda: [one.numel() for one in its])
+    monkeypatch.setattr(torch_measuring, "_copied_to_cpu", lambda values, _: lambda: list(map(torch.numel, values)))
     values = [torch.randn(1), torch.empty(20, device="meta"), torch.randn(3), torch.empty(40, device="meta")]
     found: list[Any] = torch_measuring.TorchMeasuring(HOME).measure(values, True, lambda count: None)()
     assert [one if isinstance(one, int) else one.count for one in found] == [1, 20, 3, 40]
@@ -95,8 +95,8 @@ def test_that_triton_finds_no_compiler_is_said_once(monkeypatch: pytest.MonkeyPa
     launching._warn_once.cache_clear()
     monkeypatch.setattr(cuda, "measure", fails)
     with pytest.warns(UserWarning, match="Triton did not find a C compiler"):
-        assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
-    assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
+        assert torch_measuring.TorchMeasuring(HOME).on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
+    assert torch_measuring.TorchMeasuring(HOME).on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
 
 
 def test_that_triton_cannot_write_what_it_compiles_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_that_triton_cannot_write_what_it_compiles_is_said_once(monkeypatch: pyt
     launching._warn_once.cache_clear()
     monkeypatch.setattr(cuda, "measure", fails)
     with pytest.warns(UserWarning, match="Triton cannot write /home/me/.triton; set TRITON_CACHE_DIR"):
-        assert torch_measuring._on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
+        assert torch_measuring.TorchMeasuring(HOME).on_gpu([torch.ones(3, device=DEVICE)], DEVICE, True) is None
 
 
 def test_the_bytes_that_were_measured_are_counted() -> None:

@@ -57,6 +57,10 @@ class PreparedClip:
         until they are scaled."""
         if not self._table.chunks:
             return [0.0] * len(self._table.runs)
+        with self._table.lock:
+            return self._clip(max_norm)
+
+    def _clip(self, max_norm: float) -> list[float]:
         if max_norm != self._max_norm:
             self._limit.fill_(max_norm)
             self._max_norm = max_norm

@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.clipping import Clipping
-from leafwise.core.runs import Run
-from leafwise.homes.torch.launching import runs_kernels, start_kernels
+from leafwise.homes.torch.launching import check_not_capturing, lend_to_current_stream, runs_kernels, start_kernels
 from leafwise.homes.torch.norms import SMALL, foreach_norms, norm_in_full, segment_norms, wide_of
-from leafwise.homes.torch.tables import KeptTables, is_run
+from leafwise.homes.torch.tables import KeptTables, is_run, run_of
 
 _PLAIN = {torch.Tensor, nn.Parameter}
 _DTYPES = {torch.float32, torch.bfloat16, torch.float16, torch.float64}  # that the kernels can scale
@@ -20,6 +19,7 @@ _DTYPES = {torch.float32, torch.bfloat16, torch.float16, torch.float64}  # that 
 class TorchClipping(Clipping):
     def norms(self, values: list[torch.Tensor]) -> list[float]:
         """The norm of each tensor, computed in at least 32 bits."""
+        check_not_capturing("clip gradients")
         with torch.no_grad():
             norms = _norms_of_small(values)
             if norms is None:
@@ -34,8 +34,9 @@ class TorchClipping(Clipping):
     def clip_together(self, values: list[torch.Tensor], max_norm: float) -> list[float] | None:
         """On a GPU, launches everything before it waits for the first result. On a CPU, that would not be faster."""
         device = values[0].device
-        if device.type == "cpu":
+        if device.type == "cpu" and not runs_kernels(device):
             return None
+        check_not_capturing("clip gradients")
         norms = _clipped_by_kernels(values, device, max_norm) if runs_kernels(device) else None
         return _clipped_by_foreach(values, max_norm) if norms is None else norms
 
@@ -58,27 +59,33 @@ class TorchClipping(Clipping):
 
 def _clipped_by_kernels(values: list[torch.Tensor], device: torch.device, max_norm: float) -> list[float] | None:
     """None, with nothing changed, if the kernels cannot clip these tensors."""
-    if not set(map(type, values)) <= _PLAIN or set(map(_device_and_layout, values)) != {(device, torch.strided)}:
-        return None
-    if not set(map(_dtype, values)) <= _DTYPES or not all(map(is_run, values)):
-        return None
-    if any(map(torch.Tensor.is_inference, values)):  # PyTorch decides what may change them
+    prepared = _tables.find(values)
+    if prepared is None and not _kernels_can_clip(values, device):
         return None
 
     def start() -> list[float] | None:
-        prepared = _tables.table(values, device)
-        if prepared is None:
+        clip = _tables.get(values, lambda: _prepare(values, device)) if prepared is None else prepared
+        if clip is None:
             return None
+        lend_to_current_stream(values, device)
         torch.autograd.graph.increment_version(values)  # the kernels write where PyTorch does not see it
-        norms: list[float] = prepared.clip(max_norm)
+        norms: list[float] = clip.clip(max_norm)
         return norms
 
     return start_kernels(device, start)
 
 
-def _prepare(runs: list[Run], device: torch.device) -> Any:
+def _kernels_can_clip(values: list[torch.Tensor], device: torch.device) -> bool:
+    if not set(map(type, values)) <= _PLAIN or set(map(_device_and_layout, values)) != {(device, torch.strided)}:
+        return False
+    # PyTorch decides what may change inference tensors.
+    return set(map(_dtype, values)) <= _DTYPES and all(map(is_run, values)) and not any(map(_is_inference, values))
+
+
+def _prepare(values: list[torch.Tensor], device: torch.device) -> Any:
     from leafwise.kernels.cuda_clipping import PreparedClip, overlap
 
+    runs = list(map(run_of, values))
     # Tensors that share memory would be scaled once or twice, depending on which program comes first.
     return None if overlap(runs) else PreparedClip(runs, device)
 
@@ -156,4 +163,5 @@ _kind = attrgetter("__class__", "dtype", "device", "layout")
 _dtype = attrgetter("dtype")
 _dtype_and_device = attrgetter("dtype", "device")
 _device_and_layout = attrgetter("device", "layout")
-_tables = KeptTables(_prepare)
+_is_inference = torch.Tensor.is_inference
+_tables: KeptTables[Any] = KeptTables()

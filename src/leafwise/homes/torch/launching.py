@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -44,9 +44,18 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def lend_to_current_stream(values: list[torch.Tensor], device: torch.device) -> None:
+    """If the current stream is not the default one, tells PyTorch that it uses these tensors. Their memory is then not
+    reused before the stream is done with it, even if they are freed or moved before that."""
+    if device.type == "cuda" and (stream := torch.cuda.current_stream(device)) != torch.cuda.default_stream(device):
+        for value in values:
+            value.record_stream(stream)
+
+
 def check_not_capturing(action: str) -> None:
     """Raises if the current stream is being captured into a CUDA graph, because values cannot be read then."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+    cuda: Any = torch.cuda
+    if cuda.is_initialized() and cuda.is_current_stream_capturing():
         raise WalkError(
             f"cannot {action} while a CUDA graph is being captured, because values can be read only after the graph "
             "has run; do it before the capture, or after it"

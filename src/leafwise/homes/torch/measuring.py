@@ -2,15 +2,20 @@
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.measuring import Again, Measuring
+from leafwise.core.home import Spec
 from leafwise.core.moments import Moments
-from leafwise.core.runs import Run
 from leafwise.homes.torch import tensors
-from leafwise.homes.torch.launching import runs_kernels, start_kernels
+from leafwise.homes.torch.launching import (
+    check_not_capturing,
+    lend_to_current_stream,
+    runs_kernels,
+    start_kernels,
+)
 from leafwise.homes.torch.tables import KeptTables, is_run, run_of
 from leafwise.homes.torch.tensors import as_numpy, cannot_read, dtype_name, has_no_memory
 from leafwise.kernels import cpu
@@ -20,9 +25,28 @@ Count = Callable[[int], None]
 Wait = Callable[[], list[Moments]]  # waits for the statistics and returns them
 
 
+class _Prepared(NamedTuple):
+    """Tensors on a GPU that can be measured."""
+
+    table: Any
+    specs: list[Spec]
+
+
+# The last tensors that were measured on a GPU.
+_tables: KeptTables[_Prepared] = KeptTables()
+
+
 class TorchMeasuring(Measuring):
     def cannot_measure(self, value: torch.Tensor) -> str:
         return cannot_read(value) or unknown_dtype(dtype_name(value.dtype)) or has_no_memory(value)
+
+    def measure_again(self, values: list[torch.Tensor], histogram: bool) -> Again | None:
+        if not values or not runs_kernels(values[0].device):
+            return None
+        check_not_capturing("measure values")
+        prepared = _tables.find(values)
+        wait = None if prepared is None else _started(prepared, values, values[0].device, histogram)
+        return None if prepared is None or wait is None else Again(wait, prepared.specs)
 
     def measure(self, values: list[torch.Tensor], histogram: bool, count: Count) -> Wait:
         numbers_by_device: dict[torch.device, list[int]] = {}
@@ -33,12 +57,12 @@ class TorchMeasuring(Measuring):
         waits = []
         for device, numbers in by_device:
             tensors_there = [values[number] for number in numbers]
-            wait = None
-            if device.type == "cpu":
-                wait = _on_cpu(tensors_there, histogram)
-            elif runs_kernels(device):
-                wait = _on_gpu(tensors_there, device, histogram)
-            waits.append(wait or _copied_to_cpu(tensors_there, histogram))
+            if device.type == "cuda":
+                check_not_capturing("measure values")
+            wait = self.on_gpu(tensors_there, device, histogram) if runs_kernels(device) else None
+            if wait is None:
+                wait = (_on_cpu if device.type == "cpu" else _copied_to_cpu)(tensors_there, histogram)
+            waits.append(wait)
             count(sum(value.nbytes for value in tensors_there))
         if len(waits) == 1:
             return waits[0]
@@ -49,6 +73,18 @@ class TorchMeasuring(Measuring):
             return [by_number[number] for number in range(len(values))]
 
         return wait_for_all
+
+    def on_gpu(self, values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
+        """Starts the kernels. Returns None, and warns once, if Triton cannot run."""
+        from leafwise.kernels import cuda
+
+        # The memory of a copy may be freed before it is measured: what reuses it comes later on the same stream.
+        runs = [value if is_run(value) else value.detach().contiguous() for value in values]
+
+        def prepare() -> _Prepared:
+            return _Prepared(cuda.table_of(list(map(run_of, runs)), device), self.home.specs(runs))
+
+        return _started(_tables.get(runs, prepare), runs, device, histogram)
 
     def reads_parts(self, value: torch.Tensor) -> bool:
         return tensors.is_elsewhere(value)
@@ -70,20 +106,9 @@ def _copied_to_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
     return lambda: moments
 
 
-def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
-    """Returns None, and warns once, if Triton cannot run."""
+def _started(prepared: _Prepared, values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
     from leafwise.kernels import cuda
 
-    # The memory of a copy may be freed before it is measured: what reuses it comes later on the same stream.
-    runs = [value if is_run(value) else value.detach().contiguous() for value in values]
+    lend_to_current_stream(values, device)
     action = "statistics of tensors on a GPU are computed"
-    return start_kernels(device, lambda: cuda.measure(_tables.table(runs, device), histogram), action)
-
-
-def _make_table(runs: list[Run], device: torch.device) -> Any:
-    from leafwise.kernels import cuda
-
-    return cuda.table_of(runs, device)
-
-
-_tables = KeptTables(_make_table)
+    return start_kernels(device, lambda: cuda.measure(prepared.table, histogram), action)

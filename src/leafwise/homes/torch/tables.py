@@ -1,23 +1,22 @@
 """What kernels need to know about tensors on a GPU, kept as long as the tensors stay where they are.
 
-The same tensors are measured and clipped again and again. Preparing their table takes longer than measuring them, so
-the last few are kept. A table is used again only if every tensor is still at its address, with its size and dtype.
+The same tensors are measured and clipped again and again. Checking them and preparing their table takes longer than
+measuring them, so the last few tables are kept.
 """
 
 from collections.abc import Callable
-from operator import attrgetter
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
 from leafwise.core.runs import Run
+from leafwise.homes.torch.snapshots import are_plain, same, snapshot
 from leafwise.homes.torch.tensors import dtype_name
 from leafwise.kernels.cpu import lies_densely
 
 T = TypeVar("T")
 _MOST_TABLES = 8  # values and gradients, on a few devices
-_dtype = attrgetter("dtype")
 
 
 def is_run(value: torch.Tensor) -> bool:
@@ -29,29 +28,39 @@ def run_of(value: torch.Tensor) -> Run:
     return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype))
 
 
-class KeptTables(Generic[T]):
-    """The last tables that `make` has made, each from runs on a device. A stream has its own tables, because the memory
-    of a table may only be used in the order of one stream."""
+class _Kept(NamedTuple, Generic[T]):
+    facts: Any  # the snapshot of the tensors
+    table: T
 
-    def __init__(self, make: Callable[[list[Run], torch.device], T]) -> None:
-        self._make = make
-        self._kept: dict[tuple[Any, ...], tuple[list[Any], T]] = {}
+
+class KeptTables(Generic[T]):
+    """The last tables that were made. A stream has its own tables, because the memory of a table may only be used in
+    the order of one stream."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Any, ...], _Kept[T]] = {}
         self._lock = Lock()
 
-    def table(self, values: list[torch.Tensor], device: torch.device) -> T:
-        """The table of these tensors, all of which are runs on this device."""
-        addresses, sizes = list(map(torch.Tensor.data_ptr, values)), list(map(torch.Tensor.numel, values))
-        facts = [addresses, sizes, list(map(_dtype, values))]
-        key = (device, current_stream(device), len(values), addresses[0] if values else 0)
+    def find(self, values: list[torch.Tensor]) -> T | None:
+        """The table of these tensors, if every one of them is plain, and where it was, with its shape and dtype. Then
+        nothing else about them needs to be checked. None if not."""
+        kept = self._kept.get(_key(values))
+        if kept is None or not are_plain(values) or not same(kept.facts, snapshot(values)):
+            return None
+        return kept.table
+
+    def get(self, values: list[torch.Tensor], make: Callable[[], T]) -> T:
+        """The table of these tensors, which are all on one device: a kept one, or a new one that `make` returns."""
+        key, facts = _key(values), snapshot(values)
         with self._lock:
             kept = self._kept.pop(key, None)
-            if kept is None or kept[0] != facts:
-                runs = list(map(run_of, values))
-                kept = facts, self._make(runs, device)
+            if kept is None or not same(kept.facts, facts):
+                kept = _Kept(facts, make())
             while len(self._kept) >= _MOST_TABLES:
                 del self._kept[next(iter(self._kept))]
-            self._kept[key] = kept
-        return kept[1]
+            if facts is not None:
+                self._kept[key] = kept
+        return kept.table
 
     def clear(self) -> None:
         self._kept.clear()
@@ -60,5 +69,9 @@ class KeptTables(Generic[T]):
         return len(self._kept)
 
 
-def current_stream(device: torch.device) -> int:
-    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
+def _key(values: list[torch.Tensor]) -> tuple[Any, ...]:
+    if not values:
+        return ()
+    device = values[0].device
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    return device, stream, len(values), values[0].data_ptr()
