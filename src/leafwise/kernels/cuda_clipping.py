@@ -13,10 +13,9 @@ from leafwise.kernels.launches import Launch
 from leafwise.kernels.triton_clipping import add_squares, find_factor, scale_chunks
 
 # Elements that a program processes at a time, and the number of warps.
-_SQUARES_BLOCK, _SQUARES_WARPS = 1024, 8
-_SCALE_BLOCK, _SCALE_WARPS = 2048, 8
+_SQUARES_BLOCK, _SQUARES_WARPS = 1024, 4
+_SCALE_BLOCK, _SCALE_WARPS = 1024, 4
 _FACTOR_BLOCK, _FACTOR_WARPS = 4096, 16
-CLIPPED_DTYPES = frozenset({"float32", "bfloat16", "float16", "float64"})
 
 
 class PreparedClip:

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from leafwise.core.capabilities.measuring import Again, Measuring
 from leafwise.core.home import Spec
@@ -19,8 +20,11 @@ from leafwise.homes.torch.launching import (
 from leafwise.homes.torch.tables import KeptTables, is_run, run_of
 from leafwise.homes.torch.tensors import as_numpy, cannot_read, dtype_name, has_no_memory
 from leafwise.kernels import cpu
-from leafwise.kernels.dtypes import unknown_dtype
+from leafwise.kernels.dtypes import KERNELS, unknown_dtype
 
+# The dtypes that kernels know.
+_MEASURED = {dtype for name in KERNELS if isinstance(dtype := getattr(torch, name, None), torch.dtype)}
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 Count = Callable[[int], None]
 Wait = Callable[[], list[Moments]]  # waits for the statistics and returns them
 
@@ -38,6 +42,8 @@ _tables: KeptTables[_Prepared] = KeptTables()
 
 class TorchMeasuring(Measuring):
     def cannot_measure(self, value: torch.Tensor) -> str:
+        if _is_ordinary(value):
+            return ""
         return cannot_read(value) or unknown_dtype(dtype_name(value.dtype)) or has_no_memory(value)
 
     def measure_again(self, values: list[torch.Tensor], histogram: bool) -> Again | None:
@@ -88,6 +94,16 @@ class TorchMeasuring(Measuring):
 
     def reads_parts(self, value: torch.Tensor) -> bool:
         return tensors.is_elsewhere(value)
+
+
+def _is_ordinary(value: torch.Tensor) -> bool:
+    """Whether a tensor can certainly be measured: a quick check, as there may be thousands of them."""
+    if type(value) not in (nn.Parameter, torch.Tensor) or value.__dict__ or value.dtype not in _MEASURED:
+        return False
+    if value.layout != torch.strided or value.is_nested or _is_wrapped(value) or not value.is_contiguous():
+        return False
+    end = (value.storage_offset() + value.numel()) * value.itemsize
+    return (value.is_cuda or value.is_cpu) and value.data_ptr() != 0 and value.untyped_storage().nbytes() >= end
 
 
 def _on_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
