@@ -45,8 +45,8 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
 
 
 def lend_to_current_stream(values: list[torch.Tensor], device: torch.device) -> None:
-    """If the current stream is not the default one, tells PyTorch that it uses these tensors. Their memory is then not
-    reused before the stream is done with it, even if they are freed or moved before that."""
+    """If the current stream is not the default one, has PyTorch keep the memory of these tensors until the stream is
+    done with it, even if they are freed or moved before that."""
     if device.type == "cuda" and (stream := torch.cuda.current_stream(device)) != torch.cuda.default_stream(device):
         for value in values:
             value.record_stream(stream)

@@ -74,4 +74,7 @@ def _key(values: list[torch.Tensor]) -> tuple[Any, ...]:
         return ()
     device = values[0].device
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    return device, stream, len(values), values[0].data_ptr()
+    try:
+        return device, stream, len(values), values[0].data_ptr()
+    except RuntimeError:  # sparse tensors and others without memory of their own
+        return device, stream, len(values)
