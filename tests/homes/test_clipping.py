@@ -61,6 +61,24 @@ def test_clipping_is_that_of_pytorch_also_for_mixed_dtypes(dtype: torch.dtype, m
     assert len(clipping._tables) == 1
 
 
+def test_a_flat_model_is_clipped_by_the_kernels() -> None:
+    net = model()
+    flat = lw.flat(net)
+    packed = flat.parts[0].packed
+    assert len(flat.parts) == 1
+    for max_norm in (0.5, 0.25, 1e6):
+        total, theirs = clipped_by_torch(net, max_norm)
+        norms = lw.clip(flat if max_norm == 0.25 else net, max_norm)
+        assert norms.total == pytest.approx(total, rel=1e-5)
+        assert norms["1.bias"] == pytest.approx(norms.total * (net[1].bias.grad.norm() / flat.grads.norm()).item())
+        for one, other in zip(gradients(net), gradients(theirs), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
+    assert len(packed._tables) == 1
+    flat.grads[3] = math.inf
+    with pytest.raises(lw.NonFiniteError, match="not finite; nothing was changed"):
+        lw.clip(net, 0.01)
+
+
 def test_gradients_that_were_replaced_get_a_new_table() -> None:
     net = model()
     lw.clip(net, 0.5)

@@ -1,6 +1,7 @@
 """Norms of tensors, and scaling them, many at once."""
 
 import math
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -8,9 +9,11 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.runs import Run
 from leafwise.homes.torch.launching import check_not_capturing, lend_to_current_stream, runs_kernels, start_kernels
 from leafwise.homes.torch.norms import SMALL, foreach_norms, norm_in_full, segment_norms, wide_of
 from leafwise.homes.torch.tables import KeptTables, is_run, run_of
+from leafwise.homes.torch.tensors import dtype_name
 
 _PLAIN = {torch.Tensor, nn.Parameter}
 _DTYPES = {torch.float32, torch.bfloat16, torch.float16, torch.float64}  # that the kernels can scale
@@ -62,14 +65,38 @@ def _clipped_by_kernels(values: list[torch.Tensor], device: torch.device, max_no
     prepared = _tables.find(values)
     if prepared is None and not _kernels_can_clip(values, device):
         return None
+    return _started(values, lambda: prepared or _tables.get(values, lambda: _prepared(values, device)), max_norm)
+
+
+def clip_parts(
+    vector: torch.Tensor, starts: list[int], sizes: list[int], max_norm: float, tables: KeptTables[Any]
+) -> list[float] | None:
+    """Clips a vector and returns the norms of its parts; None, with nothing changed, if the kernels cannot. `tables`
+    are kept for this vector alone."""
+    device, size = vector.device, vector.element_size()
+    if not runs_kernels(device) or vector.dtype not in _DTYPES:
+        return None
+
+    def prepare() -> Any:
+        from leafwise.kernels.cuda_clipping import PreparedClip
+
+        dtype = dtype_name(vector.dtype)
+        places = zip(starts, sizes, strict=True)
+        return PreparedClip([Run(vector.data_ptr() + start * size, count, dtype) for start, count in places], device)
+
+    return _started([vector], lambda: tables.get([vector], prepare), max_norm)
+
+
+def _started(values: list[torch.Tensor], prepare: Callable[[], Any], max_norm: float) -> list[float] | None:
+    device = values[0].device
 
     def start() -> list[float] | None:
-        clip = _tables.get(values, lambda: _prepare(values, device)) if prepared is None else prepared
-        if clip is None:
+        prepared = prepare()
+        if prepared is None:
             return None
         lend_to_current_stream(values, device)
         torch.autograd.graph.increment_version(values)  # the kernels write where PyTorch does not see it
-        norms: list[float] = clip.clip(max_norm)
+        norms: list[float] = prepared.clip(max_norm)
         return norms
 
     return start_kernels(device, start)
@@ -82,7 +109,7 @@ def _kernels_can_clip(values: list[torch.Tensor], device: torch.device) -> bool:
     return set(map(_dtype, values)) <= _DTYPES and all(map(is_run, values)) and not any(map(_is_inference, values))
 
 
-def _prepare(values: list[torch.Tensor], device: torch.device) -> Any:
+def _prepared(values: list[torch.Tensor], device: torch.device) -> Any:
     from leafwise.kernels.cuda_clipping import PreparedClip, overlap
 
     runs = list(map(run_of, values))
