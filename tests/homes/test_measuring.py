@@ -240,6 +240,11 @@ def test_few_tables_are_kept() -> None:
     assert len(torch_measuring._tables) == 8
 
 
+@pytest.mark.parametrize("name", ["mps", "xpu", "cpu", "meta"])
+def test_kernels_run_only_on_cuda(name: str) -> None:
+    assert not launching.runs_kernels(torch.device(name))
+
+
 def test_what_lies_on_another_device_comes_by_way_of_the_cpu() -> None:
     values = [torch.randn(50), torch.randn(4, 5).T, torch.randn(9).bfloat16()]
     found = torch_measuring._copied_to_cpu(values, True)()

@@ -11,6 +11,8 @@ from torch import nn
 from leafwise.kernels.library import load_for_objects
 
 _PLAIN = frozenset({torch.Tensor, nn.Parameter, nn.Buffer})
+# What sparse, fake and wrapping tensors raise, and dtypes that DLPack does not have.
+_UNDESCRIBED = (RuntimeError, BufferError, NotImplementedError, TypeError, ValueError)
 _WORDS = 9  # that most tensors need: three, and two for each axis
 
 
@@ -22,12 +24,13 @@ def are_plain(values: list[torch.Tensor]) -> bool:
 def snapshot(values: list[torch.Tensor]) -> Any:
     """The addresses, dtypes, devices, shapes and strides of tensors, which `same` compares. None if one of them has no
     memory."""
-    describe = _describe()
     try:
-        if describe is not None:
-            return _described(describe, values)
+        return _described(values)
+    except _UNDESCRIBED:
+        pass
+    try:
         return [(value.data_ptr(), value.dtype, value.device, value.shape, value.stride()) for value in values]
-    except (RuntimeError, BufferError, NotImplementedError, TypeError):  # sparse, fake or wrapping tensors
+    except _UNDESCRIBED:
         return None
 
 
@@ -35,11 +38,16 @@ def same(one: Any, other: Any) -> bool:
     """Whether two snapshots are equal; None is equal to nothing."""
     if one is None or other is None:
         return False
-    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    return type(one) is type(other) and bool(one == other)
 
 
-def _described(describe: Any, values: list[torch.Tensor]) -> Any:
-    """Asks each tensor through DLPack, in C."""
+def _described(values: list[torch.Tensor]) -> Any:
+    """Asks each tensor through DLPack, in C. Raises if that is not possible."""
+    describe = _describe()
+    if describe is None:
+        raise NotImplementedError
     objects = np.fromiter(values, dtype=object, count=len(values))
     room = _WORDS * len(values)
     while True:
@@ -53,8 +61,9 @@ def _described(describe: Any, values: list[torch.Tensor]) -> Any:
 @cache
 def _describe() -> Any:
     """The function in C with PyTorch's function for a tensor; None if there is none."""
-    library, capsule = load_for_objects(), getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    if library is None or capsule is None:
+    function = getattr(load_for_objects(), "leafwise_describe_tensors", None)
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if function is None or capsule is None:
         return None
     pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_in.restype, pointer_in.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -64,7 +73,6 @@ def _describe() -> Any:
     get = (ctypes.c_void_p * 6).from_address(address)[5]
     if (major, minor) < (1, 3) or major > 1 or not get:
         return None
-    function = library.leafwise_describe_tensors
     function.restype = ctypes.c_int64
     pointer, long = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = [pointer, pointer, long, pointer, long]
