@@ -32,7 +32,8 @@ class Launch:
             self._again(*self._values)
             return
         compiled = self._kernel[(self._programs,)](**self._arguments, **self._options)
-        if compiled is None or not _FIRST <= _release() <= _LAST:  # the interpreter compiles nothing
+        # The interpreter compiles nothing, and returns None.
+        if not hasattr(type(compiled), "__getitem__") or not _FIRST <= _release() <= _LAST:
             return
         values = [self._arguments[name] for name in self._kernel.arg_names]
         self._values = [value.data_ptr() if isinstance(value, torch.Tensor) else value for value in values]
