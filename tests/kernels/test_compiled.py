@@ -9,12 +9,12 @@ SCRIPT = """
 import sys
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from leafwise.kernels import cuda, triton_kernels as kernels
+from leafwise.kernels import cuda, cuda_clipping, triton_clipping as clipping, triton_kernels as kernels
 
 TYPES = {
     "chunks_to_measure": "*i32", "addresses": "*i64", "sizes": "*i32", "kinds": "*i32", "tinies": "*fp64",
     "values": "*fp32", "by_chunk": "*i64", "histograms": "*i32", "counter": "*i64", "chunks": "i32", "already": "i32",
-    "first_chunks": "*i64", "results": "*i64",
+    "first_chunks": "*i64", "results": "*i64", "squares": "*fp64", "max_norm": "*fp64", "factor": "*fp64",
 }
 
 def code_of(kernel, warps, arrays="*i32", **constants):
@@ -37,6 +37,12 @@ for kinds, histogram in ((4, False), (4, True), (every, True)):
 careful = {"KINDS": every, "HISTOGRAM": True, "BLOCK": cuda._CAREFUL_BLOCK}
 code_of(kernels.measure_carefully, cuda._CAREFUL_WARPS, **careful)
 code_of(kernels.fold_chunks, 1, arrays="i32", BLOCK=128)
+for kinds in (1, 4, 15):
+    whole = {"KINDS": kinds, "CHUNK": cuda.CHUNK}
+    squares = code_of(clipping.add_squares, cuda_clipping._SQUARES_WARPS, **whole, BLOCK=cuda_clipping._SQUARES_BLOCK)
+    scaling = code_of(clipping.scale_chunks, cuda_clipping._SCALE_WARPS, **whole, BLOCK=cuda_clipping._SCALE_BLOCK)
+    assert "ld.global.v" in squares and "st.global.v4" in scaling, "values are loaded or stored one by one"
+code_of(clipping.find_factor, cuda_clipping._FACTOR_WARPS, BLOCK=cuda_clipping._FACTOR_BLOCK)
 """
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from operator import le
+from operator import attrgetter, le
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -360,6 +360,23 @@ class Columns:
         """The array that is at a row now; moving a module, for example, replaces its buffers."""
         owner = self.node_objects[self.row_nodes[row]]
         return self.home(owner).current(owner, self.row_names[row], self.row_values[row])
+
+    def current_arrays(self, rows: Sequence[int]) -> list[Any]:
+        """The arrays that are at rows now: `current` of each, but faster for thousands."""
+        owners, names = _take(self._owners, rows), _take(self.row_names, rows)
+        homes_of_owners = self.homes_of(owners)
+        arrays_in = homes_of_owners.pop().arrays_in if len(homes_of_owners) == 1 else ""
+        if not arrays_in:
+            return [self.current(row) for row in rows]
+        return [
+            array if name in arrays and (array := arrays[name]) is not None else self.current(row)
+            for row, name, arrays in zip(rows, names, map(attrgetter(arrays_in), owners), strict=True)
+        ]
+
+    @cached_property
+    def _owners(self) -> list[Any]:
+        """For each row, the object of its node."""
+        return [self.node_objects[node] for node in self.row_nodes]
 
     def is_held(self, row: int) -> bool:
         """Whether the array at a row is a frozen buffer."""

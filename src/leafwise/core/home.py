@@ -64,13 +64,15 @@ class Home:
 
     `walks` names the objects that users can pass to `lw.tree`, for the error about an object that cannot be walked.
     `in_place` is whether values are written into existing arrays; if not, the capability `Rebuilding` makes new ones.
-    `capabilities` says where each capability is implemented: a class, or "module:class", which is imported on first
-    use.
+    `arrays_in` is the attribute of nodes that maps the names of most of their arrays to the current arrays, if there is
+    one: it is faster than `current`. `capabilities` says where each capability is implemented: a class, or
+    "module:class", which is imported on first use.
     """
 
     name: ClassVar[str] = "home"
     walks: ClassVar[str] = ""
     in_place: ClassVar[bool] = True
+    arrays_in: ClassVar[str] = ""
     capabilities: ClassVar[Capabilities] = {}
 
     # -- the walk ------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ class _FlatGradients(_Gradients):
         self._parts = flattened.parts
 
     def clip_together(self, max_norm: float) -> list[float] | None:
-        return None
+        return self._parts[0].packed.clip_together(max_norm) if len(self._parts) == 1 else None
 
     def norms(self) -> list[float]:
         return [norm for part in self._parts for norm in part.packed.norms()]

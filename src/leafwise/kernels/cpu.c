@@ -129,3 +129,4 @@ int64_t leafwise_result_bytes(void)
 #include "combining.h"
 #include "comparing.h"
 #include "listing.h"
+#include "tensors.h"

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from leafwise.kernels.dtypes import (
     item_bytes,
     smallest_normal,
 )
+from leafwise.kernels.launches import Launch
 from leafwise.kernels.triton_kernels import FIELDS, ROWS, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks
@@ -41,27 +43,56 @@ _DOUBLES = [ROWS.index(row) for name in NUMBERS if (row := _WORKED_OUT.get(name,
 _WHOLE = [ROWS.index(name) for name in ("exponent", "whole_min", "whole_max")]
 
 
-class RunTable(NamedTuple):
-    """Where arrays are on a device, in chunks. It can be used again as long as no array moves."""
+class RunTable:
+    """Where arrays are on a device, in chunks, with what measuring them needs. It can be used again, on the stream that
+    was the current one, as long as no array moves."""
 
-    runs: list[Run]
-    chunk: int
-    kinds: int  # one bit for each kind that occurs
-    is_long: bool  # whether counts may need more than 32 bits
-    whole_count: int
-    careful_count: int
-    whole: Any  # the numbers of full chunks of floats of at most 32 bits; from here on, everything is on the device
-    careful: Any  # the numbers of the other chunks
-    addresses: Any  # of each chunk
-    sizes: Any
-    arrays: Any
-    of_arrays: tuple[Any, Any, Any]  # for each array: its kind, the smallest normal number, the values of its bytes
-    first_chunks: Any  # of each array, and the number of all chunks
-    spare: list[Any]  # pinned memory of the host, for reuse
+    def __init__(self, runs: Sequence[Run], device: Any, chunk: int) -> None:
+        sizes = np.array([run.size for run in runs], np.int64)
+        kinds = np.array([KERNELS[run.dtype] for run in runs], np.int32)
+        narrow = np.array([is_float(run.dtype) and item_bytes(run.dtype) <= 4 for run in runs], bool)
+        items = np.array([item_bytes(run.dtype) for run in runs], np.int64)
+        per_array = (sizes + chunk - 1) // chunk
+        first_chunks = np.concatenate([[0], np.cumsum(per_array)]).astype(np.int64)
+        arrays = np.repeat(np.arange(len(runs), dtype=np.int64), per_array)
+        starts = (np.arange(len(arrays)) - first_chunks[arrays]) * chunk
+        addresses = np.array([run.address for run in runs], np.int64)[arrays] + starts * items[arrays]
+        lengths = np.minimum(sizes[arrays] - starts, chunk).astype(np.int32)
+        quick = narrow[arrays] & (lengths == chunk) & (addresses % 16 == 0)
+        whole, careful = np.flatnonzero(quick), np.flatnonzero(~quick)
 
-    @property
-    def chunks(self) -> int:
-        return self.whole_count + self.careful_count
+        def there(array: Any) -> Any:
+            return torch.from_numpy(array).to(device)
+
+        self.runs, self.device, self.chunk = list(runs), torch.device(device), chunk
+        self.kinds = sum(1 << int(kind) for kind in set(kinds.tolist()))  # one bit for each kind that occurs
+        self.is_long = bool((sizes >= 1 << 31).any())  # whether counts may need more than 32 bits
+        self.chunks, self.whole_count, self.careful_count = len(arrays), len(whole), len(careful)
+        self.first_chunks = first_chunks  # of each array, and the number of all chunks
+        # From here on, everything is on the device.
+        self.whole = there(whole.astype(np.int32))  # the numbers of full chunks of floats of at most 32 bits
+        self.careful = there(careful.astype(np.int32))  # the numbers of the other chunks
+        self.addresses, self.sizes = there(addresses), there(lengths)  # of each chunk
+        self.arrays = there(arrays.astype(np.int32))  # the number of the array of each chunk
+        # For each array: its kind, the smallest normal number, the values of its bytes.
+        tinies = np.array([smallest_normal(run.dtype) for run in runs], np.float64)
+        self.of_arrays = {"kinds": there(kinds), "tinies": there(tinies), "values": there(_values_of_bytes(runs))}
+        self.lock = Lock()  # held while a thread launches kernels that use the memory of this table
+        self._passes: dict[bool, _Pass] = {}
+
+    def prepared(self, histogram: bool) -> "_Pass":
+        """What measures the arrays, with or without the histogram."""
+        measuring = self._passes.get(histogram)
+        if measuring is None:
+            measuring = self._passes[histogram] = _Pass(self, histogram)
+        return measuring
+
+
+def _values_of_bytes(runs: Sequence[Run]) -> Any:
+    if not any(is_byte_float(run.dtype) for run in runs):
+        return np.zeros(1, np.float32)
+    nothing = np.zeros(_BINS, np.float32)
+    return np.stack([byte_values(run.dtype) if is_byte_float(run.dtype) else nothing for run in runs])
 
 
 def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> RunTable:
@@ -69,100 +100,81 @@ def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> RunTable:
     check_known({run.dtype for run in runs})
     if chunk % (8 * max(_BLOCK, _BLOCK_WITH_HISTOGRAM)):
         raise ValueError(f"a chunk is a multiple of eight blocks, and {chunk} is not")
-    sizes = np.array([run.size for run in runs], np.int64)
-    kinds = np.array([KERNELS[run.dtype] for run in runs], np.int32)
-    tinies = np.array([smallest_normal(run.dtype) for run in runs], np.float64)
-    narrow = np.array([is_float(run.dtype) and item_bytes(run.dtype) <= 4 for run in runs], bool)
-    per_array = (sizes + chunk - 1) // chunk
-    first_chunks = np.concatenate([[0], np.cumsum(per_array)]).astype(np.int64)
-    arrays = np.repeat(np.arange(len(runs), dtype=np.int64), per_array)
-    starts = (np.arange(len(arrays)) - first_chunks[arrays]) * chunk
-    items = np.array([item_bytes(run.dtype) for run in runs], np.int64)
-    addresses = np.array([run.address for run in runs], np.int64)[arrays] + starts * items[arrays]
-    lengths = np.minimum(sizes[arrays] - starts, chunk).astype(np.int32)
-    values = np.zeros(1, np.float32)
-    if any(is_byte_float(run.dtype) for run in runs):
-        nothing = np.zeros(_BINS, np.float32)
-        values = np.stack([byte_values(run.dtype) if is_byte_float(run.dtype) else nothing for run in runs])
-    quick = narrow[arrays] & (lengths == chunk) & (addresses % 16 == 0)
-    whole, careful = np.flatnonzero(quick), np.flatnonzero(~quick)
+    return RunTable(runs, device, chunk)
 
-    def there(array: Any) -> Any:
-        return torch.from_numpy(array).to(device)
 
-    return RunTable(
-        list(runs),
-        chunk,
-        sum(1 << int(kind) for kind in set(kinds.tolist())),
-        bool((sizes >= 1 << 31).any()),
-        len(whole),
-        len(careful),
-        there(whole.astype(np.int32)),
-        there(careful.astype(np.int32)),
-        there(addresses),
-        there(lengths),
-        there(arrays.astype(np.int32)),
-        (there(kinds), there(tinies), there(values)),
-        there(first_chunks),
-        [],
-    )
+class _Pass:
+    """The launches that measure the arrays of a table, and the memory that they write to."""
+
+    def __init__(self, table: RunTable, histogram: bool) -> None:
+        arrays, chunks = len(table.runs), table.chunks
+        by_chunk = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=table.device)
+        # Results, a counter and the histograms are in one piece of memory, so that they are cleared and copied at once.
+        at = FIELDS * arrays
+        self.words = at + 1 + (_BINS * arrays // (1 if table.is_long else 2) if histogram else 0)
+        self.results = torch.empty(self.words, dtype=torch.int64, device=table.device)
+        counter, bins = self.results[at:], self.results[at + 1 :]
+        bins = bins if table.is_long else bins.view(torch.int32)
+        shared = {
+            "addresses": table.addresses, "arrays": table.arrays, **table.of_arrays, "by_chunk": by_chunk,
+            "histograms": bins, "counter": counter, "chunks": chunks, "KINDS": table.kinds, "HISTOGRAM": histogram,
+        }  # fmt: skip
+        self.launches: list[Launch] = []
+        if table.whole_count:
+            block, warps = (_BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM) if histogram else (_BLOCK, _WARPS)
+            given = {"chunks_to_measure": table.whole, **shared, "CHUNK": table.chunk, "BLOCK": block}
+            self._add(measure_whole_chunks, table.whole_count, given, warps)
+        if chunks:
+            given = {"chunks_to_measure": table.careful, "already": table.careful_count, "sizes": table.sizes, **shared}
+            given["BLOCK"] = _CAREFUL_BLOCK
+            self._add(measure_carefully, min(chunks, _CAREFUL_PROGRAMS), given, _CAREFUL_WARPS)
+        if arrays:
+            first_chunks = torch.from_numpy(table.first_chunks).to(table.device)
+            given = {"by_chunk": by_chunk, "chunks": chunks, "first_chunks": first_chunks, "results": self.results}
+            given |= {"arrays": arrays, "BLOCK": 128 if chunks > 32 * arrays else 32}
+            self._add(fold_chunks, arrays, given, 1)
+        self._spare: list[Any] = []  # pinned memory of the host, for reuse
+
+    def _add(self, kernel: Any, programs: int, arguments: dict[str, Any], warps: int) -> None:
+        self.launches.append(Launch(kernel, programs, arguments, num_warps=warps, enable_fp_fusion=True))
+
+    def start(self) -> None:
+        self.results.zero_()
+        for launch in self.launches:
+            launch()
+
+    def take_pinned(self) -> Any:
+        """Memory of the host that a GPU can write to, for all results."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return torch.empty(self.words, dtype=torch.int64, pin_memory=True)
+
+    def give_back(self, pinned: Any) -> None:
+        self._spare.append(pinned)
 
 
 def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moments]]:
     """Starts measuring the arrays of a table. The function that it returns waits for the result."""
-    arrays, chunks = len(table.runs), table.chunks
-    device = table.addresses.device
-    by_chunk = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=device)
-    # Results, a counter and the histograms are in one piece of memory, so that they are cleared and copied at once.
-    at = FIELDS * arrays
-    words = at + 1 + (_BINS * arrays // (1 if table.is_long else 2) if histogram else 0)
-    results = torch.zeros(words, dtype=torch.int64, device=device)
-    counter, bins = results[at:], results[at + 1 :]
-    bins = bins if table.is_long else bins.view(torch.int32)
-    options = {"KINDS": table.kinds, "HISTOGRAM": histogram}
-    if table.whole_count:
-        measure_whole_chunks[(table.whole_count,)](
-            table.whole, table.addresses, table.arrays, *table.of_arrays, by_chunk, bins, counter, chunks,
-            CHUNK=table.chunk, BLOCK=_BLOCK_WITH_HISTOGRAM if histogram else _BLOCK,
-            num_warps=_WARPS_WITH_HISTOGRAM if histogram else _WARPS, enable_fp_fusion=True, **options,
-        )  # fmt: skip
-    if chunks:
-        measure_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
-            table.careful, table.careful_count, table.addresses, table.sizes, table.arrays, *table.of_arrays,
-            by_chunk, bins, counter, chunks,
-            BLOCK=_CAREFUL_BLOCK, num_warps=_CAREFUL_WARPS, enable_fp_fusion=True, **options,
-        )  # fmt: skip
-    if arrays:
-        fold_chunks[(arrays,)](
-            by_chunk, chunks, table.first_chunks, results, arrays,
-            BLOCK=128 if chunks > 32 * arrays else 32, num_warps=1, enable_fp_fusion=True,
-        )  # fmt: skip
-    if device.type != "cuda":
-        return lambda: _moments(table, results.numpy(), histogram)
-    copied = _pinned(table, words)
-    copied.copy_(results, non_blocking=True)
-    done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    done.record()
+    with table.lock:  # until the results are copied, because the next call clears them
+        measuring = table.prepared(histogram)
+        measuring.start()
+        if table.device.type != "cuda":
+            copied = measuring.results.clone()
+            return lambda: _moments(table, copied.numpy(), histogram)
+        copied = measuring.take_pinned()
+        copied.copy_(measuring.results, non_blocking=True)
+        done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record()
 
     @cache  # its memory may be used again after the first call
     def wait() -> list[Moments]:
         done.synchronize()
         moments = _moments(table, copied.numpy(), histogram)
-        table.spare.append(copied)
+        measuring.give_back(copied)
         return moments
 
     return wait
-
-
-def _pinned(table: RunTable, words: int) -> Any:
-    """Memory of the host that a GPU can write to; reuses earlier memory of the same length."""
-    try:
-        spare = table.spare.pop()
-        if len(spare) == words:
-            return spare
-    except IndexError:
-        pass
-    return torch.empty(words, dtype=torch.int64, pin_memory=True)
 
 
 def _moments(table: RunTable, results: Any, histogram: bool) -> list[Moments]:

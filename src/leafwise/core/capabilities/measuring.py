@@ -2,13 +2,21 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.capabilities import Capability
 from leafwise.errors import Unsupported
 
 if TYPE_CHECKING:
+    from leafwise.core.home import Spec
     from leafwise.core.moments import Moments
+
+
+class Again(NamedTuple):
+    """Arrays that are being measured again: the function that waits for the result, and their specs."""
+
+    wait: "Callable[[], list[Moments]]"
+    specs: "list[Spec]"
 
 
 class Measuring(Capability):
@@ -17,6 +25,11 @@ class Measuring(Capability):
     def cannot_measure(self, value: Any) -> str:
         """Why an array cannot be measured; empty if it can."""
         return self.home.cannot_read(value)
+
+    def measure_again(self, values: list[Any], histogram: bool) -> Again | None:
+        """Like `measure`, without asking `cannot_measure` first, if these arrays were measured before, are still where
+        they were, and have the same shapes and dtypes. None if not, or if that cannot be found out quickly."""
+        return None
 
     def measure(
         self, values: list[Any], histogram: bool, count: Callable[[int], None]

@@ -32,6 +32,9 @@ class PackedPart(Protocol):
     def holds(self, gradients: list[Any]) -> bool:
         """Whether these are the gradients of all arrays, and are in the vector."""
 
+    def clip_together(self, max_norm: float) -> list[float] | None:
+        """Like `Clipping.clip_together`, for the vector of gradients."""
+
     def norms(self) -> list[float]:
         """The norm of the gradient of each array."""
 

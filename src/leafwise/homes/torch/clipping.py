@@ -1,6 +1,7 @@
 """Norms of tensors, and scaling them, many at once."""
 
 import math
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -8,14 +9,20 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.runs import Run
+from leafwise.homes.torch.launching import check_not_capturing, lend_to_current_stream, runs_kernels, start_kernels
 from leafwise.homes.torch.norms import SMALL, foreach_norms, norm_in_full, segment_norms, wide_of
+from leafwise.homes.torch.tables import KeptTables, is_run, run_of
+from leafwise.homes.torch.tensors import dtype_name
 
 _PLAIN = {torch.Tensor, nn.Parameter}
+_DTYPES = {torch.float32, torch.bfloat16, torch.float16, torch.float64}  # that the kernels can scale
 
 
 class TorchClipping(Clipping):
     def norms(self, values: list[torch.Tensor]) -> list[float]:
         """The norm of each tensor, computed in at least 32 bits."""
+        check_not_capturing("clip gradients")
         with torch.no_grad():
             norms = _norms_of_small(values)
             if norms is None:
@@ -29,17 +36,12 @@ class TorchClipping(Clipping):
 
     def clip_together(self, values: list[torch.Tensor], max_norm: float) -> list[float] | None:
         """On a GPU, launches everything before it waits for the first result. On a CPU, that would not be faster."""
-        if values[0].device.type != "cuda" or len(set(map(_kind, values))) != 1 or type(values[0]) not in _PLAIN:
+        device = values[0].device
+        if device.type == "cpu" and not runs_kernels(device):
             return None
-        if values[0].layout != torch.strided:
-            return None
-        with torch.no_grad():
-            norms = torch.stack(torch._foreach_norm(values, 2, dtype=wide_of(values[0])))
-            total = torch.linalg.vector_norm(norms)
-            factor = torch.where(total.isfinite(), (max_norm / total).clamp(max=1), 1)
-            torch._foreach_mul_(values, factor)
-            norms_as_numbers: list[float] = norms.tolist()
-        return norms_as_numbers
+        check_not_capturing("clip gradients")
+        norms = _clipped_by_kernels(values, device, max_norm) if runs_kernels(device) else None
+        return _clipped_by_foreach(values, max_norm) if norms is None else norms
 
     def scale_many(self, values: list[torch.Tensor], factors: list[float]) -> list[torch.Tensor]:
         with torch.no_grad():
@@ -56,6 +58,78 @@ class TorchClipping(Clipping):
                     same_kind = [value for value in values if _dtype_and_device(value) == (dtype, device)]
                 torch._foreach_mul_(same_kind, factor)
         return values
+
+
+def _clipped_by_kernels(values: list[torch.Tensor], device: torch.device, max_norm: float) -> list[float] | None:
+    """None, with nothing changed, if the kernels cannot clip these tensors."""
+    prepared = _tables.find(values)
+    if prepared is None and not _kernels_can_clip(values, device):
+        return None
+    return _started(values, lambda: prepared or _tables.get(values, lambda: _prepared(values, device)), max_norm)
+
+
+def clip_parts(
+    vector: torch.Tensor, starts: list[int], sizes: list[int], max_norm: float, tables: KeptTables[Any]
+) -> list[float] | None:
+    """Clips a vector and returns the norms of its parts; None, with nothing changed, if the kernels cannot. `tables`
+    are kept for this vector alone."""
+    device, size = vector.device, vector.element_size()
+    if not runs_kernels(device) or vector.dtype not in _DTYPES:
+        return None
+
+    def prepare() -> Any:
+        from leafwise.kernels.cuda_clipping import PreparedClip
+
+        dtype = dtype_name(vector.dtype)
+        places = zip(starts, sizes, strict=True)
+        return PreparedClip([Run(vector.data_ptr() + start * size, count, dtype) for start, count in places], device)
+
+    return _started([vector], lambda: tables.get([vector], prepare), max_norm)
+
+
+def _started(values: list[torch.Tensor], prepare: Callable[[], Any], max_norm: float) -> list[float] | None:
+    device = values[0].device
+
+    def start() -> list[float] | None:
+        prepared = prepare()
+        if prepared is None:
+            return None
+        lend_to_current_stream(values, device)
+        torch.autograd.graph.increment_version(values)  # the kernels write where PyTorch does not see it
+        norms: list[float] = prepared.clip(max_norm)
+        return norms
+
+    return start_kernels(device, start)
+
+
+def _kernels_can_clip(values: list[torch.Tensor], device: torch.device) -> bool:
+    if not set(map(type, values)) <= _PLAIN or set(map(_device_and_layout, values)) != {(device, torch.strided)}:
+        return False
+    # PyTorch decides what may change inference tensors.
+    return set(map(_dtype, values)) <= _DTYPES and all(map(is_run, values)) and not any(map(_is_inference, values))
+
+
+def _prepared(values: list[torch.Tensor], device: torch.device) -> Any:
+    from leafwise.kernels.cuda_clipping import PreparedClip, overlap
+
+    runs = list(map(run_of, values))
+    # Tensors that share memory would be scaled once or twice, depending on which program comes first.
+    return None if overlap(runs) else PreparedClip(runs, device)
+
+
+def _clipped_by_foreach(values: list[torch.Tensor], max_norm: float) -> list[float] | None:
+    first = values[0]
+    if first.device.type != "cuda" or type(first) not in _PLAIN or first.layout != torch.strided:
+        return None
+    if len(set(map(_kind, values))) != 1:
+        return None
+    with torch.no_grad():
+        norms = torch.stack(torch._foreach_norm(values, 2, dtype=wide_of(first)))
+        total = torch.linalg.vector_norm(norms)
+        factor = torch.where(total.isfinite(), (max_norm / total).clamp(max=1), 1)
+        torch._foreach_mul_(values, factor)
+        norms_as_numbers: list[float] = norms.tolist()
+    return norms_as_numbers
 
 
 def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
@@ -113,4 +187,8 @@ def _norm(value: torch.Tensor) -> float:
 
 
 _kind = attrgetter("__class__", "dtype", "device", "layout")
+_dtype = attrgetter("dtype")
 _dtype_and_device = attrgetter("dtype", "device")
+_device_and_layout = attrgetter("device", "layout")
+_is_inference = torch.Tensor.is_inference
+_tables: KeptTables[Any] = KeptTables()

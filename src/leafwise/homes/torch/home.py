@@ -61,6 +61,7 @@ _WRAPPERS = (
 class TorchHome(Home):
     name = "torch"
     walks = "torch.nn.Module"
+    arrays_in = "_parameters"
     capabilities: ClassVar[Capabilities] = {
         Averaging: "leafwise.homes.torch.averaging:TorchAveraging",
         Clipping: "leafwise.homes.torch.clipping:TorchClipping",

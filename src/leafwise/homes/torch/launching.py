@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,19 +31,20 @@ def runs_kernels(device: torch.device) -> bool:
     return True
 
 
-def start_kernels(device: torch.device, start: Callable[[], T], action: str) -> T | None:
+def start_kernels(device: torch.device, start: Callable[[], T], action: str = "") -> T | None:
     """Calls `start`, which launches Triton kernels on a device. Returns None, and warns once, if Triton cannot run;
-    `action` is what then happens on the CPU, as in "statistics of tensors on a GPU are computed"."""
+    `action` is what then happens on the CPU, as in "statistics of tensors on a GPU are computed". Without `action`,
+    there is no warning: for callers that use PyTorch's own kernels instead."""
     with on_device(device):
         try:
             return start()
         except RuntimeError as error:
             if "C compiler" not in str(error):  # Triton needs one to launch its kernels
                 raise
-            _warn_once(f"Triton did not find a C compiler: {action}")
+            _warn("Triton did not find a C compiler", action)
         except PermissionError as error:
             place = f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to"
-            _warn_once(f"{place}: {action}")
+            _warn(place, action)
     return None
 
 
@@ -52,13 +53,27 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def lend_to_current_stream(values: list[torch.Tensor], device: torch.device) -> None:
+    """If the current stream is not the default one, has PyTorch keep the memory of these tensors until the stream is
+    done with it, even if they are freed or moved before that."""
+    if device.type == "cuda" and (stream := torch.cuda.current_stream(device)) != torch.cuda.default_stream(device):
+        for value in values:
+            value.record_stream(stream)
+
+
 def check_not_capturing(action: str) -> None:
     """Raises if the current stream is being captured into a CUDA graph, because values cannot be read then."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+    cuda: Any = torch.cuda
+    if cuda.is_initialized() and cuda.is_current_stream_capturing():
         raise WalkError(
             f"cannot {action} while a CUDA graph is being captured, because values can be read only after the graph "
             "has run; do it before the capture, or after it"
         )
+
+
+def _warn(reason: str, action: str) -> None:
+    if action:
+        _warn_once(f"{reason}: {action}")
 
 
 @cache

@@ -2,27 +2,57 @@
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
-from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.measuring import Again, Measuring
+from leafwise.core.home import Spec
 from leafwise.core.moments import Moments
-from leafwise.core.runs import Run
 from leafwise.homes.torch import tensors
-from leafwise.homes.torch.launching import runs_kernels, start_kernels
+from leafwise.homes.torch.launching import (
+    check_not_capturing,
+    lend_to_current_stream,
+    runs_kernels,
+    start_kernels,
+)
+from leafwise.homes.torch.tables import KeptTables, is_run, run_of
 from leafwise.homes.torch.tensors import as_numpy, cannot_read, dtype_name, has_no_memory
 from leafwise.kernels import cpu
-from leafwise.kernels.cpu import lies_densely
-from leafwise.kernels.dtypes import unknown_dtype
+from leafwise.kernels.dtypes import KERNELS, unknown_dtype
 
+# The dtypes that kernels know.
+_MEASURED = {dtype for name in KERNELS if isinstance(dtype := getattr(torch, name, None), torch.dtype)}
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 Count = Callable[[int], None]
 Wait = Callable[[], list[Moments]]  # waits for the statistics and returns them
 
 
+class _Prepared(NamedTuple):
+    """Tensors on a GPU that can be measured."""
+
+    table: Any
+    specs: list[Spec]
+
+
+# The last tensors that were measured on a GPU.
+_tables: KeptTables[_Prepared] = KeptTables()
+
+
 class TorchMeasuring(Measuring):
     def cannot_measure(self, value: torch.Tensor) -> str:
+        if _is_ordinary(value):
+            return ""
         return cannot_read(value) or unknown_dtype(dtype_name(value.dtype)) or has_no_memory(value)
+
+    def measure_again(self, values: list[torch.Tensor], histogram: bool) -> Again | None:
+        if not values or not runs_kernels(values[0].device):
+            return None
+        check_not_capturing("measure values")
+        prepared = _tables.find(values)
+        wait = None if prepared is None else _started(prepared, values, values[0].device, histogram)
+        return None if prepared is None or wait is None else Again(wait, prepared.specs)
 
     def measure(self, values: list[torch.Tensor], histogram: bool, count: Count) -> Wait:
         numbers_by_device: dict[torch.device, list[int]] = {}
@@ -33,12 +63,12 @@ class TorchMeasuring(Measuring):
         waits = []
         for device, numbers in by_device:
             tensors_there = [values[number] for number in numbers]
-            wait = None
-            if device.type == "cpu":
-                wait = _on_cpu(tensors_there, histogram)
-            elif runs_kernels(device):
-                wait = _on_gpu(tensors_there, device, histogram)
-            waits.append(wait or _copied_to_cpu(tensors_there, histogram))
+            if device.type == "cuda":
+                check_not_capturing("measure values")
+            wait = self.on_gpu(tensors_there, device, histogram) if runs_kernels(device) else None
+            if wait is None:
+                wait = (_on_cpu if device.type == "cpu" else _copied_to_cpu)(tensors_there, histogram)
+            waits.append(wait)
             count(sum(value.nbytes for value in tensors_there))
         if len(waits) == 1:
             return waits[0]
@@ -50,20 +80,34 @@ class TorchMeasuring(Measuring):
 
         return wait_for_all
 
+    def on_gpu(self, values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
+        """Starts the kernels. Returns None, and warns once, if Triton cannot run."""
+        from leafwise.kernels import cuda
+
+        # The memory of a copy may be freed before it is measured: what reuses it comes later on the same stream.
+        runs = [value if is_run(value) else value.detach().contiguous() for value in values]
+
+        def prepare() -> _Prepared:
+            return _Prepared(cuda.table_of(list(map(run_of, runs)), device), self.home.specs(runs))
+
+        return _started(_tables.get(runs, prepare), runs, device, histogram)
+
     def reads_parts(self, value: torch.Tensor) -> bool:
         return tensors.is_elsewhere(value)
 
 
-def _is_run(value: torch.Tensor) -> bool:
-    return (value.is_contiguous() or lies_densely(value.shape, value.stride())) and not value.is_neg()
-
-
-def _run_of(value: torch.Tensor) -> Run:
-    return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype))
+def _is_ordinary(value: torch.Tensor) -> bool:
+    """Whether a tensor can certainly be measured: a quick check, as there may be thousands of them."""
+    if type(value) not in (nn.Parameter, torch.Tensor) or value.__dict__ or value.dtype not in _MEASURED:
+        return False
+    if value.layout != torch.strided or value.is_nested or _is_wrapped(value) or not value.is_contiguous():
+        return False
+    end = (value.storage_offset() + value.numel()) * value.itemsize
+    return (value.is_cuda or value.is_cpu) and value.data_ptr() != 0 and value.untyped_storage().nbytes() >= end
 
 
 def _on_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
-    runs = [_run_of(value) if _is_run(value) else None for value in values]
+    runs = [run_of(value) if is_run(value) else None for value in values]
     of_runs = iter(cpu.measure([run for run in runs if run is not None], histogram))
     moments = [
         next(of_runs) if run is not None else cpu.measure_arrays([as_numpy(value)], histogram, lambda count: None)[0]
@@ -78,35 +122,9 @@ def _copied_to_cpu(values: list[torch.Tensor], histogram: bool) -> Wait:
     return lambda: moments
 
 
-# The last tables, cached because the same tensors are measured again: values and gradients, on a few devices.
-_tables: dict[tuple[Any, ...], Any] = {}
-_MOST_TABLES = 8
-
-
-def _on_gpu(values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
-    """Returns None, and warns once, if Triton cannot run."""
+def _started(prepared: _Prepared, values: list[torch.Tensor], device: torch.device, histogram: bool) -> Wait | None:
     from leafwise.kernels import cuda
 
-    kept = [value if _is_run(value) else value.detach().contiguous() for value in values]
-    runs = [_run_of(value) for value in kept]
+    lend_to_current_stream(values, device)
     action = "statistics of tensors on a GPU are computed"
-    wait = start_kernels(device, lambda: cuda.measure(_table(runs, device), histogram), action)
-    if wait is None:
-        return None
-    if all(tensor is value for tensor, value in zip(kept, values, strict=True)):
-        return wait
-    return lambda: (kept, wait())[1]  # keeps the copies alive until they are measured
-
-
-def _table(runs: list[Run], device: torch.device) -> Any:
-    """The table of these runs, from the cache unless a run has moved."""
-    from leafwise.kernels import cuda
-
-    key = (device, len(runs), runs[0] if runs else None)
-    table = _tables.pop(key, None)
-    if table is None or table.runs != runs:
-        table = cuda.table_of(runs, device)
-    while len(_tables) >= _MOST_TABLES:
-        del _tables[next(iter(_tables))]
-    _tables[key] = table
-    return table
+    return start_kernels(device, lambda: cuda.measure(prepared.table, histogram), action)

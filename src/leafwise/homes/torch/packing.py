@@ -11,7 +11,10 @@ from torch import nn
 
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
+from leafwise.homes.torch.clipping import clip_parts
+from leafwise.homes.torch.launching import check_not_capturing
 from leafwise.homes.torch.norms import SMALL, foreach_norms, is_dense, norm_in_full, segment_norms
+from leafwise.homes.torch.tables import KeptTables
 from leafwise.homes.torch.tensors import cannot_read
 
 # Up to `_ALL` tensors are checked each time the vectors are used; with more, only a window of `_WINDOW` tensors.
@@ -53,6 +56,7 @@ class PackedTensors:
         self._pointers = list(map(_pointer, self._tensors))
         self._grad_pointers = list(map(_pointer, self.views))
         self._turns = {"values": 0, "grads": 0}
+        self._tables: KeptTables[Any] = KeptTables()
 
     @staticmethod
     def _place(vector: torch.Tensor, tensor: torch.Tensor, start: int) -> torch.Tensor:
@@ -166,6 +170,15 @@ class PackedTensors:
         return places == expected and list(map(_pointer, self.views)) == self._grad_pointers
 
     # -- arithmetic on the gradients -----------------------------------------------------------------------
+
+    def clip_together(self, max_norm: float) -> list[float] | None:
+        """On a GPU, clips the vector of gradients, unless its norm is not finite, and returns the norms before."""
+        check_not_capturing("clip gradients")
+        norms = clip_parts(self._grads, self.starts, self.sizes, max_norm, self._tables)
+        if norms is None:
+            return None
+        norm_of = dict(zip(self.order, norms, strict=True))
+        return [norm_of[number] for number in range(len(norms))]
 
     def norms(self) -> list[float]:
         """The norm of the gradient of each tensor, in the order in which they were given."""

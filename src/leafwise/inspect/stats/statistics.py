@@ -1,14 +1,15 @@
 """`lw.stats`: statistics of every leaf of a tree, in one pass."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from contextlib import contextmanager
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, Literal
 
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.columns import SECTIONS, Columns, Section
-from leafwise.core.home import Home, Spec
+from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.moments import Moments, together
 from leafwise.core.path import Path, listed
@@ -217,17 +218,20 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     t.check_listed("measure")
     columns = t.columns
     ties = columns.ties
-    leaves = [ties.get(row, row) for row in t.first_rows]
-    arrays = [columns.current(leaf) for leaf in leaves]
+    leaves = [ties.get(row, row) for row in t.first_rows] if ties else t.first_rows
+    arrays = columns.current_arrays(leaves)
     skipped: dict[int, str] = {}
     if of == "grad":
-        for batch in columns.batches(leaves, arrays):
-            for position, gradient in zip(batch.positions, batch.home.grads(batch.values), strict=True):
-                arrays[position] = gradient
-                if gradient is None:
-                    skipped[leaves[position]] = "it has no gradient"
-    there = [number for number, array in enumerate(arrays) if array is not None]
-    batches = columns.batches([leaves[number] for number in there], [arrays[number] for number in there])
+        arrays = _gradients(columns, leaves, arrays)
+        skipped = {leaf: "it has no gradient" for leaf, array in zip(leaves, arrays, strict=True) if array is None}
+    measured_leaves: Sequence[int] = leaves
+    if skipped:
+        measured_leaves = [leaf for leaf in leaves if leaf not in skipped]
+        arrays = [array for array in arrays if array is not None]
+    again = None if progress else _measured_again(columns, measured_leaves, arrays, of, histogram)
+    if again is not None:
+        return Stats(t, of, again, skipped)
+    batches = columns.batches(measured_leaves, arrays)
     for batch in batches:
         for leaf, array in zip(batch.rows, batch.values, strict=True):
             if reason := batch.home.capability(Measuring).cannot_measure(array):
@@ -235,20 +239,49 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     if leaves and len(skipped) == len(leaves):
         raise _nothing_to_see(t, leaves, skipped, of)
     seen = [leaf for leaf in leaves if leaf not in skipped]
-    waiting = _Waiting(columns, {leaf: spec for leaf, (spec, *_) in zip(seen, columns.facts(seen), strict=True)})
+    waiting = _Waiting(columns, seen, _specs(columns, seen))
     with bar(sum(spec.nbytes for spec in waiting.specs.values()), "measuring", progress) as count:
         for batch in batches:
             measured = [
                 pair for pair in zip(batch.rows, batch.values, strict=True) if not skipped or pair[0] not in skipped
             ]
             rows, values = [row for row, _ in measured], [value for _, value in measured]
-            waiting.begin(batch.home, rows, values, histogram, count)
+            measuring = batch.home.capability(Measuring)
+            waiting.begin(rows, partial(measuring.measure, values, histogram, count))
     if t.is_file:
         waiting.nonfinite(of)  # now, while the file is open
     return Stats(t, of, waiting, skipped)
 
 
-def _nothing_to_see(t: Tree, leaves: list[int], skipped: dict[int, str], of: str) -> WalkError:
+def _measured_again(
+    columns: Columns, leaves: Sequence[int], arrays: list[Any], of: str, histogram: bool
+) -> "_Waiting | None":
+    """Starts measuring arrays that were measured before and are still where they were; None if they are not."""
+    homes = columns.homes_of(arrays)
+    if len(homes) != 1:
+        return None
+    with _naming(columns, leaves):
+        again = homes.pop().capability(Measuring).measure_again(arrays, histogram)
+    if again is None:
+        return None
+    waiting = _Waiting(columns, leaves, again.specs if of == "value" else _specs(columns, leaves))
+    waiting.begin(leaves, lambda: again.wait)
+    return waiting
+
+
+def _gradients(columns: Columns, leaves: Sequence[int], arrays: list[Any]) -> list[Any]:
+    gradients: list[Any] = [None] * len(arrays)
+    for batch in columns.batches(leaves, arrays):
+        for position, gradient in zip(batch.positions, batch.home.grads(batch.values), strict=True):
+            gradients[position] = gradient
+    return gradients
+
+
+def _specs(columns: Columns, leaves: Sequence[int]) -> list[Spec]:
+    return [spec for spec, *_ in columns.facts(leaves)]
+
+
+def _nothing_to_see(t: Tree, leaves: Sequence[int], skipped: dict[int, str], of: str) -> WalkError:
     columns = t.columns
     if of == "grad" and t.is_file:
         return WalkError("a file contains no gradients; leave out of=")
@@ -261,22 +294,21 @@ def _nothing_to_see(t: Tree, leaves: list[int], skipped: dict[int, str], of: str
 class _Waiting:
     """The moments of the leaves, some of which may still be computed; and the specs of the leaves when it began."""
 
-    def __init__(self, columns: Columns, specs: dict[int, Spec]) -> None:
-        self._columns, self.specs = columns, specs
+    def __init__(self, columns: Columns, leaves: Sequence[int], specs: list[Spec]) -> None:
+        self._columns, self._leaves, self._specs = columns, leaves, specs
         self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
         self._moments: dict[int, Moments] = {}
         self._nonfinite: dict[int, Places] | None = None
         self._lock = Lock()
 
-    def begin(
-        self, home: Home, leaves: list[int], arrays: list[Any], histogram: bool, count: Callable[[int], None]
-    ) -> None:
-        try:
-            self._pending.append((leaves, home.capability(Measuring).measure(arrays, histogram, count)))
-        except Error:
-            raise
-        except Exception as error:
-            raise self._failed(leaves, error) from error
+    @cached_property
+    def specs(self) -> dict[int, Spec]:
+        return dict(zip(self._leaves, self._specs, strict=True))
+
+    def begin(self, leaves: Sequence[int], measure: Callable[[], Callable[[], list[Moments]]]) -> None:
+        """Starts measuring leaves: `measure` returns a function that waits for the result."""
+        with _naming(self._columns, leaves):
+            self._pending.append((leaves, measure()))
 
     @property
     def moments(self) -> dict[int, Moments]:
@@ -288,12 +320,8 @@ class _Waiting:
     def _wait(self) -> None:
         while self._pending:
             leaves, wait = self._pending[0]
-            try:
+            with _naming(self._columns, leaves):
                 self._moments.update(zip(leaves, wait(), strict=True))
-            except Error:
-                raise
-            except Exception as error:
-                raise self._failed(leaves, error) from error
             del self._pending[0]
 
     def nonfinite(self, of: str) -> dict[int, Places]:
@@ -317,13 +345,21 @@ class _Waiting:
         return places if places.total == total else None  # otherwise the values have changed
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_columns": self._columns, "specs": self.specs, "_nonfinite": self._nonfinite}
+        own = {name: value for name, value in self.__dict__.items() if name != "_lock"}
         return {**own, "_pending": [], "_moments": self.moments}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
 
-    def _failed(self, leaves: Sequence[int], error: Exception) -> WalkError:
-        names = listed([self._columns.row_text(leaf) for leaf in leaves], 3)
+
+@contextmanager
+def _naming(columns: Columns, leaves: Sequence[int]) -> Iterator[None]:
+    """Adds the names of the leaves to an error of a home."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        names = listed([columns.row_text(leaf) for leaf in leaves], 3)
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return WalkError(f"cannot measure {names}: {reason}")
+        raise WalkError(f"cannot measure {names}: {reason}") from error

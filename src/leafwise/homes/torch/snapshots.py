@@ -1,0 +1,79 @@
+"""Whether many tensors are still where they were, with the same shapes and dtypes: the fastest check that is exact."""
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from leafwise.kernels.library import load_for_objects
+
+_PLAIN = frozenset({torch.Tensor, nn.Parameter, nn.Buffer})
+# What sparse, fake and wrapping tensors raise, and dtypes that DLPack does not have.
+_UNDESCRIBED = (RuntimeError, BufferError, NotImplementedError, TypeError, ValueError)
+_WORDS = 9  # that most tensors need: three, and two for each axis
+
+
+def are_plain(values: list[torch.Tensor]) -> bool:
+    """Whether no tensor is of a subclass, whose bytes may have another meaning."""
+    return set(map(type, values)) <= _PLAIN
+
+
+def snapshot(values: list[torch.Tensor]) -> Any:
+    """The addresses, dtypes, devices, shapes and strides of tensors, which `same` compares. None if one of them has no
+    memory."""
+    try:
+        return _described(values)
+    except _UNDESCRIBED:
+        pass
+    try:
+        return [(value.data_ptr(), value.dtype, value.device, value.shape, value.stride()) for value in values]
+    except _UNDESCRIBED:
+        return None
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two snapshots are equal; None is equal to nothing."""
+    if one is None or other is None:
+        return False
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _described(values: list[torch.Tensor]) -> Any:
+    """Asks each tensor through DLPack, in C. Raises if that is not possible."""
+    describe = _describe()
+    if describe is None:
+        raise NotImplementedError
+    objects = np.fromiter(values, dtype=object, count=len(values))
+    room = _WORDS * len(values)
+    while True:
+        facts = np.empty(room, np.int64)
+        used = describe(objects.ctypes.data, len(values), facts.ctypes.data, room)
+        if used >= 0:
+            return facts[:used]
+        room *= 2
+
+
+@cache
+def _describe() -> Any:
+    """The function in C with PyTorch's function for a tensor; None if there is none."""
+    function = getattr(load_for_objects(), "leafwise_describe_tensors", None)
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if function is None or capsule is None:
+        return None
+    pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_in.restype, pointer_in.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address = pointer_in(capsule, b"dlpack_exchange_api")
+    major, minor = (ctypes.c_uint32 * 2).from_address(address)
+    # The version, an older version of the table, three functions, and then the one that describes a tensor.
+    get = (ctypes.c_void_p * 6).from_address(address)[5]
+    if (major, minor) < (1, 3) or major > 1 or not get:
+        return None
+    function.restype = ctypes.c_int64
+    pointer, long = ctypes.c_void_p, ctypes.c_int64
+    function.argtypes = [pointer, pointer, long, pointer, long]
+    return lambda objects, count, facts, room: function(get, objects, count, facts, room)

@@ -1,0 +1,45 @@
+"""Launching Triton kernels again and again with the same arguments.
+
+An ordinary call of a kernel compares every argument, option and global with those of earlier calls, which takes longer
+on the host than small kernels take on the device. `Launch` makes the first call in the ordinary way, and then uses the
+compiled kernel that this call returned.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton  # type: ignore[import-untyped]
+
+# The releases whose compiled kernels take the arguments in the order of the signature, constants included. With any
+# other release, every call is an ordinary one.
+_FIRST, _LAST = (3, 5), (3, 9)
+
+
+class Launch:
+    """A kernel with its arguments, to be called on the device and the stream that its tensors belong to.
+
+    The arguments, by name, are tensors, numbers and constants; they must not change, only the values in the tensors.
+    """
+
+    def __init__(self, kernel: Any, programs: int, arguments: dict[str, Any], **options: Any) -> None:
+        self._kernel, self._programs, self._arguments, self._options = kernel, programs, arguments, options
+        self._again: Callable[..., None] | None = None
+        self._values: list[Any] = []
+
+    def __call__(self) -> None:
+        if self._again is not None:
+            self._again(*self._values)
+            return
+        compiled = self._kernel[(self._programs,)](**self._arguments, **self._options)
+        # The interpreter compiles nothing, and returns None.
+        if not hasattr(type(compiled), "__getitem__") or not _FIRST <= _release() <= _LAST:
+            return
+        values = [self._arguments[name] for name in self._kernel.arg_names]
+        self._values = [value.data_ptr() if isinstance(value, torch.Tensor) else value for value in values]
+        self._again = compiled[(self._programs, 1, 1)]
+
+
+def _release() -> tuple[int, int]:
+    major, minor = triton.__version__.split(".")[:2]
+    return int(major), int(minor)
