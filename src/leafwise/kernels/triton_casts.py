@@ -2,7 +2,6 @@
 
 # The kernels are written for Triton's compiler, which allows less than Python does.
 # mypy: ignore-errors
-# ruff: noqa: N803
 
 import triton
 import triton.language as tl

@@ -8,7 +8,7 @@ bits, different dtypes), with all checks. `fold_pairs` combines the chunks of ea
 
 # The kernels are written for Triton's compiler, which allows less than Python does.
 # mypy: ignore-errors
-# ruff: noqa: C901, N803
+# ruff: noqa: N803
 
 import triton
 import triton.language as tl
@@ -28,17 +28,16 @@ from leafwise.kernels.triton_values import (
 )
 
 # The results for a chunk, and for a pair, one row each; `Comparison` is computed from them. `distance`, `norm` and
-# `other_norm` are squares, in units of 4 to the power of their exponents; `dot` is in units of 2 to the power of the sum
-# of those of both norms. Doubles are stored as their bits. `forth` and `back` are whether casting one side gives the
-# other, `transposed` is whether samples of a square matrix agree with the other side transposed. In the kernels a row is
-# a literal number: at every launch, Triton compares each global that a kernel reads.
+# `other_norm` are squares, in units of 4 to the power of their exponents; `dot` is in units of 2 to the power of the
+# sum of those of both norms. Doubles are stored as their bits. `forth` and `back` are whether casting one side gives
+# the other, `transposed` is whether samples of a square matrix agree with the other side transposed. In the kernels a
+# row is a literal number: at every launch, Triton compares each global that a kernel reads.
 ROWS = (
     "changed", "nonfinite", "nonfinite_changed", "distance", "norm",  # 0 to 4
     "other_norm", "dot", "largest", "distance_power", "norm_power",  # 5 to 9
     "other_power", "forth", "back", "transposed",  # 10 to 13
 )  # fmt: skip
 FIELDS = len(ROWS)
-SAMPLES = 16  # elements of a square matrix that must agree with its transpose before all are compared
 _LIST = tl.constexpr(FIELDS)  # the last row for chunks: the list of chunks to compare again
 _INFINITY = tl.constexpr(float("inf"))
 
