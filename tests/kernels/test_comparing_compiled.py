@@ -27,15 +27,16 @@ def code_of(kernel, warps, pairs="*i32", **constants):
     return compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32), options=options).asm["ptx"]
 
 every = (1 << 14) - 1
-for kinds in (1, 4, every):
+floats = (1 << 4) - 1
+for kinds, other_kinds in ((1, 1), (4, 4), (every, every), (4, 1), (floats, floats)):
     code = code_of(
-        kernels.compare_whole_chunks, host._WARPS,
-        KINDS=kinds, CHUNK=host.CHUNK, BLOCK=host._BLOCK, PER_SUM=host._PER_SUM,
+        kernels.compare_whole_chunks, host._WARPS, KINDS=kinds, OTHER_KINDS=other_kinds,
+        MIXED=kinds != other_kinds or kinds == floats, CHUNK=host.CHUNK, BLOCK=host._BLOCK,
     )
     if kinds == 4:
         assert "ld.global.b16" not in code, "bfloat16 is loaded one by one"
 for mixed in (False, True):
-    options = {"KINDS": every, "MIXED": mixed}
+    options = {"KINDS": every, "OTHER_KINDS": every, "MIXED": mixed}
     code_of(kernels.compare_carefully, host._CAREFUL_WARPS, BLOCK=host._CAREFUL_BLOCK, **options)
     code_of(kernels.fold_pairs, 1, pairs="i32", BLOCK=128, **options)
 """

@@ -14,9 +14,9 @@ from leafwise.kernels.dtypes import KERNELS, byte_values, check_known, is_byte_f
 from leafwise.kernels.triton_comparing import FIELDS, ROWS, compare_carefully, compare_whole_chunks, fold_pairs
 
 CHUNK = 1 << 16  # elements
-# Elements that a program processes at a time, the number of warps, and how many numbers are added in 32 bits.
-_BLOCK, _WARPS, _PER_SUM = 1024, 8, 1
-_CAREFUL_BLOCK, _CAREFUL_WARPS = 1024, 8
+# Elements that a program processes at a time, and the number of warps.
+_BLOCK, _WARPS = 512, 4
+_CAREFUL_BLOCK, _CAREFUL_WARPS = 256, 4
 _CAREFUL_PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
 _BYTES = 256
 # Floats for which kernels know whether one side is a cast of the other.
@@ -54,7 +54,8 @@ class PairTable(NamedTuple):
 
     columns: PairColumns
     chunk: int
-    kinds: int  # one bit for each kind that occurs
+    kinds: int  # one bit for each kind that occurs on the first sides
+    other_kinds: int
     is_mixed: bool  # whether the dtypes of a pair differ
     whole_count: int
     careful_count: int
@@ -93,7 +94,7 @@ def table_of(columns: PairColumns, device: Any, chunk: int = CHUNK) -> PairTable
     addresses = _of_chunks(columns.addresses, columns.dtypes, pairs, starts)
     other_addresses = _of_chunks(columns.other_addresses, columns.other_dtypes, pairs, starts)
     lengths = np.minimum(sizes[pairs] - starts, chunk).astype(np.int32)
-    quick = _by_dtypes(columns, lambda dtype, other: dtype == other and is_float(dtype) and item_bytes(dtype) <= 4)
+    quick = _by_dtypes(columns, _is_narrow)
     is_whole = quick[pairs] & (lengths == chunk) & ((addresses | other_addresses) % 16 == 0)
     whole, careful = np.flatnonzero(is_whole), np.flatnonzero(~is_whole)
     kinds, other_kinds = (
@@ -110,7 +111,8 @@ def table_of(columns: PairColumns, device: Any, chunk: int = CHUNK) -> PairTable
     return PairTable(
         columns,
         chunk,
-        sum(1 << number for number in {KERNELS[dtype] for dtypes in distinct for dtype in dtypes}),
+        sum({1 << KERNELS[dtype] for dtype, _ in distinct}),
+        sum({1 << KERNELS[dtype] for _, dtype in distinct}),
         any(dtype != other for dtype, other in distinct),
         len(whole),
         len(careful),
@@ -125,6 +127,11 @@ def table_of(columns: PairColumns, device: Any, chunk: int = CHUNK) -> PairTable
         there(first_chunks),
         [],
     )
+
+
+def _is_narrow(dtype: str, other: str) -> bool:
+    """Whether both dtypes are floats of at most 32 bits."""
+    return is_float(dtype) and is_float(other) and max(item_bytes(dtype), item_bytes(other)) <= 4
 
 
 def _of_chunks(addresses: list[int], dtypes: list[str], pairs: Any, starts: Any) -> Any:
@@ -149,13 +156,17 @@ def compare(table: PairTable, with_norms: bool = False) -> Callable[[], Outcomes
     results = torch.zeros(words, dtype=torch.int64, device=device)
     counter = results[words - 1 :]
     kinds, other_kinds, values = table.of_pairs
-    options = {"KINDS": table.kinds, "enable_fp_fusion": True}
+    options = {
+        "KINDS": table.kinds,
+        "OTHER_KINDS": table.other_kinds,
+        "MIXED": table.is_mixed,
+        "enable_fp_fusion": True,
+    }
     if table.whole_count:
         compare_whole_chunks[(table.whole_count,)](
-            table.whole, table.addresses, table.other_addresses, table.pairs, kinds, values, by_chunk, counter, chunks,
-            CHUNK=table.chunk, BLOCK=_BLOCK, PER_SUM=_PER_SUM, num_warps=_WARPS, **options,
+            table.whole, table.addresses, table.other_addresses, table.pairs, kinds, other_kinds, values,
+            by_chunk, counter, chunks, CHUNK=table.chunk, BLOCK=_BLOCK, num_warps=_WARPS, **options,
         )  # fmt: skip
-    options["MIXED"] = table.is_mixed
     if chunks:
         compare_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
             table.careful, table.careful_count, table.addresses, table.other_addresses, table.sizes, table.pairs,
@@ -196,7 +207,8 @@ def _outcomes(table: PairTable, results: Any, with_norms: bool) -> Outcomes:
     pairs = len(table.columns.sizes)
     rows = results[: FIELDS * pairs].reshape(FIELDS, pairs)
     changed, nonfinite, lost, forth, back, transposed = rows[_COUNTED]
-    comparisons = [Comparison(size, 0) for size in table.columns.sizes]
+    same = {size: Comparison(size, 0) for size in set(table.columns.sizes)}
+    comparisons = [same[size] for size in table.columns.sizes]
     chosen = np.flatnonzero(table.columns.sizes if with_norms else changed)
     counts = zip(changed[chosen].tolist(), nonfinite[chosen].tolist(), lost[chosen].tolist(), strict=True)
     numbers = rows[_DOUBLES].view(np.float64)[:, chosen].T.tolist()

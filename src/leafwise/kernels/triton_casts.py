@@ -2,11 +2,12 @@
 
 # The kernels are written for Triton's compiler, which allows less than Python does.
 # mypy: ignore-errors
+# ruff: noqa: N803
 
 import triton
 import triton.language as tl
 
-from leafwise.kernels.triton_values import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from leafwise.kernels.triton_values import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, HAS_BFLOAT16, HAS_FLOAT16
 
 _INFINITY = tl.constexpr(float("inf"))
 
@@ -80,3 +81,15 @@ def nan_bits(bits, kind):
         sign = (bits >> 63) & 1
         fraction = bits & 0xFFFFFFFFFFFFF
     return (sign << 52) | fraction | 0x8000000000000
+
+
+@triton.jit
+def rounded_bits(x, bits, kind, KINDS: tl.constexpr):
+    """The bits of 32-bit floats that are rounded to a kind of float of at most 32 bits, and are then 32 bits again."""
+    if HAS_BFLOAT16 & KINDS:
+        if kind == BFLOAT16:
+            bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000
+    if HAS_FLOAT16 & KINDS:
+        if kind == FLOAT16:
+            bits = x.to(tl.float16).to(tl.float32).to(tl.int32, bitcast=True)
+    return bits

@@ -1,9 +1,9 @@
 """Comparing many pairs of arrays on a GPU, in one launch.
 
 A table on the device has the addresses, the length and the kinds of each pair of chunks. `compare_whole_chunks`
-compares full chunks of floats of at most 32 bits, of one dtype, in one fast pass. If a value is not finite, it puts the
-chunk on a list. `compare_carefully` compares the chunks on the list, and all other chunks (ends of arrays, integers, 64
-bits, different dtypes), with all checks. `fold_pairs` combines the chunks of each pair, in a fixed order.
+compares full chunks of floats of at most 32 bits in one fast pass. If a value is not finite, it puts the chunk on a
+list. `compare_carefully` compares the chunks on the list, and all other chunks (ends of arrays, integers, 64 bits),
+with all checks. `fold_pairs` combines the chunks of each pair, in a fixed order.
 """
 
 # The kernels are written for Triton's compiler, which allows less than Python does.
@@ -13,7 +13,7 @@ bits, different dtypes), with all checks. `fold_pairs` combines the chunks of ea
 import triton
 import triton.language as tl
 
-from leafwise.kernels.triton_casts import gives, nan_bits
+from leafwise.kernels.triton_casts import gives, nan_bits, rounded_bits
 from leafwise.kernels.triton_values import (
     FLOAT64,
     HAS_BYTE_FLOAT,
@@ -69,16 +69,16 @@ def _store_double(table, row, rows, field: tl.constexpr, number):
 
 @triton.jit
 def compare_whole_chunks(
-    chunks_to_compare, addresses, other_addresses, pairs, kinds, values, by_chunk, counter, chunks,
-    KINDS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, PER_SUM: tl.constexpr,
+    chunks_to_compare, addresses, other_addresses, pairs, kinds, other_kinds, values, by_chunk, counter, chunks,
+    KINDS: tl.constexpr, OTHER_KINDS: tl.constexpr, MIXED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One full chunk of floats of at most 32 bits, of the same dtype on both sides. Sums are in 64 bits; with PER_SUM
-    above one, so many numbers are added in 32 bits first."""
+    """One full chunk of floats of at most 32 bits. All sums are in 64 bits: reading the values takes longer."""
     chunk = tl.load(chunks_to_compare + tl.program_id(0))
     address = tl.load(addresses + chunk)
     other_address = tl.load(other_addresses + chunk)
     pair = tl.load(pairs + chunk)
     kind = tl.load(kinds + pair)
+    other_kind = tl.load(other_kinds + pair)
     byte_values = values + 256 * pair if HAS_BYTE_FLOAT & KINDS else values
     lanes = tl.arange(0, BLOCK)
     changed = tl.zeros([BLOCK], tl.int32)
@@ -87,41 +87,23 @@ def compare_whole_chunks(
     other_norm = tl.zeros([BLOCK], tl.float64)
     dot = tl.zeros([BLOCK], tl.float64)
     largest = tl.zeros([BLOCK], tl.float64)
-    for start in range(0, CHUNK, BLOCK * PER_SUM):
-        if PER_SUM == 1:
-            x, bits = float32_and_bits(address, start + lanes, kind, byte_values, KINDS, BLOCK)
-            y, other_bits = float32_and_bits(other_address, start + lanes, kind, byte_values, KINDS, BLOCK)
-            changed += (bits != other_bits).to(tl.int32)
-            x = x.to(tl.float64)
-            y = y.to(tl.float64)
-            apart = x - y
-            largest = tl.maximum(largest, tl.abs(apart))
-            distance = tl.fma(apart, apart, distance)
-            norm = tl.fma(x, x, norm)
-            other_norm = tl.fma(y, y, other_norm)
-            dot = tl.fma(x, y, dot)
-        else:
-            distances = tl.zeros([BLOCK], tl.float32)
-            norms = tl.zeros([BLOCK], tl.float32)
-            other_norms = tl.zeros([BLOCK], tl.float32)
-            dots = tl.zeros([BLOCK], tl.float32)
-            furthest = tl.zeros([BLOCK], tl.float32)
-            for part in tl.static_range(PER_SUM):
-                at = start + part * BLOCK + lanes
-                x, bits = float32_and_bits(address, at, kind, byte_values, KINDS, BLOCK)
-                y, other_bits = float32_and_bits(other_address, at, kind, byte_values, KINDS, BLOCK)
-                changed += (bits != other_bits).to(tl.int32)
-                apart = x - y
-                furthest = tl.maximum(furthest, tl.abs(apart))
-                distances = tl.fma(apart, apart, distances)
-                norms = tl.fma(x, x, norms)
-                other_norms = tl.fma(y, y, other_norms)
-                dots = tl.fma(x, y, dots)
-            largest = tl.maximum(largest, furthest.to(tl.float64))
-            distance += distances.to(tl.float64)
-            norm += norms.to(tl.float64)
-            other_norm += other_norms.to(tl.float64)
-            dot += dots.to(tl.float64)
+    not_forth = tl.zeros([BLOCK], tl.int32)
+    not_back = tl.zeros([BLOCK], tl.int32)
+    for start in range(0, CHUNK, BLOCK):
+        x, bits = float32_and_bits(address, start + lanes, kind, byte_values, KINDS, BLOCK)
+        y, other_bits = float32_and_bits(other_address, start + lanes, other_kind, byte_values, OTHER_KINDS, BLOCK)
+        changed += (bits != other_bits).to(tl.int32)
+        if MIXED:
+            not_forth |= rounded_bits(x, bits, other_kind, OTHER_KINDS) ^ other_bits
+            not_back |= rounded_bits(y, other_bits, kind, KINDS) ^ bits
+        x = x.to(tl.float64)
+        y = y.to(tl.float64)
+        apart = x - y
+        largest = tl.maximum(largest, tl.abs(apart))
+        distance = tl.fma(apart, apart, distance)
+        norm = tl.fma(x, x, norm)
+        other_norm = tl.fma(y, y, other_norm)
+        dot = tl.fma(x, y, dot)
     square, other_square = tl.sum(norm), tl.sum(other_norm)
     if square + other_square < _INFINITY:
         _store(by_chunk, chunk, chunks, 0, tl.sum(changed))
@@ -135,8 +117,8 @@ def compare_whole_chunks(
         _store(by_chunk, chunk, chunks, 8, 0)
         _store(by_chunk, chunk, chunks, 9, 0)
         _store(by_chunk, chunk, chunks, 10, 0)
-        _store(by_chunk, chunk, chunks, 11, 1)
-        _store(by_chunk, chunk, chunks, 12, 1)
+        _store(by_chunk, chunk, chunks, 11, 1 - tl.max((not_forth != 0).to(tl.int32)))
+        _store(by_chunk, chunk, chunks, 12, 1 - tl.max((not_back != 0).to(tl.int32)))
     else:
         behind = tl.atomic_add(counter, 1, sem="relaxed")
         _store(by_chunk + behind, 0, chunks, _LIST, chunk)
@@ -160,7 +142,7 @@ def _between(x, y, address, other_address, at, mask, kind, KINDS: tl.constexpr, 
 @triton.jit
 def _carefully(
     address, other_address, size, kind, other_kind, values, by_chunk, chunk, chunks,
-    KINDS: tl.constexpr, MIXED: tl.constexpr, BLOCK: tl.constexpr,
+    KINDS: tl.constexpr, OTHER_KINDS: tl.constexpr, MIXED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """All results for a pair of chunks."""
     lanes = tl.arange(0, BLOCK)
@@ -181,9 +163,9 @@ def _carefully(
         at = start + lanes
         mask = at < size
         bits = as_bits(address, at, mask, kind, KINDS, BLOCK)
-        other_bits = as_bits(other_address, at, mask, other_kind, KINDS, BLOCK)
+        other_bits = as_bits(other_address, at, mask, other_kind, OTHER_KINDS, BLOCK)
         x = as_float64(address, at, mask, kind, values, KINDS, BLOCK)
-        y = as_float64(other_address, at, mask, other_kind, values, KINDS, BLOCK)
+        y = as_float64(other_address, at, mask, other_kind, values, OTHER_KINDS, BLOCK)
         differ = mask & (bits != other_bits)
         if MIXED:
             if kind != other_kind:
@@ -216,7 +198,7 @@ def _carefully(
     power = 0
     other_power = 0
     apart_power = 0
-    if HAS_FLOAT64 & KINDS:
+    if HAS_FLOAT64 & (KINDS | OTHER_KINDS):
         if (kind == FLOAT64) | (other_kind == FLOAT64):
             power = _scale_of(tl.max(magnitude))
             other_power = _scale_of(tl.max(other_magnitude))
@@ -231,7 +213,7 @@ def _carefully(
                 for start in range(0, size, BLOCK):
                     at = start + lanes
                     x = as_float64(address, at, at < size, kind, values, KINDS, BLOCK)
-                    y = as_float64(other_address, at, at < size, other_kind, values, KINDS, BLOCK)
+                    y = as_float64(other_address, at, at < size, other_kind, values, OTHER_KINDS, BLOCK)
                     finite = (tl.abs(x) < _INFINITY) & (tl.abs(y) < _INFINITY)
                     x = tl.where(finite, x, 0.0)
                     y = tl.where(finite, y, 0.0)
@@ -271,7 +253,8 @@ def _all_ways(not_given):
 @triton.jit
 def compare_carefully(
     chunks_to_compare, already, addresses, other_addresses, sizes, pairs, kinds, other_kinds, values,
-    by_chunk, counter, chunks, KINDS: tl.constexpr, MIXED: tl.constexpr, BLOCK: tl.constexpr,
+    by_chunk, counter, chunks,
+    KINDS: tl.constexpr, OTHER_KINDS: tl.constexpr, MIXED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The chunks that always need this, and the chunks on the list; one program compares several."""
     count = already + tl.load(counter).to(tl.int32)
@@ -284,7 +267,7 @@ def compare_carefully(
         _carefully(
             tl.load(addresses + chunk), tl.load(other_addresses + chunk), tl.load(sizes + chunk),
             tl.load(kinds + pair), tl.load(other_kinds + pair), byte_values, by_chunk, chunk, chunks,
-            KINDS, MIXED, BLOCK,
+            KINDS, OTHER_KINDS, MIXED, BLOCK,
         )  # fmt: skip
 
 
@@ -309,7 +292,8 @@ def _shift(by_chunk, field: tl.constexpr, chunks, at, mask, unit):
 
 @triton.jit
 def _samples_agree(
-    address, other_address, side, kind, other_kind, values, KINDS: tl.constexpr, MIXED: tl.constexpr
+    address, other_address, side, kind, other_kind, values,
+    KINDS: tl.constexpr, OTHER_KINDS: tl.constexpr, MIXED: tl.constexpr,
 ):  # fmt: skip
     """Whether samples of a square matrix agree with the other side transposed."""
     lanes = tl.arange(0, 16)
@@ -318,12 +302,12 @@ def _samples_agree(
     rows = lanes * last // 16
     columns = last - lanes * last // 32
     bits = as_bits(address, rows * side + columns, every, kind, KINDS, 16)
-    other_bits = as_bits(other_address, columns * side + rows, every, other_kind, KINDS, 16)
+    other_bits = as_bits(other_address, columns * side + rows, every, other_kind, OTHER_KINDS, 16)
     agree = bits == other_bits
     if MIXED:
         if kind != other_kind:
             x = as_float64(address, rows * side + columns, every, kind, values, KINDS, 16)
-            y = as_float64(other_address, columns * side + rows, every, other_kind, values, KINDS, 16)
+            y = as_float64(other_address, columns * side + rows, every, other_kind, values, OTHER_KINDS, 16)
             through, once, nearest = gives(x, kind, other_bits, y, other_kind)
             agree = through | once | nearest
             through, once, nearest = gives(y, other_kind, bits, x, kind)
@@ -334,7 +318,7 @@ def _samples_agree(
 @triton.jit
 def fold_pairs(
     by_chunk, chunks, first_chunks, addresses, other_addresses, sides, kinds, other_kinds, values, results, pairs,
-    KINDS: tl.constexpr, MIXED: tl.constexpr, BLOCK: tl.constexpr,
+    KINDS: tl.constexpr, OTHER_KINDS: tl.constexpr, MIXED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Combines the chunks of one pair, in their order."""
     pair = tl.program_id(0)
@@ -385,7 +369,7 @@ def fold_pairs(
         byte_values = values + 256 * pair if HAS_BYTE_FLOAT & KINDS else values
         agree = _samples_agree(
             tl.load(addresses + first), tl.load(other_addresses + first), side,
-            tl.load(kinds + pair), tl.load(other_kinds + pair), byte_values, KINDS, MIXED,
+            tl.load(kinds + pair), tl.load(other_kinds + pair), byte_values, KINDS, OTHER_KINDS, MIXED,
         )  # fmt: skip
     _store(results, pair, pairs, 0, tl.sum(changed))
     _store(results, pair, pairs, 1, tl.sum(nonfinite))
