@@ -19,6 +19,8 @@ from leafwise.kernels.comparing import compare
 
 _SAMPLES = 16  # elements of a square matrix that must agree with its transpose before all are compared
 
+_SAME = frozenset({"same"})
+
 ByteCounter = Callable[[int], None]
 
 
@@ -42,8 +44,9 @@ def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounte
     runs: dict[int, tuple[Run, Run]] = {}
     in_pieces: list[int] = []
     compares = cache(lambda home, device: home.capability(Comparing).compares_on(device))
+    cannot_compare = cache(lambda home: home.capability(Comparing).cannot_compare)
     for number, (first, second) in enumerate(pairs):
-        reason = _cannot_compare(first) or _cannot_compare(second)
+        reason = cannot_compare(first.home)(first.value) or cannot_compare(second.home)(second.value)
         if reason and (first.spec.size == second.spec.size or None in (first.spec.shape, second.spec.shape)):
             verdicts[number] = Verdict.of("unknown", reason=reason)
         elif first.spec.size != second.spec.size:
@@ -68,10 +71,6 @@ def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounte
     for number in in_pieces:
         verdicts[number] = _with_name(pairs[number], lambda first, second: _compare_pieces(first, second, count))
     return [verdicts[number] for number in range(len(pairs))]
-
-
-def _cannot_compare(held: NamedArray) -> str:
-    return held.home.capability(Comparing).cannot_compare(held.value)
 
 
 def _has_transposed_shape(first: NamedArray, second: NamedArray) -> bool:
@@ -103,8 +102,10 @@ def _verdict(
     cast = ["cast"] * (first.spec.dtype != second.spec.dtype and is_cast)
     if first.spec.shape != second.spec.shape:
         return Verdict.of("reshaped", *cast, comparison=comparison)
-    if cast or not comparison.changed:
-        return Verdict.of(*cast or ["same"], comparison=comparison)
+    if not cast and not comparison.changed:
+        return Verdict(_SAME, comparison)
+    if cast:
+        return Verdict.of("cast", comparison=comparison)
     sampled = may_be_transposed and _may_be_transposed(first, second)
     transposed = _with_name((first, second), _transposed) if sampled else None
     return transposed or Verdict.of("changed", comparison=comparison)

@@ -173,6 +173,7 @@ def compare(table: PairTable, with_norms: bool = False) -> Callable[[], Outcomes
             kinds, other_kinds, values, by_chunk, counter, chunks,
             BLOCK=_CAREFUL_BLOCK, num_warps=_CAREFUL_WARPS, **options,
         )  # fmt: skip
+    if pairs:
         fold_pairs[(pairs,)](
             by_chunk, chunks, table.first_chunks, table.addresses, table.other_addresses, table.sides,
             kinds, other_kinds, values, results, pairs,

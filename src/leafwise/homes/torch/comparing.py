@@ -1,6 +1,7 @@
 """Comparing the values of tensors, bit by bit."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,13 +33,15 @@ class TorchComparing(Comparing):
     ) -> list[DeviceResult | None]:
         from leafwise.homes.torch.device_comparing import compare_pairs
 
-        pairs = [(self._there(first), self._there(second)) for first, second in zip(firsts, seconds, strict=True)]
-        return compare_pairs(pairs, count)
+        elsewhere = cache(lambda device: not runs_kernels(device))
+        sides = [
+            [self._other_array(value) if type(value) is not OtherArray and elsewhere(value.device) else value
+             for value in values]
+            for values in (firsts, seconds)
+        ]  # fmt: skip
+        return compare_pairs([*zip(*sides, strict=True)], count)
 
-    def _there(self, value: torch.Tensor | OtherArray) -> torch.Tensor | OtherArray:
-        """The tensor itself, if kernels can read it where it is."""
-        if isinstance(value, OtherArray) or runs_kernels(value.device):
-            return value
+    def _other_array(self, value: torch.Tensor) -> OtherArray:
         pieces = self.home.capability(Saving).pieces
         shape, dtype = tuple(value.shape), dtype_name(value.dtype)
         return OtherArray(shape, dtype, value.numel(), self.contiguous_run(value), lambda: pieces(value))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -33,14 +34,14 @@ def compare_pairs(pairs: Pairs, count: Count) -> Results:
     copied: dict[torch.device, list[int]] = {}
     streamed: dict[torch.device, list[int]] = {}
     for number, (first, second) in enumerate(pairs):
-        if isinstance(first, OtherArray) or isinstance(second, OtherArray):
-            tensor = second if isinstance(first, OtherArray) else first
-            assert isinstance(tensor, torch.Tensor)
-            if _is_known(first, second):
-                streamed.setdefault(tensor.device, []).append(number)
-        elif _is_known(first, second):
-            groups = direct if first.device == second.device and _same_layout(first, second) else copied
-            groups.setdefault(first.device, []).append(number)
+        tensor: Any = second if type(first) is OtherArray else first
+        if not can_compare(_dtype_of(first), _dtype_of(second)) or _is_negated(first) or _is_negated(second):
+            continue
+        if type(first) is OtherArray or type(second) is OtherArray:
+            groups = streamed
+        else:
+            groups = direct if _same_layout(tensor, second) else copied
+        groups.setdefault(tensor.device, []).append(number)
     for compare, groups in ((_compare_same, direct), (_compare_copies, copied), (_compare_streams, streamed)):
         for device, numbers in groups.items():
             with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
@@ -48,18 +49,19 @@ def compare_pairs(pairs: Pairs, count: Count) -> Results:
     return results
 
 
-def _is_known(first: Side, second: Side) -> bool:
-    """Whether the kernels can compare two arrays."""
-    dtypes = []
-    for side in (first, second):
-        if isinstance(side, torch.Tensor) and (side.is_neg() or side.is_conj()):
-            return False
-        dtypes.append(side.dtype if isinstance(side, OtherArray) else dtype_name(side.dtype))
-    return can_compare(*dtypes)
+def _dtype_of(side: Side) -> str:
+    return side.dtype if type(side) is OtherArray else dtype_name(side.dtype)
 
 
-def _same_layout(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether the elements of two tensors are in the same order in memory, without gaps."""
+def _is_negated(side: Side) -> bool:
+    """Whether a tensor is the negative of what is in its memory. Only complex tensors can also be conjugated."""
+    return type(side) is not OtherArray and side.is_neg()  # type: ignore[union-attr]
+
+
+def _same_layout(first: torch.Tensor, second: Any) -> bool:
+    """Whether the elements of two tensors are on one device and in the same order in memory, without gaps."""
+    if first.device != second.device:
+        return False
     if first.is_contiguous() and second.is_contiguous():
         return True
     same = first.shape == second.shape and first.stride() == second.stride()
@@ -71,34 +73,49 @@ def _has_turned_shape(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return len(shape) == 2 and shape != other and shape[::-1] == other
 
 
-def _side_of(first: torch.Tensor, second: torch.Tensor) -> int:
-    """The number of rows, if both are square matrices."""
-    shape = first.shape
-    return shape[0] if len(shape) == 2 and shape[0] == shape[1] and second.shape == shape else 0
-
-
 # -- both on the device ---------------------------------------------------------------------------------------------
 
 
 def _compare_same(pairs: Pairs, numbers: list[int], device: torch.device, results: Results, count: Count) -> None:
     """Tensors on one device, with the same order in memory."""
-    _compare_direct([(number, *pairs[number]) for number in numbers], device, results, count)
+    firsts, seconds = ([pairs[number][side] for number in numbers] for side in (0, 1))
+    _compare_tensors(numbers, firsts, seconds, device, results, count)
 
 
-def _compare_direct(entries: list[tuple[int, Any, Any]], device: torch.device, results: Results, count: Count) -> None:
-    outcomes = _outcomes([(first, second) for _, first, second in entries], device)
+def _compare_tensors(
+    numbers: list[int], firsts: list[Any], seconds: list[Any], device: torch.device, results: Results, count: Count
+) -> None:
+    columns, turned = _columns(firsts, seconds)
+    outcomes = _outcomes(columns, device)
     if outcomes is None:
         return
-    for place, (number, first, second) in enumerate(entries):
-        is_cast = first.dtype != second.dtype and (outcomes.forth[place] or outcomes.back[place])
-        comparison = outcomes.comparisons[place]
-        may_be_transposed = _has_turned_shape(first.shape, second.shape)
-        if outcomes.transposed[place] and comparison.changed and not is_cast:
-            may_be_transposed = True
-        results[number] = DeviceResult(comparison, is_cast)
-        if may_be_transposed and (how := _transposed(first, second, device)):
-            results[number] = DeviceResult(None, how == "cast", True)
-    count(sum(first.nbytes for _, first, _ in entries))
+    same = cache(DeviceResult)  # models repeat a few shapes thousands of times
+    for place, (number, comparison) in enumerate(zip(numbers, outcomes.comparisons, strict=True)):
+        is_mixed = columns.dtypes[place] != columns.other_dtypes[place]
+        is_cast = is_mixed and (outcomes.forth[place] or outcomes.back[place])
+        results[number] = DeviceResult(comparison, is_cast) if comparison.changed else same(comparison, is_cast)
+        if turned[place] or (outcomes.transposed[place] and comparison.changed and not is_cast):
+            how = _transposed(firsts[place], seconds[place], device)
+            if how is not None:
+                results[number] = DeviceResult(None, how == "cast", True)
+    count(sum(size * item_bytes(dtype) for size, dtype in zip(columns.sizes, columns.dtypes, strict=True)))
+
+
+def _columns(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]]:
+    """The tensors of both sides for the kernels, and whether the shapes of each pair are transposed."""
+    sides, turned = [], []
+    for first, second in zip(firsts, seconds, strict=True):
+        shape, other = first.shape, second.shape
+        sides.append(shape[0] if len(shape) == 2 and shape == other and shape[0] == shape[1] else 0)
+        turned.append(_has_turned_shape(shape, other))
+    return PairColumns(
+        [first.data_ptr() for first in firsts],
+        [second.data_ptr() for second in seconds],
+        [first.numel() for first in firsts],
+        [dtype_name(first.dtype) for first in firsts],
+        [dtype_name(second.dtype) for second in seconds],
+        sides,
+    ), turned
 
 
 # The last tables, cached because the same tensors are compared again.
@@ -106,17 +123,9 @@ _tables: dict[tuple[Any, ...], cuda_comparing.PairTable] = {}
 _MOST_TABLES = 4
 
 
-def _outcomes(tensors: list[tuple[Any, Any]], device: torch.device, keep: bool = True) -> Outcomes | None:
+def _outcomes(columns: PairColumns, device: torch.device) -> Outcomes | None:
     """How tensors on one device compare, in the order of their memory. None, with one warning, if Triton cannot run."""
-    columns = PairColumns(
-        [first.data_ptr() for first, _ in tensors],
-        [second.data_ptr() for _, second in tensors],
-        [first.numel() for first, _ in tensors],
-        [dtype_name(first.dtype) for first, _ in tensors],
-        [dtype_name(second.dtype) for _, second in tensors],
-        [_side_of(first, second) for first, second in tensors],
-    )
-    table = _table(columns, device) if keep else cuda_comparing.table_of(columns, device)
+    table = _table(columns, device)
     wait = start_kernels(device, lambda: cuda_comparing.compare(table), ACTION)
     return None if wait is None else wait()
 
@@ -140,7 +149,7 @@ def _transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device)
     start, stop = 0, _FIRST_ROWS
     while start < rows and columns:
         band = first.detach()[start:stop].contiguous(), second.detach().t()[start:stop].contiguous()
-        outcomes = _outcomes([band], device, keep=False)
+        outcomes = _outcomes(_columns([band[0]], [band[1]])[0], device)
         if outcomes is None:
             return None
         if first.dtype == second.dtype:
@@ -189,8 +198,8 @@ def _nbytes(side: Side) -> int:
 def _compare_copies(pairs: Pairs, numbers: list[int], device: torch.device, results: Results, count: Count) -> None:
     """Tensors that are not contiguous, or on two devices."""
     for batch in _batches(pairs, numbers, device):
-        entries = [(number, *(_contiguous(side, device) for side in pairs[number])) for number in batch]
-        _compare_direct(entries, device, results, count)  # type: ignore[arg-type]
+        firsts, seconds = ([_contiguous(pairs[number][side], device) for number in batch] for side in (0, 1))
+        _compare_tensors(batch, firsts, seconds, device, results, count)
 
 
 def _contiguous(side: Side, device: torch.device) -> torch.Tensor:
