@@ -82,6 +82,8 @@ def can_compare(dtype: str, other: str) -> bool:
 
 def table_of(columns: PairColumns, device: Any, chunk: int = CHUNK) -> PairTable:
     """The table of pairs of arrays that are all on one device."""
+    if chunk % _BLOCK:
+        raise ValueError(f"a chunk is a multiple of a block, and {chunk} is not")
     distinct = set(zip(columns.dtypes, columns.other_dtypes, strict=True))
     check_known({dtype for dtypes in distinct for dtype in dtypes})
     if wrong := [dtypes for dtypes in distinct if not can_compare(*dtypes)]:
