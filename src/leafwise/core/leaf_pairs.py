@@ -35,11 +35,13 @@ class LeafPairs:
     def _left(self, views: "_Views", compared: list[int], tree_name: str, excluded: set[int]) -> list[int]:
         """One row for each value that has no partner, without transient rows. If such a row is only another name of a
         paired value, it becomes a note instead."""
+        free = [row for row in views.side.rows if row not in excluded and not views.side.is_transient(row)]
+        if not free:
+            return []
         known: dict[int, dict[str, int]] = {}  # by leaf and view, the first row with these values
         for row in compared:
             known.setdefault(views.leaf(row), {}).setdefault(views.label(row), row)
         left: set[int] = set()
-        free = [row for row in views.side.rows if row not in excluded and not views.side.is_transient(row)]
         # Rows that show the whole leaf come first; a row that shows a part is then another name of it.
         for row in sorted(free, key=lambda row: not views.shows_all(row)):
             rows_by_view = known.setdefault(views.leaf(row), {})

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from typing import Any, NamedTuple
 
-from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.comparison import Comparison
+from leafwise.core.home import Home
 from leafwise.core.pairing import NamedArray
 from leafwise.core.reader import reader
 from leafwise.core.runs import Run, UnreadError
@@ -16,6 +18,8 @@ from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
 
 _SAMPLES = 16  # elements of a square matrix that must agree with its transpose before all are compared
+
+_SAME = frozenset({"same"})
 
 ByteCounter = Callable[[int], None]
 
@@ -36,27 +40,37 @@ class Verdict(NamedTuple):
 def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter) -> list[Verdict]:
     """A verdict for each pair; `count` is called with the number of bytes of the first leaf of each pair when done."""
     verdicts: dict[int, Verdict] = {}
+    on_device: dict[Home, list[int]] = {}
     runs: dict[int, tuple[Run, Run]] = {}
     in_pieces: list[int] = []
+    compares = cache(lambda home, device: home.capability(Comparing).compares_on(device))
+    cannot_compare = cache(lambda home: home.capability(Comparing).cannot_compare)
     for number, (first, second) in enumerate(pairs):
-        reason = _cannot_compare(first) or _cannot_compare(second)
+        reason = cannot_compare(first.home)(first.value) or cannot_compare(second.home)(second.value)
         if reason and (first.spec.size == second.spec.size or None in (first.spec.shape, second.spec.shape)):
             verdicts[number] = Verdict.of("unknown", reason=reason)
         elif first.spec.size != second.spec.size:
             verdicts[number] = Verdict.of("reshaped")
+        elif compares(first.home, first.spec.device):
+            on_device.setdefault(first.home, []).append(number)
+        elif compares(second.home, second.spec.device):
+            on_device.setdefault(second.home, []).append(number)
         elif (both_runs := _as_runs(first, second)) is not None:
             runs[number] = both_runs
         else:
             in_pieces.append(number)
+    for home, numbers in on_device.items():
+        results = _compare_on_device(home, [pairs[number] for number in numbers], count)
+        for number, result in zip(numbers, results, strict=True):
+            if result is None:
+                in_pieces.append(number)
+            else:
+                verdicts[number] = _verdict_on_device(*pairs[number], result)
     for number, comparison in zip(runs, _compare_runs(pairs, runs, count), strict=True):
         verdicts[number] = _verdict(*pairs[number], comparison)
     for number in in_pieces:
         verdicts[number] = _with_name(pairs[number], lambda first, second: _compare_pieces(first, second, count))
     return [verdicts[number] for number in range(len(pairs))]
-
-
-def _cannot_compare(held: NamedArray) -> str:
-    return held.home.capability(Comparing).cannot_compare(held.value)
 
 
 def _has_transposed_shape(first: NamedArray, second: NamedArray) -> bool:
@@ -77,15 +91,55 @@ def _as_runs(first: NamedArray, second: NamedArray) -> tuple[Run, Run] | None:
     return None if run is None or partner is None else (run, partner)
 
 
-def _verdict(first: NamedArray, second: NamedArray, comparison: Comparison, is_cast: bool = False) -> Verdict:
+def _verdict(
+    first: NamedArray,
+    second: NamedArray,
+    comparison: Comparison,
+    is_cast: bool = False,
+    may_be_transposed: bool = True,
+) -> Verdict:
     """The verdict for values of equal size; `is_cast` is whether casting one of them gives the other."""
     cast = ["cast"] * (first.spec.dtype != second.spec.dtype and is_cast)
     if first.spec.shape != second.spec.shape:
         return Verdict.of("reshaped", *cast, comparison=comparison)
-    if cast or not comparison.changed:
-        return Verdict.of(*cast or ["same"], comparison=comparison)
-    transposed = _with_name((first, second), _transposed) if _may_be_transposed(first, second) else None
+    if not cast and not comparison.changed:
+        return Verdict(_SAME, comparison)
+    if cast:
+        return Verdict.of("cast", comparison=comparison)
+    sampled = may_be_transposed and _may_be_transposed(first, second)
+    transposed = _with_name((first, second), _transposed) if sampled else None
     return transposed or Verdict.of("changed", comparison=comparison)
+
+
+# -- on a device -----------------------------------------------------------------------------------------------------
+
+
+def _compare_on_device(
+    home: Home, pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter
+) -> list[DeviceResult | None]:
+    """Compares pairs where at least one array is on a device, where its home compares it."""
+    with ExitStack() as files:
+        own_file = _own_files(files)
+        firsts, seconds = ([_on_side(home, pair[side], own_file) for pair in pairs] for side in (0, 1))
+        try:
+            return home.capability(Comparing).compare_on_device(firsts, seconds, count)
+        except UnreadError as error:
+            raise _explained(pairs[error.number][error.side]) from error
+
+
+def _on_side(home: Home, held: NamedArray, own_file: Callable[[Run], Run]) -> Any:
+    """An array, as `compare_on_device` of a home takes it."""
+    if held.home is home:
+        return held.value
+    run = held.home.capability(Comparing).contiguous_run(held.value)
+    own = None if run is None else own_file(run)
+    return OtherArray(held.spec.shape or (), held.spec.dtype, held.spec.size, own, lambda: _pieces(held))
+
+
+def _verdict_on_device(first: NamedArray, second: NamedArray, result: DeviceResult) -> Verdict:
+    if result.comparison is None:
+        return Verdict.of("transposed", *["cast"] * result.is_cast)
+    return _verdict(first, second, result.comparison, result.is_cast, result.is_transposed is None)
 
 
 # -- in place -------------------------------------------------------------------------------------------------------
@@ -94,23 +148,36 @@ def _verdict(first: NamedArray, second: NamedArray, comparison: Comparison, is_c
 def _compare_runs(
     pairs: list[tuple[NamedArray, NamedArray]], runs: dict[int, tuple[Run, Run]], count: ByteCounter
 ) -> list[Comparison]:
-    numbers = list(runs)
     with ExitStack() as files:
-        # Each file gets a descriptor of its own here: if the tree is closed meanwhile, the old number may be reused.
-        opened = {file: os.dup(file) for file in {run.file for pair in runs.values() for run in pair if run.file >= 0}}
-        for file in opened.values():
-            files.callback(os.close, file)
-        own = [
-            (first._replace(file=opened.get(first.file, -1)), second._replace(file=opened.get(second.file, -1)))
-            for first, second in runs.values()
-        ]
+        own_file = _own_files(files)
+        own = [(own_file(first), own_file(second)) for first, second in runs.values()]
         try:
             return compare(own, count)
         except UnreadError as error:
-            held = pairs[numbers[error.number]][error.side]
-            for _ in held.home.capability(Saving).pieces(held.value):
-                pass  # this raises a better error, if the problem persists
-            raise FileError(f"cannot read {held.name!r} to its end; was the file truncated?") from error
+            raise _explained(pairs[list(runs)[error.number]][error.side]) from error
+
+
+def _own_files(files: ExitStack) -> Callable[[Run], Run]:
+    """A function that gives runs descriptors of their own, until the stack is closed. If a tree is closed meanwhile,
+    its old number may be reused."""
+    opened: dict[int, int] = {}
+
+    def own_file(run: Run) -> Run:
+        if run.file < 0:
+            return run
+        if run.file not in opened:
+            opened[run.file] = os.dup(run.file)
+            files.callback(os.close, opened[run.file])
+        return run._replace(file=opened[run.file])
+
+    return own_file
+
+
+def _explained(held: NamedArray) -> FileError:
+    """The error for a file that could not be read to its end."""
+    for _ in held.home.capability(Saving).pieces(held.value):
+        pass  # this raises a better error, if the problem persists
+    return FileError(f"cannot read {held.name!r} to its end; was the file truncated?")
 
 
 # -- a piece at a time -----------------------------------------------------------------------------------------------

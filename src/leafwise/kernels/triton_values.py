@@ -50,6 +50,10 @@ HAS_UINT16 = tl.constexpr(_bits("uint16"))
 HAS_UINT32 = tl.constexpr(_bits("uint32"))
 HAS_BOOL = tl.constexpr(_bits("bool"))
 HAS_INT64_OR_UINT64 = tl.constexpr(_bits("int64", "uint64"))
+_HAS_1_BYTE = tl.constexpr((1 << BYTE_FLOAT) | _bits("int8", "uint8", "bool"))
+_HAS_2_BYTES = tl.constexpr(_bits("bfloat16", "float16", "int16", "uint16"))
+_HAS_4_BYTES = tl.constexpr(_bits("float32", "int32", "uint32"))
+_HAS_8_BYTES = tl.constexpr(_bits("float64", "int64", "uint64"))
 HAS_WHOLE = tl.constexpr(_bits(*(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "bool"))))
 
 
@@ -138,3 +142,34 @@ def as_int64(address, offsets, mask, kind, KINDS: tl.constexpr, BLOCK: tl.conste
         if kind == BOOL:
             x = (tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0) != 0).to(tl.int64)
     return x
+
+
+@triton.jit
+def float32_and_bits(address, offsets, kind, values, KINDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Floats of at most 32 bits as float32, and their bits, which differ if those of the floats do, except for nan. The
+    address is a multiple of 16, so that several are loaded at once."""
+    x = as_float32(address, offsets, kind, values, KINDS, BLOCK)
+    bits = x.to(tl.int32, bitcast=True)
+    if HAS_BYTE_FLOAT & KINDS:
+        if kind == _BYTE_FLOAT:  # several bytes may have the same value
+            bits = tl.load(tl.multiple_of(address.to(tl.pointer_type(tl.uint8)), 16) + offsets).to(tl.int32)
+    return x, bits
+
+
+@triton.jit
+def as_bits(address, offsets, mask, kind, KINDS: tl.constexpr, BLOCK: tl.constexpr):
+    """The bits of any kind, as 64 bits."""
+    bits = tl.zeros([BLOCK], tl.int64)
+    if _HAS_1_BYTE & KINDS:
+        if (kind == _BYTE_FLOAT) | (kind == INT8) | (kind == UINT8) | (kind == BOOL):
+            bits = tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_2_BYTES & KINDS:
+        if (kind == BFLOAT16) | (kind == FLOAT16) | (kind == INT16) | (kind == UINT16):
+            bits = tl.load(address.to(tl.pointer_type(tl.uint16)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_4_BYTES & KINDS:
+        if (kind == FLOAT32) | (kind == INT32) | (kind == UINT32):
+            bits = tl.load(address.to(tl.pointer_type(tl.uint32)) + offsets, mask=mask, other=0).to(tl.int64)
+    if _HAS_8_BYTES & KINDS:
+        if (kind == FLOAT64) | (kind == INT64) | (kind == UINT64):
+            bits = tl.load(address.to(tl.pointer_type(tl.int64)) + offsets, mask=mask, other=0)
+    return bits

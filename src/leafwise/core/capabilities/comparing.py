@@ -1,15 +1,50 @@
 """Comparing the values of two arrays. See `lw.diff`."""
 
+from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from leafwise.core.capabilities import Capability
+from leafwise.core.comparison import Comparison
 from leafwise.core.dtypes import WORDS
 from leafwise.core.runs import Run
 
 
+class OtherArray(NamedTuple):
+    """An array of another home, which is compared with an array on a device: as a run, or by its bytes in C order."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    size: int
+    run: Run | None
+    pieces: Callable[[], Iterable[Any]]
+
+
+class DeviceResult(NamedTuple):
+    """How two arrays compare: the figures, if the first is not the second transposed; whether casting one gives the
+    other, if their dtypes differ; and whether the first matrix is the second transposed. That is None if it is not
+    known, so that it must be tested in another way."""
+
+    comparison: Comparison | None
+    is_cast: bool = False
+    is_transposed: bool | None = False
+
+
 class Comparing(Capability):
     has_defaults = True
+
+    def compares_on(self, device: str) -> bool:
+        """Whether `compare_on_device` compares arrays on a device, given by its name in their specs."""
+        return False
+
+    def compare_on_device(
+        self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
+    ) -> list[DeviceResult | None]:
+        """Compares the pairs of arrays of the same size in two lists, each with at least one array of this home on a
+        device; the other one may be an `OtherArray`. The result is None for pairs that must be compared in another way.
+        `count` is called with the number of bytes of the first arrays that were compared since the last call. Raises
+        `UnreadError` if a run in a file could not be read to its end."""
+        raise self.missing("compare values on a device")
 
     def cannot_compare(self, value: Any) -> str:
         """Why the values of an array cannot be compared with others; empty if they can."""

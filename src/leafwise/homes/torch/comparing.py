@@ -1,10 +1,16 @@
 """Comparing the values of tensors, bit by bit."""
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import torch
 from torch import nn
 
-from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.runs import Run
+from leafwise.homes.torch.launching import runs_kernels
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory
 from leafwise.homes.torch.values import same_bits, words_of
 
@@ -18,6 +24,27 @@ class TorchComparing(Comparing):
         if value.device.type != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
             return None
         return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype), value)
+
+    def compares_on(self, device: str) -> bool:
+        return runs_kernels(torch.device(device))
+
+    def compare_on_device(
+        self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
+    ) -> list[DeviceResult | None]:
+        from leafwise.homes.torch.device_comparing import compare_pairs
+
+        elsewhere = cache(lambda device: not runs_kernels(device))
+        sides = [
+            [self._other_array(value) if type(value) is not OtherArray and elsewhere(value.device) else value
+             for value in values]
+            for values in (firsts, seconds)
+        ]  # fmt: skip
+        return compare_pairs([*zip(*sides, strict=True)], count)
+
+    def _other_array(self, value: torch.Tensor) -> OtherArray:
+        pieces = self.home.capability(Saving).pieces
+        shape, dtype = tuple(value.shape), dtype_name(value.dtype)
+        return OtherArray(shape, dtype, value.numel(), self.contiguous_run(value), lambda: pieces(value))
 
     def same_bits(self, first: torch.Tensor, second: torch.Tensor) -> bool:
         return same_bits(first, second)

@@ -1,0 +1,241 @@
+"""Comparing tensors on a device where kernels run: one launch for all pairs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any, Literal
+
+import torch
+
+from leafwise.core.capabilities.comparing import DeviceResult, OtherArray
+from leafwise.homes.torch.device_streams import ACTION, StreamedPair, compare_streamed, uploaded
+from leafwise.homes.torch.launching import check_not_capturing, start_kernels
+from leafwise.homes.torch.tensors import dtype_name
+from leafwise.kernels import cuda_comparing
+from leafwise.kernels.cpu import lies_densely
+from leafwise.kernels.cuda_comparing import Outcomes, PairColumns, can_compare
+from leafwise.kernels.dtypes import item_bytes
+
+Side = torch.Tensor | OtherArray
+Count = Callable[[int], None]
+Pairs = list[tuple[Side, Side]]
+Results = list[DeviceResult | None]
+
+_FIRST_ROWS = 16  # of a matrix that may be transposed; most that are not differ there
+_BAND = 64 << 20  # elements of a matrix that are transposed at a time
+_MOST_COPIES = 1 << 30  # bytes of tensors that are copied to be contiguous, on a device that does not say what is free
+
+
+def compare_pairs(pairs: Pairs, count: Count) -> Results:
+    """A result for each pair; None where the kernels cannot compare it, or where memory on the device is short."""
+    check_not_capturing("compare values")
+    results: Results = [None] * len(pairs)
+    direct: dict[torch.device, list[int]] = {}
+    copied: dict[torch.device, list[int]] = {}
+    streamed: dict[torch.device, list[int]] = {}
+    for number, (first, second) in enumerate(pairs):
+        tensor: Any = second if type(first) is OtherArray else first
+        if not can_compare(_dtype_of(first), _dtype_of(second)) or _is_negated(first) or _is_negated(second):
+            continue
+        if type(first) is OtherArray or type(second) is OtherArray:
+            groups = streamed
+        else:
+            groups = direct if _same_layout(tensor, second) else copied
+        groups.setdefault(tensor.device, []).append(number)
+    for compare, groups in ((_compare_same, direct), (_compare_copies, copied), (_compare_streams, streamed)):
+        for device, numbers in groups.items():
+            with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
+                compare(pairs, numbers, device, results, count)
+    return results
+
+
+def _dtype_of(side: Side) -> str:
+    return side.dtype if type(side) is OtherArray else dtype_name(side.dtype)
+
+
+def _is_negated(side: Side) -> bool:
+    """Whether a tensor is the negative of what is in its memory. Only complex tensors can also be conjugated."""
+    return type(side) is not OtherArray and side.is_neg()  # type: ignore[union-attr]
+
+
+def _same_layout(first: torch.Tensor, second: Any) -> bool:
+    """Whether the elements of two tensors are on one device and in the same order in memory, without gaps."""
+    if first.device != second.device:
+        return False
+    if first.is_contiguous() and second.is_contiguous():
+        return True
+    same = first.shape == second.shape and first.stride() == second.stride()
+    return same and lies_densely(first.shape, first.stride())
+
+
+def _has_turned_shape(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two shapes of matrices differ, and one is the other transposed."""
+    return len(shape) == 2 and shape != other and shape[::-1] == other
+
+
+# -- both on the device ---------------------------------------------------------------------------------------------
+
+
+def _compare_same(pairs: Pairs, numbers: list[int], device: torch.device, results: Results, count: Count) -> None:
+    """Tensors on one device, with the same order in memory."""
+    firsts, seconds = ([pairs[number][side] for number in numbers] for side in (0, 1))
+    _compare_tensors(numbers, firsts, seconds, device, results, count)
+
+
+def _compare_tensors(
+    numbers: list[int], firsts: list[Any], seconds: list[Any], device: torch.device, results: Results, count: Count
+) -> None:
+    columns, turned = _columns(firsts, seconds)
+    outcomes = _outcomes(columns, device)
+    if outcomes is None:
+        return
+    same = cache(DeviceResult)  # models repeat a few shapes thousands of times
+    for place, (number, comparison) in enumerate(zip(numbers, outcomes.comparisons, strict=True)):
+        is_mixed = columns.dtypes[place] != columns.other_dtypes[place]
+        is_cast = is_mixed and (outcomes.forth[place] or outcomes.back[place])
+        results[number] = DeviceResult(comparison, is_cast) if comparison.changed else same(comparison, is_cast)
+        if turned[place] or (outcomes.transposed[place] and comparison.changed and not is_cast):
+            how = _transposed(firsts[place], seconds[place], device)
+            if how is not None:
+                results[number] = DeviceResult(None, how == "cast", True)
+    count(sum(size * item_bytes(dtype) for size, dtype in zip(columns.sizes, columns.dtypes, strict=True)))
+
+
+def _columns(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]]:
+    """The tensors of both sides for the kernels, and whether the shapes of each pair are transposed."""
+    sides, turned = [], []
+    for first, second in zip(firsts, seconds, strict=True):
+        shape, other = first.shape, second.shape
+        sides.append(shape[0] if len(shape) == 2 and shape == other and shape[0] == shape[1] else 0)
+        turned.append(_has_turned_shape(shape, other))
+    return PairColumns(
+        [first.data_ptr() for first in firsts],
+        [second.data_ptr() for second in seconds],
+        [first.numel() for first in firsts],
+        [dtype_name(first.dtype) for first in firsts],
+        [dtype_name(second.dtype) for second in seconds],
+        sides,
+    ), turned
+
+
+# The last tables, cached because the same tensors are compared again.
+_tables: dict[tuple[Any, ...], cuda_comparing.PairTable] = {}
+_MOST_TABLES = 4
+
+
+def _outcomes(columns: PairColumns, device: torch.device) -> Outcomes | None:
+    """How tensors on one device compare, in the order of their memory. None, with one warning, if Triton cannot run."""
+    table = _table(columns, device)
+    wait = start_kernels(device, lambda: cuda_comparing.compare(table), ACTION)
+    return None if wait is None else wait()
+
+
+def _table(columns: PairColumns, device: torch.device) -> cuda_comparing.PairTable:
+    """The table of these pairs, from the cache unless a tensor has moved."""
+    key = (device, len(columns.sizes), *columns.addresses[:1], *columns.other_addresses[:1])
+    table = _tables.pop(key, None)
+    if table is None or table.columns != columns:
+        table = cuda_comparing.table_of(columns, device)
+    while len(_tables) >= _MOST_TABLES:
+        _tables.pop(next(iter(_tables)), None)
+    _tables[key] = table
+    return table
+
+
+def _transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
+    """Whether a matrix is the transpose of another: with the same bits, or after a cast. A band of rows at a time."""
+    rows, columns = first.shape
+    forth = back = True
+    start, stop = 0, _FIRST_ROWS
+    while start < rows and columns:
+        band = first.detach()[start:stop].contiguous(), second.detach().t()[start:stop].contiguous()
+        outcomes = _outcomes(_columns([band[0]], [band[1]])[0], device)
+        if outcomes is None:
+            return None
+        if first.dtype == second.dtype:
+            forth = back = not outcomes.comparisons[0].changed
+        else:
+            forth, back = forth and outcomes.forth[0], back and outcomes.back[0]
+        if not (forth or back):
+            return None
+        start, stop = stop, stop + max(_BAND // columns, 1)
+    return "cast" if rows and columns and first.dtype != second.dtype else "same"
+
+
+# -- copied first ---------------------------------------------------------------------------------------------------
+
+
+def _free(device: torch.device) -> int:
+    """How many bytes of copies may be made on a device."""
+    return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else _MOST_COPIES
+
+
+def _batches(pairs: Pairs, numbers: list[int], device: torch.device) -> Iterator[list[int]]:
+    """Pairs in batches whose copies fit into memory; without pairs that are too large for that."""
+    limit = _free(device)
+    batch: list[int] = []
+    held = 0
+    for number in numbers:
+        nbytes = sum(map(_nbytes, pairs[number]))
+        if nbytes > limit:
+            continue
+        if batch and held + nbytes > limit:
+            yield batch
+            batch, held = [], 0
+        batch.append(number)
+        held += nbytes
+    if batch:
+        yield batch
+
+
+def _nbytes(side: Side) -> int:
+    """The number of bytes of the elements, even if they share memory."""
+    if isinstance(side, torch.Tensor):
+        return side.numel() * side.element_size()
+    return side.size * item_bytes(side.dtype)
+
+
+def _compare_copies(pairs: Pairs, numbers: list[int], device: torch.device, results: Results, count: Count) -> None:
+    """Tensors that are not contiguous, or on two devices."""
+    for batch in _batches(pairs, numbers, device):
+        firsts, seconds = ([_contiguous(pairs[number][side], device) for number in batch] for side in (0, 1))
+        _compare_tensors(batch, firsts, seconds, device, results, count)
+
+
+def _contiguous(side: Side, device: torch.device) -> torch.Tensor:
+    assert isinstance(side, torch.Tensor)
+    return side.detach().to(device).contiguous()
+
+
+# -- one side elsewhere ---------------------------------------------------------------------------------------------
+
+
+def _compare_streams(pairs: Pairs, numbers: list[int], device: torch.device, results: Results, count: Count) -> None:
+    """Tensors on the device, and arrays that are streamed to it."""
+    streamed = []
+    limit = _free(device)
+    for number in numbers:
+        side = 0 if isinstance(pairs[number][0], OtherArray) else 1
+        tensor: Any = pairs[number][1 - side]
+        array: Any = pairs[number][side]
+        if not tensor.is_contiguous():
+            limit -= _nbytes(tensor)
+            if limit < 0:
+                continue
+            tensor = tensor.detach().contiguous()
+        pair = StreamedPair(tensor, array, number, side)
+        if _has_turned_shape(tensor.shape, array.shape):
+            if max(_nbytes(tensor), _nbytes(array)) > limit or (other := uploaded(pair, device)) is None:
+                continue
+            if how := _transposed(tensor, other, device) if side else _transposed(other, tensor, device):
+                results[number] = DeviceResult(None, how == "cast", True)
+                count(_nbytes(pairs[number][0]))
+                continue
+        streamed.append(pair)
+    compared = compare_streamed(streamed, device, count)
+    for pair, result in zip(streamed, compared or [], strict=False):
+        is_cast = result.is_cast and pair.array.dtype != dtype_name(pair.tensor.dtype)
+        # The samples of a square matrix that show whether it may be transposed are not on the device.
+        is_square = len(pair.array.shape) == 2 and pair.array.shape == pair.array.shape[::-1] == pair.tensor.shape
+        is_open = is_square and not is_cast and bool(result.comparison.changed)
+        results[pair.number] = DeviceResult(result.comparison, is_cast, None if is_open else False)

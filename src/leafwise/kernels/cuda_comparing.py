@@ -1,0 +1,232 @@
+"""Comparing pairs of arrays on a GPU: one launch for all of them, and one copy back."""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from leafwise.core.comparison import Comparison
+from leafwise.core.dtypes import is_float
+from leafwise.kernels.dtypes import KERNELS, byte_values, check_known, is_byte_float, item_bytes
+from leafwise.kernels.triton_comparing import FIELDS, ROWS, compare_carefully, compare_whole_chunks, fold_pairs
+
+CHUNK = 1 << 16  # elements
+# Elements that a program processes at a time, and the number of warps.
+_BLOCK, _WARPS = 512, 4
+_CAREFUL_BLOCK, _CAREFUL_WARPS = 256, 4
+_CAREFUL_PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
+_BYTES = 256
+# Floats for which kernels know whether one side is a cast of the other.
+CASTABLE = frozenset({"float64", "float32", "float16", "bfloat16"})
+# The rows of the result: counts, the bits of doubles, and integers.
+_COUNTED = [ROWS.index(name) for name in ("changed", "nonfinite", "nonfinite_changed", "forth", "back", "transposed")]
+_DOUBLES = [ROWS.index(name) for name in ("distance", "norm", "other_norm", "dot", "largest")]
+_POWERS = [ROWS.index(name) for name in ("distance_power", "norm_power", "other_power")]
+
+
+class PairColumns(NamedTuple):
+    """Pairs of contiguous arrays on one device, with an entry for each pair. `sides` is the number of rows of a square
+    matrix, for which it is also tested whether it may be transposed, and otherwise zero."""
+
+    addresses: list[int]
+    other_addresses: list[int]
+    sizes: list[int]
+    dtypes: list[str]
+    other_dtypes: list[str]
+    sides: list[int]
+
+
+class Outcomes(NamedTuple):
+    """How pairs compare, with an entry for each: figures; whether casting one side gives the other, for pairs of
+    different dtypes; and whether samples of a square matrix agree with the other side transposed."""
+
+    comparisons: list[Comparison]
+    forth: list[bool]
+    back: list[bool]
+    transposed: list[bool]
+
+
+class PairTable(NamedTuple):
+    """Where pairs of arrays are on a device, in chunks. It can be used again as long as no array moves."""
+
+    columns: PairColumns
+    chunk: int
+    kinds: int  # one bit for each kind that occurs on the first sides
+    other_kinds: int
+    is_mixed: bool  # whether the dtypes of a pair differ
+    whole_count: int
+    careful_count: int
+    whole: Any  # the numbers of full chunks of floats of at most 32 bits; from here on, everything is on the device
+    careful: Any  # the numbers of the other chunks
+    addresses: Any  # of each chunk
+    other_addresses: Any
+    sizes: Any
+    pairs: Any
+    sides: Any  # of each pair
+    of_pairs: tuple[Any, Any, Any]  # for each pair: both kinds, the values of its bytes
+    first_chunks: Any  # of each pair, and the number of all chunks
+    spare: list[Any]  # pinned memory of the host, for reuse
+
+    @property
+    def chunks(self) -> int:
+        return self.whole_count + self.careful_count
+
+
+def can_compare(dtype: str, other: str) -> bool:
+    """Whether the kernels compare arrays of two dtypes."""
+    return dtype in KERNELS if dtype == other else dtype in CASTABLE and other in CASTABLE
+
+
+def table_of(columns: PairColumns, device: Any, chunk: int = CHUNK) -> PairTable:
+    """The table of pairs of arrays that are all on one device."""
+    if chunk % _BLOCK:
+        raise ValueError(f"a chunk is a multiple of a block, and {chunk} is not")
+    distinct = set(zip(columns.dtypes, columns.other_dtypes, strict=True))
+    check_known({dtype for dtypes in distinct for dtype in dtypes})
+    if wrong := [dtypes for dtypes in distinct if not can_compare(*dtypes)]:
+        raise TypeError(f"kernels do not compare {wrong[0][0]} with {wrong[0][1]}")
+    sizes = np.array(columns.sizes, np.int64)
+    per_pair = (sizes + chunk - 1) // chunk
+    first_chunks = np.concatenate([[0], np.cumsum(per_pair)]).astype(np.int64)
+    pairs = np.repeat(np.arange(len(sizes), dtype=np.int64), per_pair)
+    starts = (np.arange(len(pairs)) - first_chunks[pairs]) * chunk
+    addresses = _of_chunks(columns.addresses, columns.dtypes, pairs, starts)
+    other_addresses = _of_chunks(columns.other_addresses, columns.other_dtypes, pairs, starts)
+    lengths = np.minimum(sizes[pairs] - starts, chunk).astype(np.int32)
+    quick = _by_dtypes(columns, _is_narrow)
+    is_whole = quick[pairs] & (lengths == chunk) & ((addresses | other_addresses) % 16 == 0)
+    whole, careful = np.flatnonzero(is_whole), np.flatnonzero(~is_whole)
+    kinds, other_kinds = (
+        np.array([KERNELS[dtype] for dtype in dtypes], np.int32) for dtypes in (columns.dtypes, columns.other_dtypes)
+    )
+    values = np.zeros(1, np.float32)
+    if any(is_byte_float(dtype) for dtype, _ in distinct):
+        nothing = np.zeros(_BYTES, np.float32)
+        values = np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing for dtype in columns.dtypes])
+
+    def there(array: Any) -> Any:
+        return torch.from_numpy(array).to(device)
+
+    return PairTable(
+        columns,
+        chunk,
+        sum({1 << KERNELS[dtype] for dtype, _ in distinct}),
+        sum({1 << KERNELS[dtype] for _, dtype in distinct}),
+        any(dtype != other for dtype, other in distinct),
+        len(whole),
+        len(careful),
+        there(whole.astype(np.int32)),
+        there(careful.astype(np.int32)),
+        there(addresses),
+        there(other_addresses),
+        there(lengths),
+        there(pairs.astype(np.int32)),
+        there(np.array(columns.sides, np.int64)),
+        (there(kinds), there(other_kinds), there(values)),
+        there(first_chunks),
+        [],
+    )
+
+
+def _is_narrow(dtype: str, other: str) -> bool:
+    """Whether both dtypes are floats of at most 32 bits."""
+    return is_float(dtype) and is_float(other) and max(item_bytes(dtype), item_bytes(other)) <= 4
+
+
+def _of_chunks(addresses: list[int], dtypes: list[str], pairs: Any, starts: Any) -> Any:
+    """The address of each chunk."""
+    items = np.array([item_bytes(dtype) for dtype in dtypes], np.int64)
+    # As unsigned integers, because an address may use all bits.
+    return np.array(addresses, np.uint64).view(np.int64)[pairs] + starts * items[pairs]
+
+
+def _by_dtypes(columns: PairColumns, holds: Callable[[str, str], bool]) -> Any:
+    known = cache(holds)
+    return np.array([known(*dtypes) for dtypes in zip(columns.dtypes, columns.other_dtypes, strict=True)], bool)
+
+
+def compare(table: PairTable, with_norms: bool = False) -> Callable[[], Outcomes]:
+    """Starts comparing the pairs of a table. The function that it returns waits for the result. Norms of pairs that are
+    the same are nan, unless `with_norms`."""
+    pairs, chunks = len(table.columns.sizes), table.chunks
+    device = table.addresses.device
+    by_chunk = torch.empty((FIELDS + 1) * chunks, dtype=torch.int64, device=device)
+    words = FIELDS * pairs + 1
+    results = torch.zeros(words, dtype=torch.int64, device=device)
+    counter = results[words - 1 :]
+    kinds, other_kinds, values = table.of_pairs
+    options = {
+        "KINDS": table.kinds,
+        "OTHER_KINDS": table.other_kinds,
+        "MIXED": table.is_mixed,
+        "enable_fp_fusion": True,
+    }
+    if table.whole_count:
+        compare_whole_chunks[(table.whole_count,)](
+            table.whole, table.addresses, table.other_addresses, table.pairs, kinds, other_kinds, values,
+            by_chunk, counter, chunks, CHUNK=table.chunk, BLOCK=_BLOCK, num_warps=_WARPS, **options,
+        )  # fmt: skip
+    if chunks:
+        compare_carefully[(min(chunks, _CAREFUL_PROGRAMS),)](
+            table.careful, table.careful_count, table.addresses, table.other_addresses, table.sizes, table.pairs,
+            kinds, other_kinds, values, by_chunk, counter, chunks,
+            BLOCK=_CAREFUL_BLOCK, num_warps=_CAREFUL_WARPS, **options,
+        )  # fmt: skip
+    if pairs:
+        fold_pairs[(pairs,)](
+            by_chunk, chunks, table.first_chunks, table.addresses, table.other_addresses, table.sides,
+            kinds, other_kinds, values, results, pairs,
+            BLOCK=128 if chunks > 32 * pairs else 32, num_warps=1, **options,
+        )  # fmt: skip
+    if device.type != "cuda":
+        return lambda: _outcomes(table, results.numpy(), with_norms)
+    copied = _pinned(table, words)
+    copied.copy_(results, non_blocking=True)
+    done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+
+    @cache  # its memory may be used again after the first call
+    def wait() -> Outcomes:
+        done.synchronize()
+        outcomes = _outcomes(table, copied.numpy(), with_norms)
+        table.spare.append(copied)
+        return outcomes
+
+    return wait
+
+
+def _pinned(table: PairTable, words: int) -> Any:
+    """Memory of the host that a GPU can write to."""
+    try:
+        return table.spare.pop()
+    except IndexError:
+        return torch.empty(words, dtype=torch.int64, pin_memory=True)
+
+
+def _outcomes(table: PairTable, results: Any, with_norms: bool) -> Outcomes:
+    pairs = len(table.columns.sizes)
+    rows = results[: FIELDS * pairs].reshape(FIELDS, pairs)
+    changed, nonfinite, lost, forth, back, transposed = rows[_COUNTED]
+    same = {size: Comparison(size, 0) for size in set(table.columns.sizes)}
+    comparisons = [same[size] for size in table.columns.sizes]
+    chosen = np.flatnonzero(table.columns.sizes if with_norms else changed)
+    counts = zip(changed[chosen].tolist(), nonfinite[chosen].tolist(), lost[chosen].tolist(), strict=True)
+    numbers = rows[_DOUBLES].view(np.float64)[:, chosen].T.tolist()
+    powers = rows[_POWERS][:, chosen].T.tolist()
+    for pair, count, doubles, exponents in zip(chosen.tolist(), counts, numbers, powers, strict=True):
+        comparisons[pair] = _comparison(table.columns.sizes[pair], count, doubles, exponents)
+    return Outcomes(comparisons, *((row != 0).tolist() for row in (forth, back, transposed)))
+
+
+def _comparison(size: int, counts: tuple[int, int, int], numbers: list[float], powers: list[int]) -> Comparison:
+    changed, nonfinite, lost = counts
+    *squares, dot, largest = numbers
+    distance, norm, other_norm = map(math.sqrt, squares)
+    both = norm * other_norm
+    norms = (distance, powers[0]), (norm, powers[1]), (other_norm, powers[2])
+    return Comparison.of(
+        (size, changed, nonfinite), norms, dot / both if both else math.nan, math.nan if lost else largest, lost
+    )
