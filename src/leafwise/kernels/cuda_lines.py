@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from leafwise.core.dtypes import DTYPES
-from leafwise.kernels.dtypes import KERNELS, byte_values, is_byte_float, item_bytes, numpy_dtype
+from leafwise.kernels.dtypes import KERNELS, byte_values, is_byte_float, item_bytes
 from leafwise.kernels.lines import CELL, COORDINATES, LEAST, ODD, ONTO, SAMPLED, SHIFTS
 from leafwise.kernels.triton_lines import FIELDS, ZERO_FIELDS, line_cells, near_pairs, nonzero_lines
 
@@ -161,11 +161,12 @@ def zero_lines(arrays: Sequence[ArrayLines], device: Any) -> list[Any]:
 
 @cache
 def _kept_bits(dtype: str) -> int:
-    """The bits of an element that are all zero if and only if the number is zero: all but the sign, if zero has one.
-    None, for a dtype without a zero."""
+    """The bits of an element that are all zero if and only if the number is zero: all but the sign, if zero has one. A
+    dtype without a zero has a bit that `nonzero_lines` sets."""
+    bits = 8 * item_bytes(dtype)
     if DTYPES[dtype].kind != "float":
-        return -1
+        return (1 << bits) - 1 if bits < 64 else -1
     if is_byte_float(dtype):
         zeros = np.flatnonzero(byte_values(dtype) == 0)
-        return 255 & ~int(np.bitwise_or.reduce(zeros)) if len(zeros) else 0
-    return (1 << (8 * numpy_dtype(dtype).itemsize - 1)) - 1
+        return 255 & ~int(np.bitwise_or.reduce(zeros)) if len(zeros) else 256
+    return (1 << (bits - 1)) - 1

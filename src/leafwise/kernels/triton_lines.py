@@ -18,7 +18,7 @@ from leafwise.kernels.triton_values import as_float64
 # `triton_kernels.py`. The scale is stored as the bits of a double.
 FIELDS = ("address", "kind", "scale", "lines", "stride", "sampled", "layout", "first")
 # The columns of the table of arrays that are searched for zeros. `inner` is the number of elements from one line to the
-# next. `keep` has the bits of an element that are all zero in a zero; it is 0 if the dtype has no zero.
+# next. `keep` has the bits of an element that are all zero in a zero; it is 256 if a dtype of one byte has no zero.
 ZERO_FIELDS = ("address", "size", "lines", "inner", "itemsize", "keep", "first", "program")
 
 
@@ -46,7 +46,8 @@ def line_cells(
     mixed = tl.zeros([BLOCK, COORDINATES], tl.float64)
     for number in range(SAMPLED):
         at = lines * stride + tl.load(offsets + layout * SAMPLED + number)
-        x = as_float64(address, at, inside & (number < sampled), kind, values + 256 * layout, KINDS, BLOCK) * scale
+        mask = lines < tl.where(number < sampled, count, 0)
+        x = as_float64(address, at, mask, kind, values + 256 * layout, KINDS, BLOCK) * scale
         square += x * x
         mixed += x[:, None] * tl.load(onto + number * COORDINATES + numbers)[None, :]
     size = tl.maximum(tl.sqrt(square), least)
@@ -109,7 +110,8 @@ def nonzero_lines(
         bits = tl.zeros([BLOCK], tl.int64)
         if SIZES & 1:
             if itemsize == 1:
-                bits = tl.load(address.to(tl.pointer_type(tl.int8)) + at, mask=inside, other=0).to(tl.int64)
+                # With a bit that is always set, for dtypes without a zero.
+                bits = tl.load(address.to(tl.pointer_type(tl.int8)) + at, mask=inside, other=0).to(tl.int64) | 256
         if SIZES & 2:
             if itemsize == 2:
                 bits = tl.load(address.to(tl.pointer_type(tl.int16)) + at, mask=inside, other=0).to(tl.int64)
@@ -124,4 +126,4 @@ def nonzero_lines(
         else:  # divisions in 64 bits are slow
             line = (at.to(tl.int32) // inner.to(tl.int32)) % lines.to(tl.int32)
         # Several programs may write the same one, which does no harm.
-        tl.store(flags + first + line, 1, mask=inside & (((bits & keep) != 0) | (keep == 0)))
+        tl.store(flags + first + line, 1, mask=inside & ((bits & keep) != 0))
