@@ -79,9 +79,9 @@ def _near_in_batch(arrays: Sequence[ArrayLines], before: int, device: Any) -> di
                 KINDS=kinds, SAMPLED=SAMPLED, num_warps=1,
             )  # fmt: skip
             near += [side[is_near != 0] for side in pair]
-    if not near:
+    suspects = torch.cat(near).unique().cpu().numpy() if near else np.array([], np.int64)
+    if not len(suspects):
         return {}
-    suspects = torch.cat(near).unique().cpu().numpy()
     owners = np.searchsorted(first_lines, suspects, "right") - 1
     numbers, starts = np.unique(owners, return_index=True)
     parts = np.split(suspects, starts[1:])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from leafwise.core.capabilities.searching import Lines, LineSums, Searching
-from leafwise.homes.torch.launching import runs_kernels, start_kernels
+from leafwise.homes.torch.launching import check_not_capturing, runs_kernels, start_kernels
 from leafwise.homes.torch.spectrum import leading_share, orthogonality_error
 from leafwise.homes.torch.tensors import dtype_name
 from leafwise.homes.torch.values import words_of
@@ -95,6 +95,7 @@ def _by_device(
 ) -> list[tuple[list[int], T]] | None:
     """The results of a search by launches, device by device, each with the numbers of its arrays. None if Triton cannot
     run, or has no memory left for its tables."""
+    check_not_capturing("check")
     numbers_by_device: dict[torch.device, list[int]] = {}
     for number, line in enumerate(lines):
         numbers_by_device.setdefault(line.value.device, []).append(number)

@@ -1,6 +1,6 @@
 """The facts that the rules of `lw.check` use: the leaves of one walk and, on demand, statistics from one pass."""
 
-from collections.abc import Iterator
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +57,16 @@ class Evidence:
         columns = self.columns
         return {columns.row_text(row): leaf for leaf in self.leaves for row in columns.rows_of(leaf.number)}
 
-    def float_leaves(self, *, kind: str | None = None) -> Iterator[tuple[LeafEvidence, Row]]:
+    def float_leaves(self, *, kind: str | None = None) -> list[tuple[LeafEvidence, Row]]:
         """The floating-point leaves that have statistics, each with its statistics."""
-        for leaf in self.leaves:
-            if leaf.is_float and (kind is None or leaf.kind == kind) and leaf.stats is not None and leaf.stats.count:
-                yield leaf, leaf.stats
+        if kind is None:
+            return self._float_leaves
+        return [(leaf, row) for leaf, row in self._float_leaves if leaf.kind == kind]
+
+    @cached_property
+    def _float_leaves(self) -> list[tuple[LeafEvidence, Row]]:
+        leaves = ((leaf, leaf.stats) for leaf in self.leaves if leaf.is_float)
+        return [(leaf, row) for leaf, row in leaves if row is not None and row.count]
 
     # -- statistics --------------------------------------------------------------------------------------
 
@@ -134,7 +139,10 @@ class Evidence:
         Leaves are compared bit by bit only if their counts, extremes and histograms agree, which do not depend on the
         order of the values."""
         by_stats: dict[object, list[LeafEvidence]] = {}
+        counts = Counter((row.min, row.max) for _, row in self.float_leaves())
         for leaf, row in self.float_leaves():
+            if counts[row.min, row.max] == 1:  # the usual case; a whole key takes longer
+                continue
             if leaf.section == "weights" and row.min < row.max and row.count > 2:
                 key = leaf.spec.dtype, leaf.spec.device, *sorted(leaf.shape), row.zeros, row.min, row.max, row.histogram
                 by_stats.setdefault(key, []).append(leaf)
