@@ -42,14 +42,14 @@ class _Layout(NamedTuple):
 
 def near_lines(arrays: Sequence[ArrayLines], device: Any) -> dict[int, Any]:
     """By the number of an array: the lines with another line of the same array near them. All are on one device."""
-    found: dict[int, Any] = {}
+    suspects: dict[int, Any] = {}
     start = lines = 0
     for number, array in enumerate(arrays):
         if lines and lines + array.shape[array.axis] > _MOST_LINES:
-            found |= _near_in_batch(arrays[start:number], start, device)
+            suspects |= _near_in_batch(arrays[start:number], start, device)
             start, lines = number, 0
         lines += array.shape[array.axis]
-    return found | _near_in_batch(arrays[start:], start, device)
+    return suspects | _near_in_batch(arrays[start:], start, device)
 
 
 def _near_in_batch(arrays: Sequence[ArrayLines], before: int, device: Any) -> dict[int, Any]:
@@ -79,7 +79,7 @@ def _near_in_batch(arrays: Sequence[ArrayLines], before: int, device: Any) -> di
                 KINDS=kinds, SAMPLED=SAMPLED, num_warps=1,
             )  # fmt: skip
             near += [side[is_near != 0] for side in pair]
-    suspects = torch.cat(near).unique().cpu().numpy() if near else np.array([], np.int64)
+    suspects = torch.unique(torch.cat(near)).cpu().numpy() if near else np.array([], np.int64)
     if not len(suspects):
         return {}
     owners = np.searchsorted(first_lines, suspects, "right") - 1

@@ -1,8 +1,8 @@
 """Lines of arrays that are near each other: what the search in NumPy and the search on a GPU have in common.
 
 A line is all values of an array at one index along an axis, such as a row or a column. A few numbers of each line
-suffice to distinguish almost all lines: their projections onto a few directions are the coordinates of a cell in a grid,
-and only lines in the same cell are compared further.
+suffice to distinguish almost all lines: their projections onto a few directions are the coordinates of a cell in a
+grid, and only lines in the same cell are compared further.
 """
 
 from collections.abc import Callable

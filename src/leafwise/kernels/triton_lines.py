@@ -7,7 +7,7 @@ chunk of elements. What a cell is, is in `lines.py`, which computes the same in 
 
 # The kernels are written for Triton's compiler, which allows less than Python does.
 # mypy: ignore-errors
-# ruff: noqa: N803
+# ruff: noqa: N803, SIM108
 
 import triton
 import triton.language as tl

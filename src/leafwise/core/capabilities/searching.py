@@ -16,7 +16,7 @@ class Lines(NamedTuple):
 
 class LineSums(NamedTuple):
     """Sums over all values of some lines, as NumPy arrays: a number that is equal for lines with equal bits; a
-    projection that preserves distances, as the directions of `kernels/lines.py` give it; and the norm. Values are scaled
+    projection onto the directions of `kernels/lines.py`, which preserves distances; and the norm. Values are scaled
     first, except for the fingerprints."""
 
     fingerprints: Any
@@ -57,7 +57,7 @@ class Searching(Capability):
         return None
 
     def leading_share(self, value: Any, directions: Any, rounds: int, count: int, scale: float) -> float | None:
-        """The share of the `count` largest singular values of a matrix in the sum of squares, by so many rounds of power
+        """The share of the `count` largest singular values of a matrix in the sum of squares, by `rounds` of power
         iteration that begin with these directions. Values are divided by `scale` first."""
         return None
 

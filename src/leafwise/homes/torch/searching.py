@@ -34,7 +34,9 @@ class TorchSearching(Searching):
         results = _by_device(lines, search)
         if results is None:
             return None
-        by_number = {number: flags for numbers, found in results for number, flags in zip(numbers, found, strict=True)}
+        by_number = {
+            number: flags for numbers, by_array in results for number, flags in zip(numbers, by_array, strict=True)
+        }
         return [by_number[number] for number in range(len(lines))]
 
     def near_lines(self, lines: list[Lines]) -> dict[int, Any] | None:
@@ -43,7 +45,7 @@ class TorchSearching(Searching):
         results = _by_device(lines, lambda there, device: cuda_lines.near_lines(_arrays(there), device))
         if results is None:
             return None
-        return {numbers[at]: suspects for numbers, found in results for at, suspects in found.items()}
+        return {numbers[at]: suspects for numbers, by_array in results for at, suspects in by_array.items()}
 
     def line_sums(self, lines: list[tuple[Lines, Any]]) -> list[LineSums] | None:
         def search() -> list[LineSums]:
@@ -56,7 +58,7 @@ class TorchSearching(Searching):
     def nonfinite(self, value: torch.Tensor, most: int) -> Any | None:
         return _unless_out_of_memory(lambda: _nonfinite(value, most))
 
-    def same_rows(self, first: torch.Tensor, second: torch.Tensor) -> Any | None:
+    def same_rows(self, first: torch.Tensor, second: Any) -> Any | None:
         if not isinstance(second, torch.Tensor) or first.device != second.device or second.is_neg():
             return None
         return _unless_out_of_memory(lambda: _same_rows(first, second))
@@ -72,22 +74,22 @@ class TorchSearching(Searching):
 
 
 def _nonfinite(value: torch.Tensor, most: int) -> Any:
-    found, count = [], 0
+    positions, count = [], 0
     for start, band in row_bands(value):
         places = (~is_finite(band)).reshape(-1).nonzero().squeeze(1)[: most - count]
-        found.append((places + start * (band.numel() // len(band))).cpu().numpy())
+        positions.append((places + start * (band.numel() // len(band))).cpu().numpy())
         count += len(places)
         if count >= most:
             break
-    return np.concatenate(found) if found else np.array([], np.int64)
+    return np.concatenate(positions) if positions else np.array([], np.int64)
 
 
 def _same_rows(first: torch.Tensor, second: torch.Tensor) -> Any:
-    found = []
+    rows = []
     for (start, band), (_, other) in zip(row_bands(first), row_bands(second), strict=True):
         same = (words_of(band) == words_of(other)).reshape(len(band), -1).all(1)
-        found.append((same.nonzero().squeeze(1) + start).cpu().numpy())
-    return np.concatenate(found) if found else np.array([], np.int64)
+        rows.append((same.nonzero().squeeze(1) + start).cpu().numpy())
+    return np.concatenate(rows) if rows else np.array([], np.int64)
 
 
 def _by_device(
@@ -103,10 +105,10 @@ def _by_device(
     for device, numbers in numbers_by_device.items():
         there = [lines[number] for number in numbers]
         start = partial(start_kernels, device, partial(search, there, device), _ACTION)
-        found = _unless_out_of_memory(start)
-        if found is None:
+        result = _unless_out_of_memory(start)
+        if result is None:
             return None
-        results.append((numbers, found))
+        results.append((numbers, result))
     return results
 
 
@@ -127,9 +129,11 @@ def _line_sums(place: Lines, numbers: torch.Tensor) -> LineSums:
     value, axis, scale = place
     length = value.numel() // value.shape[axis]
     onto, weights = _directions(length, value.device)
-    words = words_of(value.detach())
+    words, there = words_of(value.detach()), numbers.to(value.device)
     fingerprints, projections, norms = [], [], []
-    for part in numbers.to(value.device).split(max(1, AT_ONCE // length)):
+    step = max(1, AT_ONCE // length)
+    for start in range(0, len(numbers), step):
+        part = there[start : start + step]
         bits = words.index_select(axis, part).movedim(axis, 0).reshape(len(part), length)
         fingerprints.append((bits.to(torch.int64) * weights).sum(1))
         doubles = as_doubles(bits.view(value.dtype)) * scale

@@ -4,7 +4,6 @@ not compute with all of them."""
 from collections.abc import Iterator
 from functools import cache
 from math import prod
-from typing import Any
 
 import torch
 
@@ -37,5 +36,5 @@ def _looked_up(value: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _byte_values(dtype: str, device: torch.device) -> Any:
+def _byte_values(dtype: str, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(byte_values(dtype)).to(device)

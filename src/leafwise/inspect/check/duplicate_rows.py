@@ -1,8 +1,8 @@
 """Rows and columns of a matrix that are duplicates or near-duplicates of others.
 
-A line is a row or a column. A few numbers of each line suffice to distinguish almost all lines (`kernels/lines.py`). The
-lines that agree in these numbers are suspects: only if there are any is the matrix read, one band at a time, so a matrix
-without duplicates costs very little. On a GPU, all matrices are searched at once and where they are (`Searching`).
+A line is a row or a column. A few numbers of each line suffice to distinguish almost all lines (`kernels/lines.py`).
+Lines that agree in these numbers are suspects. The whole matrix is read, one band at a time, only if there are any, so
+a matrix without duplicates costs very little. On a GPU, all matrices are searched at once and in place (`Searching`).
 """
 
 import math
@@ -50,14 +50,14 @@ def same_rows(bands: Bands, baseline: Bands) -> list[int]:
 
 def all_duplicate_rows(places: list[Place]) -> list[Duplicates]:
     """For each leaf and axis, 0 or 1, which lines are equal or nearly equal."""
-    found, others = searched_together(places, "value", _in_place)
+    duplicates, others = searched_together(places, "value", _in_place)
     # Large matrices in files mostly wait for mapped memory, which threads can do in parallel; for small ones Python
     # itself is the bottleneck.
     large = sum(places[number][0].spec.nbytes for number in others) > _LARGE * len(others)
     with ThreadPoolExecutor(_THREADS if large else 1) as threads:
         results = (threads.map if large else map)(lambda number: duplicate_rows(*places[number]), others)
-        found |= zip(others, results, strict=True)
-    return [found[number] for number in range(len(places))]
+        duplicates |= zip(others, results, strict=True)
+    return [duplicates[number] for number in range(len(places))]
 
 
 def duplicate_rows(leaf: LeafEvidence, axis: int) -> Duplicates:
@@ -79,14 +79,14 @@ def _in_place(searching: Searching, places: list[Place]) -> list[Duplicates] | N
     suspects = searching.near_lines(lines)
     if suspects is None:
         return None
-    numbers = [number for number, found in suspects.items() if _may_be_duplicates(*places[number], found)]
+    numbers = [number for number, lines_near in suspects.items() if _may_be_duplicates(*places[number], lines_near)]
     sums = searching.line_sums([(lines[number], suspects[number]) for number in numbers])
     if sums is None:
         return None
     duplicates = [_NONE] * len(places)
     for number, sums_of_leaf in zip(numbers, sums, strict=True):
         leaf, axis = places[number]
-        duplicates[number] = _duplicates(leaf, axis, suspects[number], sums_of_leaf, leaf.reader())
+        duplicates[number] = _duplicates(leaf, axis, suspects[number], sums_of_leaf)
     return duplicates
 
 
@@ -100,7 +100,7 @@ def _length(leaf: LeafEvidence, axis: int) -> int:
     return prod(leaf.shape) // leaf.shape[axis]
 
 
-def _duplicates(leaf: LeafEvidence, axis: int, suspects: Any, sums: LineSums, read: Reader) -> Duplicates:
+def _duplicates(leaf: LeafEvidence, axis: int, suspects: Any, sums: LineSums, read: Reader | None = None) -> Duplicates:
     """The duplicates among suspects."""
     same = _same(suspects, sums.fingerprints, sums.norms)
     if _length(leaf, axis) < SHORT:
@@ -108,7 +108,9 @@ def _duplicates(leaf: LeafEvidence, axis: int, suspects: Any, sums: LineSums, re
     copies = [np.searchsorted(suspects, line) for group in same for line in group[1:]]
     distinct = np.setdiff1d(np.arange(len(suspects)), copies)
     near = _near_pairs(suspects[distinct], sums.projections[distinct], sums.norms[distinct])[:MOST_MEASURED]
-    scale = _scale(leaf)
+    if not near:
+        return Duplicates(same, [])
+    read, scale = read or leaf.reader(), _scale(leaf)
     measured = [(first, second, _distance(read, axis, scale, first, second)) for first, second in near]
     return Duplicates(same, [pair for pair in measured if pair[2] < NEAR])
 

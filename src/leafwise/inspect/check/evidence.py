@@ -130,8 +130,8 @@ class Evidence:
         parameters = self.float_leaves(kind="parameter")
         fit = (leaf for leaf, row in parameters if row.finite == row.count and row.min < row.max)
         places = [(leaf, axis) for leaf in fit if leaf.is_matrix for axis in (0, 1)]
-        found = zip(places, all_duplicate_rows(places), strict=True)
-        return [(*place, duplicates) for place, duplicates in found if any(duplicates)]
+        searched = zip(places, all_duplicate_rows(places), strict=True)
+        return [(*place, duplicates) for place, duplicates in searched if any(duplicates)]
 
     @cached_property
     def equal_leaves(self) -> list[tuple[LeafEvidence, dict[LeafEvidence, bool]]]:

@@ -21,9 +21,9 @@ def searched_together(
     others = numbers_by_searching.pop(None, [])
     for searching, numbers in numbers_by_searching.items():
         assert searching is not None
-        found = search(searching, [places[number] for number in numbers])
-        if found is None:
+        by_place = search(searching, [places[number] for number in numbers])
+        if by_place is None:
             others += numbers
         else:
-            results |= zip(numbers, found, strict=True)
+            results |= zip(numbers, by_place, strict=True)
     return results, sorted(others)

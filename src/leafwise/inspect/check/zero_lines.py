@@ -10,11 +10,11 @@ from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
 
 def all_zero_lines(places: list[Place], of: ValuesOf = "value") -> list[list[int]]:
     """For each leaf and axis, the indices along the axis at which all values are zero."""
-    found, others = searched_together(
+    flags, others = searched_together(
         places, of, lambda searching, there: searching.zero_lines([leaf.lines(axis, of) for leaf, axis in there])
     )
-    found |= {number: zero_lines(*places[number], of) for number in others}
-    return [found[number].nonzero()[0].tolist() for number in range(len(places))]
+    flags |= {number: zero_lines(*places[number], of) for number in others}
+    return [flags[number].nonzero()[0].tolist() for number in range(len(places))]
 
 
 def zero_lines(leaf: LeafEvidence, axis: int, of: ValuesOf = "value") -> Any:

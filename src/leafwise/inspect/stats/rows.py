@@ -18,8 +18,8 @@ _RANGES = {
     if dtype.is_stored and dtype.range and dtype.range.smallest_normal is not None
     and dtype.range.largest_exponent < HIGHEST
 }  # fmt: skip
-# For each of them, as powers of two: where values vanish, because those in the bin below the smallest number are rounded
-# up to it; where they are normal; and the largest. Then the smallest number that overflows.
+# For each of them, as powers of two: below which values vanish (those in the bin below the smallest number are rounded
+# up to it), from which they are normal, and the largest. Then the smallest number that overflows.
 _LIMITS = {
     name: (floats.smallest_normal - floats.fraction_bits - 1, floats.smallest_normal, floats.largest_exponent,
            floats.overflows_from)

@@ -1,5 +1,6 @@
 """Rules about units: rows and columns that are zero, duplicated or never trained; and matrices of low rank."""
 
+from collections.abc import Sequence
 from math import prod
 
 from leafwise.inspect.check.evidence import Evidence
@@ -174,19 +175,19 @@ def low_rank(evidence: Evidence) -> Reports:
 
 
 def _zero_lines(
-    places: list[tuple[LeafEvidence, Row | None, int]], of: ValuesOf = "value"
+    places: Sequence[tuple[LeafEvidence, Row | None, int]], of: ValuesOf = "value"
 ) -> list[tuple[LeafEvidence, list[int]]]:
-    """Each leaf with the indices along an axis at which all values are zero. A leaf is searched only if there are enough
-    zeros in its statistics."""
+    """Each leaf with the indices along an axis at which all values are zero. Searches only leaves whose statistics have
+    enough zeros."""
     from leafwise.inspect.check.zero_lines import all_zero_lines
 
     possible = [
-        (leaf, axis)
-        for leaf, row, axis in places
-        if row is None or row.zeros >= row.count // max(leaf.shape[axis], 1)
+        (leaf, axis) for leaf, row, axis in places if row is None or row.zeros >= row.count // max(leaf.shape[axis], 1)
     ]
-    found = {leaf.number: lines for (leaf, _), lines in zip(possible, all_zero_lines(possible, of), strict=True)}
-    return [(leaf, found.get(leaf.number, [])) for leaf, _, _ in places]
+    zero_lines_of = {
+        leaf.number: lines for (leaf, _), lines in zip(possible, all_zero_lines(possible, of), strict=True)
+    }
+    return [(leaf, zero_lines_of.get(leaf.number, [])) for leaf, _, _ in places]
 
 
 def _line_noun(leaf: LeafEvidence, axis: int) -> str:
