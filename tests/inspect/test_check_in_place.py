@@ -335,3 +335,18 @@ def test_values_written_on_the_current_stream_are_searched_after_they_are_writte
         torch.cuda._sleep(100_000_000)
         net[0].weight[300] = net[0].weight[17]
         assert [finding.code for finding in lw.check(net)] == ["LW113"]
+
+
+def test_copies_of_leaves_are_compared_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leafwise.homes.torch.wide_numbers.AT_ONCE", 100)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 24), nn.Linear(24, 16), nn.Linear(16, 24), nn.Linear(16, 24))
+    with torch.no_grad():
+        net[1].weight.copy_(net[0].weight.T)
+        net[2].weight.copy_(net[0].weight)
+        net[3].weight.copy_(net[0].weight.flatten().roll(1).view(24, 16))  # the same statistics
+    on_cpu = list(lw.check(net))
+    assert [finding.path for finding in on_cpu if finding.code == "LW303"] == ["1.weight", "2.weight"]
+    for name in ("same_bytes", "transposed"):
+        monkeypatch.setattr(f"leafwise.kernels.streams.{name}", lambda *_: pytest.fail("values were read"))
+    assert findings_in_place(moved(net)) == on_cpu

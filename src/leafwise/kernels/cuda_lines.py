@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,10 +142,12 @@ def _constants(device: Any) -> tuple[Any, Any, Any]:
 
 def zero_lines(arrays: Sequence[ArrayLines], device: Any) -> list[Any]:
     """For each array, which of its lines contain only zeros. All are contiguous and on one device."""
-    table = np.empty((len(arrays), len(ZERO_FIELDS)), np.int64)
-    for row, array in zip(table, arrays, strict=True):
-        size, inner = int(np.prod(array.shape)), int(np.prod(array.shape[array.axis + 1 :]))
-        row[:6] = array.address, size, array.shape[array.axis], inner, item_bytes(array.dtype), _kept_bits(array.dtype)
+    table = np.zeros((len(arrays), len(ZERO_FIELDS)), np.int64)
+    if arrays:
+        table[:, :6] = [
+            (address, prod(shape), shape[axis], prod(shape[axis + 1 :]), item_bytes(dtype), _kept_bits(dtype))
+            for address, dtype, shape, _, axis, _ in arrays
+        ]
     sizes, lines = table[:, 1], table[:, 2]
     per_array = -(-sizes // _CHUNK)
     table[:, 6], table[:, 7] = np.cumsum(lines) - lines, np.cumsum(per_array) - per_array

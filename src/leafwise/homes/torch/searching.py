@@ -59,9 +59,16 @@ class TorchSearching(Searching):
         return _unless_out_of_memory(lambda: _nonfinite(value, most))
 
     def same_rows(self, first: torch.Tensor, second: Any) -> Any | None:
-        if not isinstance(second, torch.Tensor) or first.device != second.device or second.is_neg():
+        if not _is_beside(first, second):
             return None
         return _unless_out_of_memory(lambda: _same_rows(first, second))
+
+    def same_bits(self, first: torch.Tensor, second: Any, transposed: bool = False) -> bool | None:
+        if not _is_beside(first, second):
+            return None
+        other = second.detach().T if transposed else second
+        pairs = zip(row_bands(first), row_bands(other), strict=True)
+        return _unless_out_of_memory(lambda: all(torch.equal(words_of(a), words_of(b)) for (_, a), (_, b) in pairs))
 
     def leading_share(
         self, value: torch.Tensor, directions: Any, rounds: int, count: int, scale: float
@@ -82,6 +89,11 @@ def _nonfinite(value: torch.Tensor, most: int) -> Any:
         if count >= most:
             break
     return np.concatenate(positions) if positions else np.array([], np.int64)
+
+
+def _is_beside(first: torch.Tensor, second: Any) -> bool:
+    """Whether two arrays can be compared without copying one to another device."""
+    return isinstance(second, torch.Tensor) and first.device == second.device and not second.is_neg()
 
 
 def _same_rows(first: torch.Tensor, second: torch.Tensor) -> Any:
