@@ -45,7 +45,7 @@ PUBLIC = {
 # The modules outside homes, files and kernels that use NumPy; they are loaded when needed.
 _WITH_NUMPY = {
     "read.py", "distributions.py", "leaf_filler.py", "grids.py", "bins.py", "pixels.py", "characters.py", "scale.py",
-    "duplicate_rows.py", "spectrum.py", "indices.py", "font.py", "frame.py",
+    "duplicate_rows.py", "zero_lines.py", "spectrum.py", "indices.py", "font.py", "frame.py",
 }  # fmt: skip
 
 

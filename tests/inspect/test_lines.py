@@ -10,8 +10,9 @@ from tests.inspect.helpers import levels_and_codes
 from torch import nn
 
 import leafwise as lw
-from leafwise.inspect.check.duplicate_rows import duplicate_rows, zero_lines
+from leafwise.inspect.check.duplicate_rows import duplicate_rows
 from leafwise.inspect.check.evidence import Evidence
+from leafwise.inspect.check.zero_lines import zero_lines
 
 
 def seen(array: Any) -> Any:

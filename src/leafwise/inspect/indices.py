@@ -5,6 +5,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.searching import Searching
 from leafwise.core.home import Home
 from leafwise.core.reader import bands
 
@@ -61,19 +62,34 @@ def _others(count: int) -> str:
 
 
 def nonfinite_places(home: Home, value: Any, shape: tuple[int, ...], total: int) -> Places:
-    """Where the NaN and infinite values of an array are. It should have `total` of them, and is read a band at a time,
-    up to the last index that is kept. If it has fewer, the result has its own `total`."""
+    """Where the NaN and infinite values of an array are. It should have `total` of them. If it has fewer, the result
+    has its own `total`."""
     import numpy as np
 
     if not shape:
         return Places(((),), None, total)
-    indices: list[tuple[int, ...]] = []
-    row_size = max(prod(shape[1:]), 1)
+    wanted = min(total, MOST)
+    searching = home.capability(Searching)
+    positions = searching.nonfinite(value, wanted) if searching.is_searched(value) else None
+    if positions is None:
+        positions = _nonfinite_positions(home, value, shape, wanted)
+    indices = tuple(zip(*(axis.tolist() for axis in np.unravel_index(positions, shape)), strict=True))
+    return Places(indices, None, total if len(indices) == wanted else len(indices))
+
+
+def _nonfinite_positions(home: Home, value: Any, shape: tuple[int, ...], wanted: int) -> Any:
+    """The positions of the first so many values that are not finite, in C order. The array is read a band at a time, up
+    to the last of them."""
+    import numpy as np
+
+    positions: list[Any] = [np.array([], int)]
+    count, row_size = 0, max(prod(shape[1:]), 1)
     for start, band in bands(home, value, shape):
         with np.errstate(all="ignore"):  # casts of NaN and infinity from narrow floats
             wide = band if band.dtype.kind in "fc" else band.astype(np.float32)
-            places = np.flatnonzero(~np.isfinite(wide))[: MOST - len(indices)]
-        indices += zip(*(axis.tolist() for axis in np.unravel_index(places + start * row_size, shape)), strict=True)
-        if len(indices) >= min(total, MOST):
-            return Places(tuple(indices), None, total)
-    return Places(tuple(indices), None, len(indices))
+            places = np.flatnonzero(~np.isfinite(wide))[: wanted - count]
+        positions.append(places + start * row_size)
+        count += len(places)
+        if count >= wanted:
+            break
+    return np.concatenate(positions)

@@ -1,10 +1,13 @@
 """Finds leaves with identical bits. They are compared piece by piece, so that no leaf is read into memory whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.searching import Searching
 from leafwise.core.columns import Columns
+from leafwise.core.home import Home
 from leafwise.core.memory import SAME, Op
 from leafwise.core.reader import reader
 from leafwise.errors import Unsupported
@@ -69,16 +72,29 @@ def how_equal(columns: Columns, first: int, second: int) -> Op | None:
     a, b = columns.current(first), columns.current(second)
     home, second_home = columns.home(a), columns.home(b)
     shape, second_shape = _shape(columns, first), _shape(columns, second)
-    pieces = home.capability(Saving).pieces(a), second_home.capability(Saving).pieces(b)
-    if shape == second_shape and streams.same_bytes(*pieces):
-        return SAME
+    if shape == second_shape:
+        same = _same_in_place(home, a, b, shape)
+        if same is None:
+            same = streams.same_bytes(home.capability(Saving).pieces(a), second_home.capability(Saving).pieces(b))
+        if same:
+            return SAME
     if len(shape) != 2 or shape[::-1] != second_shape:
         return None
+    if (same := _same_in_place(home, a, b, shape, transposed=True)) is not None:
+        return _TRANSPOSE if same else None
     try:
         turned = streams.transposed(reader(home, a), reader(second_home, b), shape)
     except Unsupported:  # they cannot be read as NumPy arrays
         return None
     return None if turned is None else _TRANSPOSE
+
+
+def _same_in_place(home: Home, a: Any, b: Any, shape: tuple[int, ...], transposed: bool = False) -> bool | None:
+    """Whether two arrays on a GPU are equal; None if they must be read."""
+    searching = home.capability(Searching)
+    if not shape or not searching.is_searched(a) or home.capability(Measuring).cannot_measure(a):
+        return None
+    return searching.same_bits(a, b, transposed)
 
 
 def _shape(columns: Columns, row: int) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.searching import Searching
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.capabilities.uses import TrackingUses
 from leafwise.core.capabilities.vetting import Vetting
@@ -75,6 +76,7 @@ class TorchHome(Home):
         Packing: "leafwise.homes.torch.packing:TorchPacking",
         Rebuilding: "leafwise.homes.torch.rebuilding:TorchRebuilding",
         Saving: "leafwise.homes.torch.saving:TorchSaving",
+        Searching: "leafwise.homes.torch.searching:TorchSearching",
         TrackingUses: "leafwise.homes.torch.uses:TorchTrackingUses",
         Tying: "leafwise.homes.torch.tying:TorchTying",
         Vetting: "leafwise.homes.torch.vetting:TorchVetting",

@@ -1,7 +1,6 @@
 """The facts that the rules of `lw.check` use: the leaves of one walk and, on demand, statistics from one pass."""
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,6 @@ from leafwise.share.equal import equal_leaves
 
 if TYPE_CHECKING:
     from leafwise.inspect.check.duplicate_rows import Duplicates
-
-_THREADS, _LARGE = 2, 1 << 20  # threads are used if the mean size of the matrices is above this many bytes
 
 
 class Evidence:
@@ -60,11 +57,16 @@ class Evidence:
         columns = self.columns
         return {columns.row_text(row): leaf for leaf in self.leaves for row in columns.rows_of(leaf.number)}
 
-    def float_leaves(self, *, kind: str | None = None) -> Iterator[tuple[LeafEvidence, Row]]:
+    def float_leaves(self, *, kind: str | None = None) -> list[tuple[LeafEvidence, Row]]:
         """The floating-point leaves that have statistics, each with its statistics."""
-        for leaf in self.leaves:
-            if leaf.is_float and (kind is None or leaf.kind == kind) and leaf.stats is not None and leaf.stats.count:
-                yield leaf, leaf.stats
+        if kind is None:
+            return self._float_leaves
+        return [(leaf, row) for leaf, row in self._float_leaves if leaf.kind == kind]
+
+    @cached_property
+    def _float_leaves(self) -> list[tuple[LeafEvidence, Row]]:
+        leaves = ((leaf, leaf.stats) for leaf in self.leaves if leaf.is_float)
+        return [(leaf, row) for leaf, row in leaves if row is not None and row.count]
 
     # -- statistics --------------------------------------------------------------------------------------
 
@@ -123,17 +125,13 @@ class Evidence:
     @cached_property
     def duplicate_rows(self) -> "list[tuple[LeafEvidence, int, Duplicates]]":
         """The matrices with duplicate lines: each with the axis and the duplicates."""
-        from leafwise.inspect.check.duplicate_rows import duplicate_rows
+        from leafwise.inspect.check.duplicate_rows import all_duplicate_rows
 
         parameters = self.float_leaves(kind="parameter")
         fit = (leaf for leaf, row in parameters if row.finite == row.count and row.min < row.max)
         places = [(leaf, axis) for leaf in fit if leaf.is_matrix for axis in (0, 1)]
-        # Large matrices in files mostly wait for mapped memory, which threads can do in parallel; for small ones Python
-        # itself is the bottleneck.
-        large = sum(leaf.spec.nbytes for leaf, _ in places) > _LARGE * len(places)
-        with ThreadPoolExecutor(_THREADS if large else 1) as threads:
-            results = (threads.map if large else map)(lambda place: duplicate_rows(*place), places)
-            return [(*place, duplicates) for place, duplicates in zip(places, results, strict=True) if any(duplicates)]
+        searched = zip(places, all_duplicate_rows(places), strict=True)
+        return [(*place, duplicates) for place, duplicates in searched if any(duplicates)]
 
     @cached_property
     def equal_leaves(self) -> list[tuple[LeafEvidence, dict[LeafEvidence, bool]]]:
@@ -141,7 +139,10 @@ class Evidence:
         Leaves are compared bit by bit only if their counts, extremes and histograms agree, which do not depend on the
         order of the values."""
         by_stats: dict[object, list[LeafEvidence]] = {}
+        counts = Counter((row.min, row.max) for _, row in self.float_leaves())
         for leaf, row in self.float_leaves():
+            if counts[row.min, row.max] == 1:  # the usual case; a whole key takes longer
+                continue
             if leaf.section == "weights" and row.min < row.max and row.count > 2:
                 key = leaf.spec.dtype, leaf.spec.device, *sorted(leaf.shape), row.zeros, row.min, row.max, row.histogram
                 by_stats.setdefault(key, []).append(leaf)
@@ -204,9 +205,16 @@ class Evidence:
             raise QueryError("no leaf can be compared with against=; give the same model as it was before")
         return changes
 
-    def baseline_bands(self, leaf: LeafEvidence) -> Iterator[tuple[int, Any]]:
-        """The values of a leaf in the baseline, in the same bands as `leaf.bands()`."""
+    def rows_same_as_before(self, leaf: LeafEvidence) -> list[int]:
+        """The rows of a leaf that are the same in the baseline, bit by bit."""
+        from leafwise.inspect.check.duplicate_rows import same_rows
+
         assert self.baseline is not None
         before = self.baseline[self.changes[leaf.path].path]
         value = before.columns.current(before.row)
-        return bands(before.columns.home(value), value, leaf.shape)
+        searching = leaf.searching()
+        same = None if searching is None else searching.same_rows(leaf.held.value, value)
+        if same is None:
+            return same_rows(leaf.bands(), bands(before.columns.home(value), value, leaf.shape))
+        rows: list[int] = same.tolist()
+        return rows

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.columns import Facts
 from leafwise.core.home import Axes
 from leafwise.core.leaf import Leaf
@@ -125,6 +127,19 @@ class LeafEvidence:
         """Its values as NumPy arrays of a few rows each, with the index of their first row."""
         value = self._array(of)
         return bands(self._evidence.columns.home(value), value, self.shape)
+
+    def searching(self, of: ValuesOf = "value") -> Searching | None:
+        """What searches its values where they are, as on a GPU; None if they are read instead."""
+        value = self._array(of)
+        home = self._evidence.columns.home(value)
+        searching = home.capability(Searching)
+        if not searching.is_searched(value) or (of == "state" and home.capability(Measuring).cannot_measure(value)):
+            return None
+        return searching
+
+    def lines(self, axis: int, of: ValuesOf = "value", scale: float = 1.0) -> Lines:
+        """The lines of its values along an axis, for searching them."""
+        return Lines(self._array(of), axis, scale)
 
     def nonfinite(self, of: Literal["value", "grad"] = "value") -> Places:
         """Where its NaN and infinite values are. Reads the values a second time, so it is for leaves that have some."""

@@ -17,6 +17,10 @@ def leading_share(leaf: LeafEvidence, count: int, scale: float) -> float:
     """The share of the `count` largest singular values in the sum of squares. Values are divided by `scale` first."""
     width = prod(leaf.shape[1:])
     directions = np.random.default_rng(_SEED).standard_normal((width, min(count + _EXTRA, width)), np.float32)
+    if (searching := leaf.searching()) is not None:
+        share = searching.leading_share(leaf.held.value, directions, _ROUNDS, count, scale)
+        if share is not None:
+            return share
     for _ in range(_ROUNDS):
         directions, _ = np.linalg.qr(_gram(leaf, directions, scale))
     values = np.linalg.svd(np.concatenate([rows @ directions for rows in _rows(leaf, scale)]), compute_uv=False)
@@ -30,6 +34,10 @@ def orthogonality_error(leaf: LeafEvidence, gain: float) -> float:
     random = np.random.default_rng(_SEED)
     high, wide = leaf.shape[0], prod(leaf.shape[1:])
     direction = random.standard_normal((wide if wide <= high else high, 1), np.float32)
+    if (searching := leaf.searching()) is not None:
+        error = searching.orthogonality_error(leaf.held.value, direction, gain)
+        if error is not None:
+            return error
     if wide <= high:
         product = _gram(leaf, direction, 1.0)
     else:

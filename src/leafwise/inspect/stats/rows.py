@@ -18,6 +18,13 @@ _RANGES = {
     if dtype.is_stored and dtype.range and dtype.range.smallest_normal is not None
     and dtype.range.largest_exponent < HIGHEST
 }  # fmt: skip
+# For each of them, as powers of two: below which values vanish (those in the bin below the smallest number are rounded
+# up to it), from which they are normal, and the largest. Then the smallest number that overflows.
+_LIMITS = {
+    name: (floats.smallest_normal - floats.fraction_bits - 1, floats.smallest_normal, floats.largest_exponent,
+           floats.overflows_from)
+    for name, floats in _RANGES.items() if floats.smallest_normal is not None
+}  # fmt: skip
 
 
 class Outside(NamedTuple):
@@ -93,24 +100,15 @@ class Row(Moments):
         Outside(overflow=1, subnormal=1, vanish=1)
         """
         name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
-        if name not in _RANGES:
+        if name not in _LIMITS:
             raise QueryError(f"outside() supports the dtypes {', '.join(_RANGES)}, not {dtype!r}")
         histogram = self._histogram("outside")
-        floats = _RANGES[name]
-        normal = floats.smallest_normal
-        assert normal is not None  # since _RANGES has only such dtypes
-        smallest = normal - floats.fraction_bits
+        vanishing, normal, largest, overflows_from = _LIMITS[name]
         # If the largest value is rounded to infinity, the bin of the largest finite number counts as overflowing.
-        partly = floats.largest_exponent + (not self.finite or self.absmax < floats.overflows_from)
-        counts = [0, 0, 0]
-        for exponent, count in enumerate(histogram.counts, histogram.lowest):
-            if exponent >= partly:
-                counts[0] += count
-            elif exponent < smallest - 1:  # values in the bin below the smallest number are rounded up to it
-                counts[2] += count
-            elif exponent < normal:
-                counts[1] += count
-        return Outside(*counts)
+        over = largest + (not self.finite or self.absmax < overflows_from) - histogram.lowest
+        below, from_normal = max(vanishing - histogram.lowest, 0), max(normal - histogram.lowest, 0)
+        counts = histogram.counts
+        return Outside(sum(counts[max(over, 0) :]), sum(counts[below:from_normal]), sum(counts[:below]))
 
     def _histogram(self, method: str) -> Histogram:
         if self.histogram is None:

@@ -85,15 +85,16 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         except Error:
             return False
 
-    def _row(self, row: int) -> Row:
+    def _row(self, row: int, path: str | None = None) -> Row:
         columns = self.tree.columns
         leaf = columns.ties.get(row, row)
         spec = self._waiting.specs[leaf]
-        return Row(self._waiting.moments[leaf], columns.row_text(row), spec.dtype, spec.shape)
+        return Row(self._waiting.moments[leaf], path or columns.row_text(row), spec.dtype, spec.shape)
 
     def by_leaf(self) -> dict[int, Row]:
         """The rows by the number of their leaf."""
-        return {leaf: self._row(row) for leaf, row in self._of_leaf.items()}
+        ties = self.tree.columns.ties
+        return {ties.get(row, row): self._row(row, path) for path, row in self._rows.items()}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)

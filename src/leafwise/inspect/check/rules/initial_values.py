@@ -1,7 +1,7 @@
 """Rules about initial values: whether their scale is usual, and whether they are distributed as declared."""
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from leafwise.core.capabilities.filling import Draw
 from leafwise.inspect.check.distribution import deviates, distribution_name, mean_and_std, nearest_initializer
@@ -26,7 +26,8 @@ def scale(evidence: Evidence) -> Reports:
     it is 100 times too large, or 100 times as large as its siblings (weights of the same role in layers of the same
     type). Otherwise only a note, since models that are always loaded from a checkpoint may start with any values."""
     parameters = evidence.float_leaves(kind="parameter")
-    weights = [weight for leaf, row in parameters if (weight := _weight(evidence, leaf, row))]
+    known: _KnownFans = {}
+    weights = [weight for leaf, row in parameters if (weight := _weight(evidence, leaf, row, known))]
     outliers = _sibling_outliers(weights)
     for weight in weights:
         leaf, row, fan_in, fan_out = weight[:4]
@@ -64,9 +65,20 @@ class _Weight(NamedTuple):
         return std, std * math.sqrt(self.fan_in), std * math.sqrt(self.fan_in + self.fan_out)
 
 
-def _weight(evidence: Evidence, leaf: LeafEvidence, row: Row) -> _Weight | None:
-    fans_of_leaf = _fans(leaf) if leaf.spec.nbytes > leaf.spec.size else None
-    if fans_of_leaf is None or row.count < 16 or row.finite < row.count or not row.std:
+# The fans by axes, shape and role: models repeat a few of them thousands of times.
+_KnownFans: TypeAlias = dict[tuple[object, ...], tuple[int, int] | None]
+
+
+def _weight(evidence: Evidence, leaf: LeafEvidence, row: Row, known: _KnownFans) -> _Weight | None:
+    if leaf.spec.nbytes <= leaf.spec.size or row.count < 16 or row.finite < row.count or not row.std:
+        return None
+    key = (leaf.axes, leaf.shape, leaf.role)
+    # A tied leaf may have other axes under its first name, from which the fans are computed.
+    is_tied = leaf.number in evidence.columns.further_rows
+    fans_of_leaf = known[key] if key in known and not is_tied else _fans(leaf)
+    if not is_tied:
+        known[key] = fans_of_leaf
+    if fans_of_leaf is None:
         return None
     owner = evidence.columns.type_name(evidence.columns.row_nodes[leaf.number])
     return _Weight(leaf, row, *fans_of_leaf, (leaf.role, owner))

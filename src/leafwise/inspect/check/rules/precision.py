@@ -41,7 +41,8 @@ def does_not_fit_float8(evidence: Evidence) -> Reports:
     without a scale."""
     for leaf, row in _shrinking(evidence, _FLOAT8):
         outside = row.outside(_FLOAT8)
-        if outside.overflow or outside.vanish > _VANISHING_IN_FLOAT8 * row.finite:
+        lossy = outside.overflow or outside.vanish > _VANISHING_IN_FLOAT8 * row.finite
+        if lossy and not _is_scaled(evidence, leaf):
             losses = ", ".join(
                 f"{_share(count, row)} would {fate}"
                 for count, fate in ((outside.overflow, "overflow"), (outside.vanish, "be zero"))
@@ -51,11 +52,11 @@ def does_not_fit_float8(evidence: Evidence) -> Reports:
 
 
 def _shrinking(evidence: Evidence, dtype: str) -> Iterator[tuple[LeafEvidence, Row]]:
-    """Parameters that the cast would shrink and that are not all zero; for float8, only matrices without a scale."""
+    """Parameters that the cast would shrink and that are not all zero; for float8, only matrices."""
     nbytes = 2 if dtype == _FLOAT16 else 1
     for leaf, row in evidence.float_leaves(kind="parameter"):
         shrinks = leaf.spec.nbytes > nbytes * leaf.spec.size or leaf.spec.dtype == "bfloat16"
-        if shrinks and row.l2 and (dtype == _FLOAT16 or (leaf.is_matrix and not _is_scaled(evidence, leaf))):
+        if shrinks and row.l2 and (dtype == _FLOAT16 or leaf.is_matrix):
             yield leaf, row
 
 

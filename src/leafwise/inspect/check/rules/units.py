@@ -1,5 +1,6 @@
 """Rules about units: rows and columns that are zero, duplicated or never trained; and matrices of low rank."""
 
+from collections.abc import Sequence
 from math import prod
 
 from leafwise.inspect.check.evidence import Evidence
@@ -20,10 +21,13 @@ def dead_units(evidence: Evidence) -> Reports:
     """Output units of a layer whose weights are all zero, so that they ignore the input. Only a note if the layer is
     frozen, if they are the last units or at least half of them (as after padding or pruning), or if it is not known
     which axis is `out`."""
-    for leaf, row in evidence.float_leaves(kind="parameter"):
-        if not (leaf.is_matrix or leaf.is_weight) or row.zeros == row.count or "embedding.table" in leaf.roles:
-            continue
-        if dead := _zero_lines(leaf, row, leaf.out_axis):
+    weights = [
+        (leaf, row, leaf.out_axis)
+        for leaf, row in evidence.float_leaves(kind="parameter")
+        if (leaf.is_matrix or leaf.is_weight) and row.zeros < row.count and "embedding.table" not in leaf.roles
+    ]
+    for leaf, dead in _zero_lines(weights):
+        if dead:
             places = lines_along(leaf.out_axis, dead)
             size = leaf.shape[leaf.out_axis]
             looks_intended = leaf.is_frozen or 2 * len(dead) >= size or dead == list(range(size - len(dead), size))
@@ -39,10 +43,13 @@ def dead_units(evidence: Evidence) -> Reports:
 @rule("LW111", "unused inputs")
 def unused_inputs(evidence: Evidence) -> Reports:
     """Inputs of a layer whose weights are all zero, so that the layer ignores them."""
-    for leaf, row in evidence.float_leaves(kind="parameter"):
-        if not leaf.is_matrix or not leaf.is_weight or row.zeros == row.count:
-            continue
-        if unused := _zero_lines(leaf, row, 1 - leaf.out_axis):
+    weights = [
+        (leaf, row, 1 - leaf.out_axis)
+        for leaf, row in evidence.float_leaves(kind="parameter")
+        if leaf.is_matrix and leaf.is_weight and row.zeros < row.count
+    ]
+    for leaf, unused in _zero_lines(weights):
+        if unused:
             size = leaf.shape[1 - leaf.out_axis]
             places = lines_along(1 - leaf.out_axis, unused)
             yield note(leaf, f"{_count_of(unused, size, 'input')} unused (all weights are zero): {places}", places)
@@ -53,19 +60,23 @@ def dead_in_gradient(evidence: Evidence) -> Reports:
     """Output units whose gradient is all zero while that of others is not, for example behind a ReLU that never fires.
     Only a note, since one batch is not all the data."""
     has_nonzero_grads = any(row.zeros < row.count for row in evidence.grad_stats.values())
-    for leaf in evidence.leaves:
-        row = leaf.grad_stats if leaf.has_grad and leaf.is_weight else None
-        if row is None or row.count < 2:
-            continue
-        size = leaf.shape[leaf.out_axis]
+    weights = [
+        (leaf, row, leaf.out_axis)
+        for leaf in evidence.leaves
+        if leaf.has_grad and leaf.is_weight and (row := leaf.grad_stats) is not None and row.count > 1
+    ]
+    partly_zero = [(leaf, row, axis) for leaf, row, axis in weights if row.zeros < row.count]
+    dead_units_of = {leaf.number: dead for leaf, dead in _zero_lines(partly_zero, "grad")}
+    for leaf, row, axis in weights:
+        size = leaf.shape[axis]
         if row.zeros == row.count and has_nonzero_grads:
             yield note(
                 leaf,
                 f"its gradient is zero for all {size:,} units, while other leaves have nonzero gradients; does the "
                 "loss depend on it?",
             )
-        elif row.zeros < row.count and (dead := _zero_lines(leaf, row, leaf.out_axis, "grad")):
-            places = lines_along(leaf.out_axis, dead)
+        elif dead := dead_units_of.get(leaf.number):
+            places = lines_along(axis, dead)
             yield note(
                 leaf,
                 f"{_count_of(dead, size, 'unit', 'has', 'have')} a zero gradient: {places}; if that lasts "
@@ -121,17 +132,15 @@ def near_duplicate_rows(evidence: Evidence) -> Reports:
 def untouched_rows(evidence: Evidence) -> Reports:
     """Rows of an embedding that training has not changed, judged by `against=`, or else by the optimizer state, or else
     by the gradient. Only a note, since rare tokens may not have occurred yet."""
-    from leafwise.inspect.check.duplicate_rows import same_rows
-
     for leaf in evidence.leaves:
         if leaf.roles != {"embedding.table"}:  # if tied to a head, every row gets a gradient
             continue
         if leaf.path in evidence.changes and evidence.changes[leaf.path].kinds == ("changed",):
-            untouched, source = same_rows(leaf.bands(), evidence.baseline_bands(leaf)), "training has not changed"
+            untouched, source = evidence.rows_same_as_before(leaf), "training has not changed"
         elif evidence.coverage.state_of(leaf) is not None:
-            untouched, source = _zero_lines(leaf, None, 0, "state"), "no optimizer step has changed"
+            [(_, untouched)], source = _zero_lines([(leaf, None, 0)], "state"), "no optimizer step has changed"
         elif leaf.has_grad and leaf.grad_stats is not None:
-            untouched, source = _zero_lines(leaf, leaf.grad_stats, 0, "grad"), "the gradient is zero for"
+            [(_, untouched)], source = _zero_lines([(leaf, leaf.grad_stats, 0)], "grad"), "the gradient is zero for"
         else:
             continue
         untouched = [row for row in untouched if row != leaf.padding_row]
@@ -165,14 +174,20 @@ def low_rank(evidence: Evidence) -> Reports:
             )
 
 
-def _zero_lines(leaf: LeafEvidence, row: Row | None, axis: int, of: ValuesOf = "value") -> list[int]:
-    """The indices along an axis at which all values are zero. Skips the search if there are too few zeros for one."""
-    from leafwise.inspect.check.duplicate_rows import zero_lines
+def _zero_lines(
+    places: Sequence[tuple[LeafEvidence, Row | None, int]], of: ValuesOf = "value"
+) -> list[tuple[LeafEvidence, list[int]]]:
+    """Each leaf with the indices along an axis at which all values are zero. Searches only leaves whose statistics have
+    enough zeros."""
+    from leafwise.inspect.check.zero_lines import all_zero_lines
 
-    if row is not None and row.zeros < row.count // max(leaf.shape[axis], 1):
-        return []
-    places: list[int] = zero_lines(leaf, axis, of).nonzero()[0].tolist()
-    return places
+    possible = [
+        (leaf, axis) for leaf, row, axis in places if row is None or row.zeros >= row.count // max(leaf.shape[axis], 1)
+    ]
+    zero_lines_of = {
+        leaf.number: lines for (leaf, _), lines in zip(possible, all_zero_lines(possible, of), strict=True)
+    }
+    return [(leaf, zero_lines_of.get(leaf.number, [])) for leaf, _, _ in places]
 
 
 def _line_noun(leaf: LeafEvidence, axis: int) -> str:
