@@ -83,6 +83,7 @@ def draw_all(targets: Iterable[Target], device: Any) -> None:
         for target in members:
             _add(target, whole, careful)
         options = {"DTYPE": DTYPES[dtype], "SHAPE": shape, "WIDTH": WIDTH, "enable_fp_fusion": False}
+        options["NVIDIA"] = torch.device(device).type == "cuda" and torch.version.hip is None  # not in the interpreter
         if whole.chunks:
             draw_whole_chunks[(whole.chunks,)](
                 *whole.on(device), CHUNK=CHUNK, BLOCK=BLOCK, num_warps=WARPS, **options
