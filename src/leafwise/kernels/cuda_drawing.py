@@ -72,8 +72,8 @@ def merged(axes: Iterable[Axis]) -> tuple[Axis, ...] | None:
     return tuple(result) if len(result) <= _ROW_AXES + 1 else None
 
 
-def draw_all(targets: Iterable[Target], device: Any) -> None:
-    """Fills arrays that are all on one device. Their axes are `merged`."""
+def draw_all(targets: Iterable[Target], device: Any) -> bool:
+    """Fills arrays that are all on one device; returns True once kernels have started. Their axes are `merged`."""
     groups: dict[tuple[str, int], list[Target]] = {}
     for target in targets:
         shape = (NORMAL if target.draw.shape == "normal" else UNIFORM) if target.draw.scale else CONSTANT
@@ -92,6 +92,7 @@ def draw_all(targets: Iterable[Target], device: Any) -> None:
             draw_carefully[(careful.chunks,)](
                 *careful.on(device), CHUNK=CAREFUL_CHUNK, BLOCK=CAREFUL_BLOCK, num_warps=CAREFUL_WARPS, **options
             )  # fmt: skip
+    return True
 
 
 class _Pieces:
