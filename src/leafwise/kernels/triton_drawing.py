@@ -67,7 +67,7 @@ def _words(blocks, key_low, key_high):
 
 
 @triton.jit
-def _points(words):
+def points_of(words):
     """(word + ½) / 2³¹, exactly. The word is put into the last bits of 2⁵², which is faster than a conversion."""
     bits = (words.to(tl.uint32, bitcast=True) ^ 0x80000000).to(tl.uint64) | 0x4330000000000000
     number = bits.to(tl.float64, bitcast=True) - 4503601774854144.0
@@ -179,7 +179,7 @@ def rough_quantiles(words, narrow, beyond, NVIDIA: tl.constexpr):
 @triton.jit
 def _numbers(words, narrow, scale, shift, SHAPE: tl.constexpr):
     """The numbers of a distribution, rounded to 32 bits."""
-    x = _points(words)
+    x = points_of(words)
     if SHAPE == 2:
         x = normal_quantiles(x, narrow)
     return (x * scale + shift).to(tl.float32)
@@ -218,7 +218,7 @@ def draw_whole_chunks(
     for at in range(0, tl.minimum(CHUNK, tl.load(row + 8) - start), BLOCK):
         offsets = tl.multiple_of(start + at, BLOCK) + lanes
         if SHAPE == 0:
-            tl.store(target + offsets, _rounded(tl.zeros([BLOCK], tl.float32) + shift.to(tl.float32), DTYPE, NVIDIA))
+            tl.store(target + offsets, _rounded(tl.full([BLOCK], shift, tl.float64).to(tl.float32), DTYPE, NVIDIA))
         else:
             words = _words(first_block + at // 8 + blocks, key_low, key_high)
             if (SHAPE == 2) & (DTYPE != tl.float32):
@@ -266,7 +266,7 @@ def draw_carefully(
         in_run = (block * 8 - word)[:, None] + eight[None, :]
         inside = (number < rows * run_blocks)[:, None] & (in_run >= 0) & (in_run < run)
         if SHAPE == 0:
-            numbers = tl.zeros([BLOCK // 8, 8], tl.float32) + shift.to(tl.float32)
+            numbers = tl.full([BLOCK // 8, 8], shift, tl.float64).to(tl.float32)
         else:
             words = _words(block, key_low, key_high)
             numbers = tl.reshape(_numbers(words, narrow, scale, shift, SHAPE), [BLOCK // 8, 8])
