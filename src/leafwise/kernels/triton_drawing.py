@@ -71,7 +71,7 @@ def points_of(words):
     """(word + ½) / 2³¹, exactly. The word is put into the last bits of 2⁵², which is faster than a conversion."""
     bits = (words.to(tl.uint32, bitcast=True) ^ 0x80000000).to(tl.uint64) | 0x4330000000000000
     number = bits.to(tl.float64, bitcast=True) - 4503601774854144.0
-    return tl.fma(number, 4.656612873077393e-10, 2.3283064365386963e-10)
+    return (number + 0.5) * 4.656612873077393e-10
 
 
 @triton.jit
@@ -82,6 +82,12 @@ def _rounded(x, DTYPE: tl.constexpr, NVIDIA: tl.constexpr):
         return ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
     else:
         return x.to(DTYPE)
+
+
+@triton.jit
+def _step(polynomial, x, coefficient: tl.constexpr):
+    """A step of Horner's scheme in 64 bits. In a call of `tl.fma`, a number would be one of 32 bits."""
+    return tl.fma(polynomial, x, tl.full(x.shape, coefficient, tl.float64))
 
 
 @triton.jit
@@ -97,41 +103,41 @@ def normal_quantiles(points, narrow):
     m = (bits - (exponent << 52)).to(tl.float64, bitcast=True)
     f = (m - 1.0) / (m + 1.0)
     g = f * f
-    a = tl.fma(g, 0.21367292951151889, 0.22091166182776764)
-    a = tl.fma(a, g, 0.26233440937778657)
-    a = tl.fma(a, g, 0.32059853378660702)
-    a = tl.fma(a, g, 0.41219858585236852)
-    a = tl.fma(a, g, 0.57707801634546474)
-    a = tl.fma(a, g, 0.96179669392598988)
-    a = tl.fma(a, g, 2.8853900817779268)
+    a = _step(tl.full(g.shape, 0.21367292951151889, tl.float64), g, 0.22091166182776764)
+    a = _step(a, g, 0.26233440937778657)
+    a = _step(a, g, 0.32059853378660702)
+    a = _step(a, g, 0.41219858585236852)
+    a = _step(a, g, 0.57707801634546474)
+    a = _step(a, g, 0.96179669392598988)
+    a = _step(a, g, 2.8853900817779268)
     # 2**52 + 64 + exponent as bits, which is faster than a conversion.
     whole = 4503599627370560.0 - (exponent + 0x4330000000000040).to(tl.float64, bitcast=True)
     log = tl.fma(-a, f, whole)
-    p = tl.fma(log, 3.2164240542908496e-18, 1.9292230187200212e-15)
-    p = tl.fma(p, log, 5.9851199776265078e-14)
-    p = tl.fma(p, log, 1.2053187695859009e-11)
-    p = tl.fma(p, log, 5.1780125169990372e-10)
-    p = tl.fma(p, log, 1.6386804453827683e-08)
-    p = tl.fma(p, log, 3.9997405022698125e-07)
-    p = tl.fma(p, log, 7.543152047568771e-06)
-    p = tl.fma(p, log, 0.0001109624531475128)
-    p = tl.fma(p, log, 0.0012866795758967563)
-    p = tl.fma(p, log, 0.011687857158104289)
-    p = tl.fma(p, log, 0.079903306208615785)
-    p = tl.fma(p, log, 0.40133834627822201)
-    p = tl.fma(p, log, 1.2533141373155003)
-    q = tl.fma(log, 1.0744373583595947e-16, 1.1880619141752648e-14)
-    q = tl.fma(q, log, 6.6981282949291032e-13)
-    q = tl.fma(q, log, 8.6550917830414689e-11)
-    q = tl.fma(q, log, 2.2591163356317533e-09)
-    q = tl.fma(q, log, 8.1933200881821405e-08)
-    q = tl.fma(q, log, 1.4642017770273063e-06)
-    q = tl.fma(q, log, 2.7927413829768768e-05)
-    q = tl.fma(q, log, 0.00034961886752694926)
-    q = tl.fma(q, log, 0.0034705770534399741)
-    q = tl.fma(q, log, 0.032312875477332158)
-    q = tl.fma(q, log, 0.13875616262825299)
-    q = tl.fma(q, log, 1.0)
+    p = _step(tl.full(g.shape, 3.2164240542908496e-18, tl.float64), log, 1.9292230187200212e-15)
+    p = _step(p, log, 5.9851199776265078e-14)
+    p = _step(p, log, 1.2053187695859009e-11)
+    p = _step(p, log, 5.1780125169990372e-10)
+    p = _step(p, log, 1.6386804453827683e-08)
+    p = _step(p, log, 3.9997405022698125e-07)
+    p = _step(p, log, 7.543152047568771e-06)
+    p = _step(p, log, 0.0001109624531475128)
+    p = _step(p, log, 0.0012866795758967563)
+    p = _step(p, log, 0.011687857158104289)
+    p = _step(p, log, 0.079903306208615785)
+    p = _step(p, log, 0.40133834627822201)
+    p = _step(p, log, 1.2533141373155003)
+    q = _step(tl.full(g.shape, 1.0744373583595947e-16, tl.float64), log, 1.1880619141752648e-14)
+    q = _step(q, log, 6.6981282949291032e-13)
+    q = _step(q, log, 8.6550917830414689e-11)
+    q = _step(q, log, 2.2591163356317533e-09)
+    q = _step(q, log, 8.1933200881821405e-08)
+    q = _step(q, log, 1.4642017770273063e-06)
+    q = _step(q, log, 2.7927413829768768e-05)
+    q = _step(q, log, 0.00034961886752694926)
+    q = _step(q, log, 0.0034705770534399741)
+    q = _step(q, log, 0.032312875477332158)
+    q = _step(q, log, 0.13875616262825299)
+    q = _step(q, log, 1.0)
     return x * (p / q)
 
 
