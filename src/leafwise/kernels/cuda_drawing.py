@@ -1,8 +1,8 @@
 """Initial values of arrays on a GPU: one table, and a launch or two for each dtype and distribution."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import prod
-from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import triton.language as tl
 
 from leafwise.core.capabilities.filling import Draw
 from leafwise.kernels.triton_drawing import (
+    COLUMNS,
     CONSTANT,
     NORMAL,
     ROUGH_LIMIT,
@@ -28,7 +29,11 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 CHUNK, BLOCK, WARPS = 1 << 14, 256, 1
 CAREFUL_CHUNK, CAREFUL_BLOCK, CAREFUL_WARPS = 1 << 13, 1024, 4
 
-_ROW = Struct("<qQQqq3d13q")
+_ADDRESS, _FIRST_WORD, _FIRST_CHUNK, _RUN, _RUN_STRIDE, _ROWS, _RUN_BLOCKS = map(
+    COLUMNS.index, ("address", "first_word", "first_chunk", "run", "run_stride", "rows", "run_blocks")
+)
+_KEY = [COLUMNS.index("key_low"), COLUMNS.index("key_high")]
+_DRAW = [COLUMNS.index(name) for name in Draw._fields[1:]]
 _ROW_AXES = 3  # the axes of an array, after merging, other than the last one
 
 
@@ -76,72 +81,69 @@ def draw_all(targets: Iterable[Target], device: Any) -> bool:
     """Fills arrays that are all on one device; returns True once kernels have started. Their axes are `merged`."""
     groups: dict[tuple[str, int], list[Target]] = {}
     for target in targets:
-        shape = (NORMAL if target.draw.shape == "normal" else UNIFORM) if target.draw.scale else CONSTANT
+        draw = target.draw
+        shape = (NORMAL if draw.shape == "normal" else UNIFORM) if draw.scale else CONSTANT
         groups.setdefault((target.dtype, shape), []).append(target)
     for (dtype, shape), members in groups.items():
-        whole, careful = _Pieces(CHUNK), _Pieces(CAREFUL_CHUNK)
-        for target in members:
-            _add(target, whole, careful)
+        whole, careful = _tables(members, _BYTES[dtype])
         options = {"DTYPE": DTYPES[dtype], "SHAPE": shape, "WIDTH": WIDTH, "enable_fp_fusion": False}
         options["NVIDIA"] = torch.device(device).type == "cuda" and torch.version.hip is None  # not in the interpreter
-        if whole.chunks:
-            draw_whole_chunks[(whole.chunks,)](
-                *whole.on(device), CHUNK=CHUNK, BLOCK=BLOCK, num_warps=WARPS, **options
-            )  # fmt: skip
-        if careful.chunks:
-            draw_carefully[(careful.chunks,)](
-                *careful.on(device), CHUNK=CAREFUL_CHUNK, BLOCK=CAREFUL_BLOCK, num_warps=CAREFUL_WARPS, **options
+        if len(whole):
+            arguments = _on(device, whole, -(-whole[:, _RUN] // CHUNK))
+            grid = (len(arguments[1]),)
+            draw_whole_chunks[grid](*arguments, CHUNK=CHUNK, BLOCK=BLOCK, num_warps=WARPS, **options)
+        if len(careful):
+            blocks = careful[:, _ROWS] * careful[:, _RUN_BLOCKS]
+            arguments = _on(device, careful, -(-8 * blocks // CAREFUL_CHUNK))
+            grid = (len(arguments[1]),)
+            draw_carefully[grid](
+                *arguments, CHUNK=CAREFUL_CHUNK, BLOCK=CAREFUL_BLOCK, num_warps=CAREFUL_WARPS, **options
             )  # fmt: skip
     return True
 
 
-class _Pieces:
-    """The rows of a table, and the number of chunks of each."""
-
-    def __init__(self, chunk: int) -> None:
-        self.chunk, self.chunks = chunk, 0
-        self._rows: list[bytes] = []
-        self._counts: list[int] = []
-
-    def add(self, target: Target, words: int, layout: Sequence[int]) -> None:
-        """Adds a piece of this many words; the layout has the columns from `run` on."""
-        draw = target.draw
-        head = (target.address, *target.key, target.first_word, self.chunks)
-        self._rows.append(_ROW.pack(*head, draw.narrow, draw.scale, draw.shift, *layout))
-        self._counts.append(-(-words // self.chunk))
-        self.chunks += self._counts[-1]
-
-    def on(self, device: Any) -> tuple[Any, Any]:
-        """The table, and the row of each chunk."""
-        table = np.frombuffer(bytearray(b"".join(self._rows)), np.int64)
-        rows = np.repeat(np.arange(len(self._rows), dtype=np.int32), self._counts)
-        return torch.from_numpy(table).to(device), torch.from_numpy(rows).to(device)
-
-
-def _add(target: Target, whole: _Pieces, careful: _Pieces) -> None:
-    """Adds an array to the whole chunks as far as possible, and the rest to the others."""
-    *row_axes, run = target.axes
-    size = 0
-    if not row_axes and run.memory == 1 and not target.first_word % 8 and not target.address % 16:
-        if max(abs(target.draw.scale), abs(target.draw.shift)) < ROUGH_LIMIT:
-            size = run.size // BLOCK * BLOCK
-    if size:
-        whole.add(target, size, _layout([], Axis(size, 1, 1)))
-        run = run._replace(size=run.size - size)
-        address = target.address + size * _BYTES[target.dtype]
-        target = target._replace(address=address, first_word=target.first_word + size)
-    if run.size:
-        layout = _layout(row_axes, run)
-        careful.add(target, 8 * layout[2] * layout[3], layout)
+def _tables(targets: Sequence[Target], item: int) -> tuple[Any, Any]:
+    """The rows for whole chunks, and those for everything else. A row has COLUMNS; `first_chunk` is not known yet."""
+    table = np.zeros((len(targets), WIDTH), np.int64)
+    doubles = table.view(np.float64)
+    addresses, _, keys, draws, first_words, axes = zip(*targets, strict=True)
+    table[:, _ADDRESS], table[:, _FIRST_WORD] = addresses, first_words
+    table[:, _KEY] = np.array(keys, np.uint64).view(np.int64)
+    doubles[:, _DRAW] = [draw[1:] for draw in draws]
+    table[:, _RUN:] = [_layout(target_axes) for target_axes in axes]
+    run, limited = table[:, _RUN], (np.abs(doubles[:, _DRAW][:, 1:]) < ROUGH_LIMIT).all(axis=1)
+    dense = limited & (table[:, _RUN_STRIDE] == 1) & (table[:, _ROWS] == 1)
+    aligned = (table[:, _FIRST_WORD] % 8 == 0) & (table[:, _ADDRESS] % 16 == 0)
+    sizes = np.where(dense & aligned, run // BLOCK * BLOCK, 0)
+    whole = table[sizes > 0]
+    whole[:, _RUN] = sizes[sizes > 0]
+    table[:, _ADDRESS] += item * sizes
+    table[:, _FIRST_WORD] += sizes
+    run -= sizes
+    table[:, _RUN_BLOCKS] = _run_blocks(run)
+    return whole, table[(run > 0) & (table[:, _ROWS] > 0)]
 
 
-def _layout(row_axes: Sequence[Axis], run: Axis) -> tuple[int, ...]:
+def _on(device: Any, table: Any, counts: Any) -> tuple[Any, Any]:
+    """The table on a device, and the row of each chunk, if each row has this number of chunks."""
+    table[:, _FIRST_CHUNK] = np.cumsum(counts) - counts
+    rows = np.repeat(np.arange(len(table), dtype=np.int32), counts)
+    return torch.from_numpy(table.reshape(-1)).to(device), torch.from_numpy(rows).to(device)
+
+
+def _run_blocks(run: Any) -> Any:
+    """The most blocks that a run of words is in: it may begin and end in the middle of a block."""
+    return (run + 6) // 8 + 1
+
+
+@lru_cache(maxsize=1024)
+def _layout(axes: tuple[Axis, ...]) -> tuple[int, ...]:
     """The columns of a table row from `run` on."""
-    none = Axis(1, 0, 0)
-    zeroth, first, second = (*(none,) * (_ROW_AXES - len(row_axes)), *row_axes)
-    run_blocks = (run.size + 6) // 8 + 1  # a run may begin and end in the middle of a block
-    rows_first = bool(row_axes) and abs(second.memory) < abs(run.memory)  # so that neighbors in memory are filled at once
+    *row_axes, run = axes
+    zeroth, first, second = (*(Axis(1, 0, 0),) * (_ROW_AXES - len(row_axes)), *row_axes)
     rows = prod(axis.size for axis in row_axes)
+    rows_first = bool(row_axes) and abs(second.memory) < abs(run.memory)  # so that neighbors in memory are filled at once
     words = (zeroth.words, first.words, second.words)
     memory = (zeroth.memory, first.memory, second.memory)
-    return (run.size, run.memory, rows, run_blocks, int(rows_first), first.size, second.size, *words, *memory)
+    sizes = (first.size, second.size)
+    return (run.size, run.memory, rows, _run_blocks(run.size), int(rows_first), *sizes, *words, *memory)
