@@ -17,7 +17,7 @@ from leafwise.core.warn import warn
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.distributions import GeneratorKey
 from leafwise.iterate.init_jobs import InitJob, plan_jobs, values_for
-from leafwise.iterate.leaf_filler import LeafFiller
+from leafwise.iterate.leaf_filler import LeafFiller, fill_leaves
 from leafwise.iterate.rules import Rule, checked_rules
 
 M = TypeVar("M")
@@ -155,15 +155,16 @@ class _JobFiller:
 
     def fill(self, jobs: list[tuple[InitJob, Any]]) -> dict[int, Any]:
         """Fills the target of each job with its values. Returns the arrays that replace current ones, by leaf."""
-        new = {}
+        leaves = []
         for job, values in jobs:
-            target, replaces = self._targets[job.leaf]
+            target, _ = self._targets[job.leaf]
             axes = self._columns.row_role(job.leaf)[1]
             key = GeneratorKey.of(self._seed, job.key)
-            filled = LeafFiller(self._columns.home(target), target, axes, key, self._count).fill(values)
-            if replaces:
-                new[job.leaf] = filled
-        return new
+            leaves.append((LeafFiller(self._columns.home(target), target, axes, key, self._count), values))
+        filled = fill_leaves(leaves, self._count)
+        return {
+            job.leaf: array for (job, _), array in zip(jobs, filled, strict=True) if self._targets[job.leaf][1]
+        }
 
 
 class _DeferredInit:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.capabilities.filling import Draw, Filling, WordRange
+from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
@@ -61,8 +61,24 @@ class LeafFiller:
     def _in_order(self, sizes: Sequence[int]) -> tuple[int, ...]:
         return tuple(sizes) if self.order is None else tuple(sizes[axis] for axis in self.order)
 
-    def fill(self, values: Any) -> Any:
-        """Fills the leaf from a distribution, or with an array; returns the array that holds the values."""
+    def draw_jobs(self, values: Any) -> list[DrawJob]:
+        """What is drawn in place to fill the leaf: each of its parts in this process."""
+        draw = values.draw if isinstance(values, Padded) else values
+        if not isinstance(draw, Draw) or not self.home.in_place:
+            return []
+        jobs = []
+        for local, starts in self.filling.local_parts(self.value):
+            view = local
+            if self.order is not None:
+                view = self.home.capability(Viewing).seen_through(local, Op("view", None, self.order))
+            own = self.whole if starts is None else self._in_order(self.home.spec(local).shape or ()) or (1,)
+            first = self._in_order(starts) if starts else (0,) * len(own)
+            jobs.append(DrawJob(view, self.key, self.whole, first, own, draw))
+        return jobs
+
+    def fill(self, values: Any, jobs: list[DrawJob]) -> Any:
+        """Fills the leaf from a distribution, or with an array; returns the array that holds the values. Of the
+        `draw_jobs`, only these are left to draw."""
         zero_row = values.zero_row if isinstance(values, Padded) else None
         draw = values.draw if isinstance(values, Padded) else values
         if isinstance(draw, Orthogonal):
@@ -74,13 +90,10 @@ class LeafFiller:
             if zero_row is not None:
                 array[zero_row] = 0
             return self.home.capability(Rebuilding).from_numpy(self.value, array.astype(self.dtype))
-        for local, starts in self.filling.local_parts(self.value):
-            view = local
-            if self.order is not None:
-                view = self.home.capability(Viewing).seen_through(local, Op("view", None, self.order))
-            own = self._in_order(self.home.spec(local).shape or ()) or (1,)
-            self._draw(view, draw, 0, self.whole, self._in_order(starts) if starts else (0,) * len(own), own)
-            if zero_row is not None:
+        for job in jobs:
+            self._draw(job.value, draw, 0, job.whole, job.first, job.shape)
+        if zero_row is not None:
+            for local, starts in self.filling.local_parts(self.value):
                 self._zero(local, starts, zero_row)
         return self.value
 
@@ -134,6 +147,20 @@ class LeafFiller:
         local_row = row % self.shape[0] - (starts[0] if starts else 0)
         if 0 <= local_row < shape[0]:
             self.filling.fill(local, local_row, np.zeros((1, *shape[1:])))
+
+
+def fill_leaves(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[Any]:
+    """Fills leaves with their values, as many in one step as their home can; returns the arrays that hold the values."""
+    left = [filler.draw_jobs(values) for filler, values in leaves]
+    numbers_by_filling: dict[Filling, list[int]] = {}
+    for number, (filler, _) in enumerate(leaves):
+        numbers_by_filling.setdefault(filler.filling, []).append(number)
+    for filling, leaf_numbers in numbers_by_filling.items():
+        jobs = [job for number in leaf_numbers for job in left[number]]
+        is_drawn = iter(filling.draw_together(jobs, count))
+        for number in leaf_numbers:
+            left[number] = [job for job in left[number] if not next(is_drawn)]
+    return [filler.fill(values, jobs) for (filler, values), jobs in zip(leaves, left, strict=True)]
 
 
 def _words(key: GeneratorKey, first: int, shape: tuple[int, ...], inside: tuple[slice, ...]) -> Any:

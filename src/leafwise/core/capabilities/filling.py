@@ -30,6 +30,18 @@ class WordRange(NamedTuple):
     words: Callable[[], Any]
 
 
+class DrawJob(NamedTuple):
+    """An array to draw, with its axes in the order in which elements are numbered. It is the part of this shape that
+    begins at `first` in an array of shape `whole`, whose elements are numbered row by row."""
+
+    value: Any
+    key: tuple[int, int]
+    whole: tuple[int, ...]
+    first: tuple[int, ...]
+    shape: tuple[int, ...]
+    draw: Draw
+
+
 class Filling(Capability):
     """Writing initial values into arrays, whole or row by row."""
 
@@ -58,6 +70,11 @@ class Filling(Capability):
         """Draws numbers from random words, and writes them like `fill`; returns False if that is not possible. A word
         represents the point (word + ½) / 2³¹."""
         return False
+
+    def draw_together(self, jobs: list[DrawJob], count: Callable[[int], None]) -> list[bool]:
+        """Draws arrays in one step, and returns which of them; the others are drawn one by one. Calls `count` with the
+        number of elements drawn."""
+        return [False] * len(jobs)
 
     def draw_size(self, value: Any) -> int:
         """How many elements of an array are best drawn at a time."""

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.core.capabilities.filling import Draw, Filling, WordRange
+from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
+from leafwise.homes.torch.drawing import draw_with_kernels
 from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over
 
 
@@ -56,6 +57,9 @@ class TorchFilling(Filling):
             x.mul_(draw.narrow).erfinv_().mul_(math.sqrt(2))
         _put(value, start, x.mul_(draw.scale).add_(draw.shift))
         return True
+
+    def draw_together(self, jobs: list[DrawJob], count: Callable[[int], None]) -> list[bool]:
+        return draw_with_kernels(jobs, count)
 
     def draw_size(self, value: torch.Tensor) -> int:
         return 1 << (18 if value.device.type == "cpu" else 24)  # fits into the caches of a CPU, or keeps a GPU busy

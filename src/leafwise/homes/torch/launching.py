@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 KERNEL_DEVICES = frozenset({"cuda"})  # the types of devices that Triton kernels run on; ROCm's is also called cuda
 
+_COPIED = "on the CPU, after copying them there"
+
 
 def runs_kernels(device: torch.device) -> bool:
     """Whether Triton kernels can run on a device. Warns once if only Triton is missing, or if its interpreter is on,
@@ -31,20 +33,20 @@ def runs_kernels(device: torch.device) -> bool:
     return True
 
 
-def start_kernels(device: torch.device, start: Callable[[], T], action: str = "") -> T | None:
+def start_kernels(device: torch.device, start: Callable[[], T], action: str = "", instead: str = _COPIED) -> T | None:
     """Calls `start`, which launches Triton kernels on a device. Returns None, and warns once, if Triton cannot run;
-    `action` is what then happens on the CPU, as in "statistics of tensors on a GPU are computed". Without `action`,
-    there is no warning: for callers that use PyTorch's own kernels instead."""
+    `action` is what then happens, as in "statistics of tensors on a GPU are computed", and `instead` says how. Without
+    `action`, there is no warning: for callers that use PyTorch's own kernels instead."""
     with on_device(device):
         try:
             return start()
         except RuntimeError as error:
             if "C compiler" not in str(error):  # Triton needs one to launch its kernels
                 raise
-            _warn("Triton did not find a C compiler", action)
+            _warn("Triton did not find a C compiler", action, instead)
         except PermissionError as error:
             place = f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to"
-            _warn(place, action)
+            _warn(place, action, instead)
     return None
 
 
@@ -71,14 +73,14 @@ def check_not_capturing(action: str) -> None:
         )
 
 
-def _warn(reason: str, action: str) -> None:
+def _warn(reason: str, action: str, instead: str) -> None:
     if action:
-        _warn_once(f"{reason}: {action}")
+        _warn_once(f"{reason}: {action}", instead)
 
 
 @cache
-def _warn_once(reason: str) -> None:
-    warnings.warn(escape(f"{reason} on the CPU, after copying them there"), stacklevel=2)
+def _warn_once(reason: str, instead: str = _COPIED) -> None:
+    warnings.warn(escape(f"{reason} {instead}"), stacklevel=2)
 
 
 @cache

@@ -1,0 +1,149 @@
+"""Initial values of arrays on a GPU: one table, and a launch or two for each dtype and distribution."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import triton.language as tl
+
+from leafwise.core.capabilities.filling import Draw
+from leafwise.kernels.triton_drawing import (
+    COLUMNS,
+    CONSTANT,
+    NORMAL,
+    ROUGH_LIMIT,
+    UNIFORM,
+    WIDTH,
+    draw_carefully,
+    draw_whole_chunks,
+)
+
+DTYPES = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+# Elements that a program fills, and elements that it fills at a time: eight a lane of one warp, so that few are
+# computed again in 64 bits, and no warp waits for another.
+CHUNK, BLOCK, WARPS = 1 << 14, 256, 1
+CAREFUL_CHUNK, CAREFUL_BLOCK, CAREFUL_WARPS = 1 << 13, 1024, 4
+
+_ADDRESS, _FIRST_WORD, _FIRST_CHUNK, _RUN, _RUN_STRIDE, _ROWS, _RUN_BLOCKS = map(
+    COLUMNS.index, ("address", "first_word", "first_chunk", "run", "run_stride", "rows", "run_blocks")
+)
+_KEY = [COLUMNS.index("key_low"), COLUMNS.index("key_high")]
+_DRAW = [COLUMNS.index(name) for name in Draw._fields[1:]]
+_ROW_AXES = 3  # the axes of an array, after merging, other than the last one
+
+
+class Axis(NamedTuple):
+    """An axis of an array: its size, and how many words and how many elements in memory are from one index to the
+    next."""
+
+    size: int
+    words: int
+    memory: int
+
+
+class Target(NamedTuple):
+    """An array to fill, on a device. `first_word` is the number of its first word; the words of the last axis follow
+    each other."""
+
+    address: int
+    dtype: str
+    key: tuple[int, int]
+    draw: Draw
+    first_word: int
+    axes: tuple[Axis, ...]
+
+
+def merged(axes: Iterable[Axis]) -> tuple[Axis, ...] | None:
+    """The same elements with as few axes as possible; the last one is a run of consecutive words. None if there are
+    more axes than the kernels take, or if elements share memory."""
+    result: list[Axis] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if not axis.memory:
+            return None
+        last = result[-1] if result else None
+        if last and last.words == axis.words * axis.size and last.memory == axis.memory * axis.size:
+            result[-1] = Axis(last.size * axis.size, axis.words, axis.memory)
+        else:
+            result.append(axis)
+    if not result or result[-1].words != 1:
+        result.append(Axis(1, 1, 1))
+    return tuple(result) if len(result) <= _ROW_AXES + 1 else None
+
+
+def draw_all(targets: Iterable[Target], device: Any) -> bool:
+    """Fills arrays that are all on one device; returns True once kernels have started. Their axes are `merged`."""
+    groups: dict[tuple[str, int], list[Target]] = {}
+    for target in targets:
+        draw = target.draw
+        shape = (NORMAL if draw.shape == "normal" else UNIFORM) if draw.scale else CONSTANT
+        groups.setdefault((target.dtype, shape), []).append(target)
+    for (dtype, shape), members in groups.items():
+        whole, careful = _tables(members, _BYTES[dtype])
+        options = {"DTYPE": DTYPES[dtype], "SHAPE": shape, "WIDTH": WIDTH, "enable_fp_fusion": False}
+        options["NVIDIA"] = torch.device(device).type == "cuda" and torch.version.hip is None  # not in the interpreter
+        if len(whole):
+            arguments = _on(device, whole, -(-whole[:, _RUN] // CHUNK))
+            grid = (len(arguments[1]),)
+            draw_whole_chunks[grid](*arguments, CHUNK=CHUNK, BLOCK=BLOCK, num_warps=WARPS, **options)
+        if len(careful):
+            blocks = careful[:, _ROWS] * careful[:, _RUN_BLOCKS]
+            arguments = _on(device, careful, -(-8 * blocks // CAREFUL_CHUNK))
+            grid = (len(arguments[1]),)
+            draw_carefully[grid](
+                *arguments, CHUNK=CAREFUL_CHUNK, BLOCK=CAREFUL_BLOCK, num_warps=CAREFUL_WARPS, **options
+            )  # fmt: skip
+    return True
+
+
+def _tables(targets: Sequence[Target], item: int) -> tuple[Any, Any]:
+    """The rows for whole chunks, and those for everything else. A row has COLUMNS; `first_chunk` is not known yet."""
+    table = np.zeros((len(targets), WIDTH), np.int64)
+    doubles = table.view(np.float64)
+    addresses, _, keys, draws, first_words, axes = zip(*targets, strict=True)
+    table[:, _ADDRESS], table[:, _FIRST_WORD] = addresses, first_words
+    table[:, _KEY] = np.array(keys, np.uint64).view(np.int64)
+    doubles[:, _DRAW] = [draw[1:] for draw in draws]
+    table[:, _RUN:] = [_layout(target_axes) for target_axes in axes]
+    run, limited = table[:, _RUN], (np.abs(doubles[:, _DRAW][:, 1:]) < ROUGH_LIMIT).all(axis=1)
+    dense = limited & (table[:, _RUN_STRIDE] == 1) & (table[:, _ROWS] == 1)
+    aligned = (table[:, _FIRST_WORD] % 8 == 0) & (table[:, _ADDRESS] % 16 == 0)
+    sizes = np.where(dense & aligned, run // BLOCK * BLOCK, 0)
+    whole = table[sizes > 0]
+    whole[:, _RUN] = sizes[sizes > 0]
+    table[:, _ADDRESS] += item * sizes
+    table[:, _FIRST_WORD] += sizes
+    run -= sizes
+    table[:, _RUN_BLOCKS] = _run_blocks(run)
+    return whole, table[(run > 0) & (table[:, _ROWS] > 0)]
+
+
+def _on(device: Any, table: Any, counts: Any) -> tuple[Any, Any]:
+    """The table on a device, and the row of each chunk, if each row has this number of chunks."""
+    table[:, _FIRST_CHUNK] = np.cumsum(counts) - counts
+    rows = np.repeat(np.arange(len(table), dtype=np.int32), counts)
+    return torch.from_numpy(table.reshape(-1)).to(device), torch.from_numpy(rows).to(device)
+
+
+def _run_blocks(run: Any) -> Any:
+    """The most blocks that a run of words is in: it may begin and end in the middle of a block."""
+    return (run + 6) // 8 + 1
+
+
+@lru_cache(maxsize=1024)
+def _layout(axes: tuple[Axis, ...]) -> tuple[int, ...]:
+    """The columns of a table row from `run` on."""
+    *row_axes, run = axes
+    zeroth, first, second = (*(Axis(1, 0, 0),) * (_ROW_AXES - len(row_axes)), *row_axes)
+    rows = prod(axis.size for axis in row_axes)
+    rows_first = bool(row_axes) and abs(second.memory) < abs(run.memory)  # so that neighbors in memory are filled at once
+    words = (zeroth.words, first.words, second.words)
+    memory = (zeroth.memory, first.memory, second.memory)
+    sizes = (first.size, second.size)
+    return (run.size, run.memory, rows, _run_blocks(run.size), int(rows_first), *sizes, *words, *memory)
