@@ -146,7 +146,7 @@ class _Pass:
             given = {"by_chunk": by_chunk, "chunks": chunks, "first_chunks": tables["first_chunks"]}
             given |= {"results": self.results, "arrays": arrays, "BLOCK": 128 if chunks > 32 * arrays else 32}
             self._add(fold_chunks, arrays, given, 1)
-        self._spare: list[Any] = []  # pinned memory of the host, for reuse
+        self._spare: list[tuple[Any, Any]] = []  # memory of the host and events, for reuse
 
     def _add(self, kernel: Any, programs: int, arguments: dict[str, Any], warps: int) -> None:
         self.launches.append(Launch(kernel, programs, arguments, num_warps=warps, enable_fp_fusion=True))
@@ -156,15 +156,20 @@ class _Pass:
         for launch in self.launches:
             launch()
 
-    def take_pinned(self) -> Any:
-        """Memory of the host that a GPU can write to, for all results."""
+    def copy(self) -> tuple[Any, Any]:
+        """Starts copying the results to memory of the host that a GPU can write to; with the event that it is done."""
         try:
-            return self._spare.pop()
+            copied, done = self._spare.pop()
         except IndexError:
-            return torch.empty(self.words, dtype=torch.int64, pin_memory=True)
+            copied = torch.empty(self.words, dtype=torch.int64, pin_memory=True)
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.copy_(self.results, non_blocking=True)
+        done.record()
+        return copied, done
 
-    def give_back(self, pinned: Any) -> None:
-        self._spare.append(pinned)
+    def give_back(self, copied: Any, done: Any) -> None:
+        """Allows the next copy to use the memory."""
+        self._spare.append((copied, done))
 
 
 def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moments]]:
@@ -173,18 +178,15 @@ def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moment
         measuring = table.prepared(histogram)
         measuring.start()
         if table.device.type != "cuda":
-            copied = measuring.results.clone()
-            return lambda: _moments(table, copied.numpy(), histogram)
-        copied = measuring.take_pinned()
-        copied.copy_(measuring.results, non_blocking=True)
-        done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record()
+            results = measuring.results.clone()
+            return lambda: _moments(table, results.numpy(), histogram)
+        copied, done = measuring.copy()
 
     @cache  # its memory may be used again after the first call
     def wait() -> list[Moments]:
         done.synchronize()
         moments = _moments(table, copied.numpy(), histogram)
-        measuring.give_back(copied)
+        measuring.give_back(copied, done)
         return moments
 
     return wait
