@@ -20,6 +20,7 @@ from figures import exit_status, not_run, report
 
 import leafwise as lw
 from leafwise.core.moments import COUNTS, Moments
+from leafwise.homes.torch.snapshots import snapshot
 from leafwise.kernels import reference
 
 ROUNDS = 15
@@ -170,6 +171,9 @@ def bench_small() -> bool:
     plain = on_device(lambda: cuda.measure(table, False))
     histogram = on_device(lambda: cuda.measure(table, True))
     launch = on_host(lambda: cuda.measure(table, False))
+    tree = lw.tree({str(number): x for number, x in enumerate(tensors)})
+    whole, check = on_host(lambda: lw.stats(tree, histogram=False)), on_host(lambda: snapshot(tensors))
+    print(f"# lw.stats of a tree that has not moved: {whole:.2f} ms on the host, {check:.2f} ms of which to check that")
     loop = item_loop(tensors)
     print(
         f"# 20,000 leaves: {plain:.2f} ms, with histogram {histogram:.2f} ms; host {launch:.2f} ms; loop {loop:.0f} ms"

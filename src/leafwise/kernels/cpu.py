@@ -186,11 +186,18 @@ def of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
 def trimmed(histograms: Any) -> list[Histogram]:
     """Rows of 256 bins as histograms."""
     used = histograms != 0
-    first, last = used.argmax(1).tolist(), (_BINS - used[:, ::-1].argmax(1)).tolist()
-    any_used = used.any(1).tolist()
+    filled = used.any(1)
+    if not filled.any():
+        return [NOTHING] * len(histograms)
+    first, stop = used.argmax(1), _BINS - used[:, ::-1].argmax(1)
+    # Converted to numbers of Python at once, from the first to the last bin that any row uses.
+    lowest, highest = int(first[filled].min()), int(stop[filled].max())
+    rows = histograms[:, lowest:highest].tolist()
+    places = zip(rows, (first - lowest).tolist(), (stop - lowest).tolist(), filled.tolist(), strict=True)
+    below = LOWEST + lowest
     return [
-        Histogram(LOWEST + first[row], tuple(bins[first[row] : last[row]].tolist())) if any_used[row] else NOTHING
-        for row, bins in enumerate(histograms)
+        Histogram(below + start, tuple(bins[start:end])) if is_filled else NOTHING
+        for bins, start, end, is_filled in places
     ]
 
 

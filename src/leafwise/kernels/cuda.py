@@ -1,6 +1,5 @@
 """Statistics of arrays on a GPU: one launch for all of them, and one copy back."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from threading import Lock
@@ -35,12 +34,10 @@ _BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM = 256, 4
 _CAREFUL_BLOCK, _CAREFUL_WARPS = 1024, 8
 _CAREFUL_PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
 _BINS = 256
-# The rows of the result: counts, the bits of doubles, and integers. A number of `Moments` that is not computed from
-# others comes last.
-_WORKED_OUT = {"mean_rest": "", "std": "deviation", "l2": "square"}
-_COUNTED = [ROWS.index(name) for name in (*COUNTS[1:], "finite")]
-_DOUBLES = [ROWS.index(row) for name in NUMBERS if (row := _WORKED_OUT.get(name, name))]
-_WHOLE = [ROWS.index(name) for name in ("exponent", "whole_min", "whole_max")]
+# The rows of the result that have counts, and integers.
+_COUNTED = [ROWS.index(name) for name in COUNTS[1:]]
+_FINITE, _EXPONENT = ROWS.index("finite"), ROWS.index("exponent")
+_WHOLE = [ROWS.index(name) for name in ("whole_min", "whole_max")]
 
 
 class RunTable:
@@ -48,10 +45,15 @@ class RunTable:
     was the current one, as long as no array moves."""
 
     def __init__(self, runs: Sequence[Run], device: Any, chunk: int) -> None:
+        dtypes = {dtype: number for number, dtype in enumerate(dict.fromkeys(run.dtype for run in runs))}
+        dtype_of = np.array([dtypes[run.dtype] for run in runs], np.int64)
+
+        def by_dtype(facts: Callable[[str], float], kind: Any) -> Any:
+            return np.array([facts(dtype) for dtype in dtypes] or [0], kind)[dtype_of]
+
         sizes = np.array([run.size for run in runs], np.int64)
-        kinds = np.array([KERNELS[run.dtype] for run in runs], np.int32)
-        narrow = np.array([is_float(run.dtype) and item_bytes(run.dtype) <= 4 for run in runs], bool)
-        items = np.array([item_bytes(run.dtype) for run in runs], np.int64)
+        kinds, items = by_dtype(KERNELS.__getitem__, np.int32), by_dtype(item_bytes, np.int64)
+        narrow = by_dtype(lambda dtype: is_float(dtype) and item_bytes(dtype) <= 4, bool)
         per_array = (sizes + chunk - 1) // chunk
         first_chunks = np.concatenate([[0], np.cumsum(per_array)]).astype(np.int64)
         arrays = np.repeat(np.arange(len(runs), dtype=np.int64), per_array)
@@ -60,23 +62,20 @@ class RunTable:
         lengths = np.minimum(sizes[arrays] - starts, chunk).astype(np.int32)
         quick = narrow[arrays] & (lengths == chunk) & (addresses % 16 == 0)
         whole, careful = np.flatnonzero(quick), np.flatnonzero(~quick)
-
-        def there(array: Any) -> Any:
-            return torch.from_numpy(array).to(device)
-
         self.runs, self.device, self.chunk = list(runs), torch.device(device), chunk
         self.kinds = sum(1 << int(kind) for kind in set(kinds.tolist()))  # one bit for each kind that occurs
         self.is_long = bool((sizes >= 1 << 31).any())  # whether counts may need more than 32 bits
         self.chunks, self.whole_count, self.careful_count = len(arrays), len(whole), len(careful)
         self.first_chunks = first_chunks  # of each array, and the number of all chunks
-        # From here on, everything is on the device.
-        self.whole = there(whole.astype(np.int32))  # the numbers of full chunks of floats of at most 32 bits
-        self.careful = there(careful.astype(np.int32))  # the numbers of the other chunks
-        self.addresses, self.sizes = there(addresses), there(lengths)  # of each chunk
-        self.arrays = there(arrays.astype(np.int32))  # the number of the array of each chunk
-        # For each array: its kind, the smallest normal number, the values of its bytes.
-        tinies = np.array([smallest_normal(run.dtype) for run in runs], np.float64)
-        self.of_arrays = {"kinds": there(kinds), "tinies": there(tinies), "values": there(_values_of_bytes(runs))}
+        tables = {
+            "whole": whole.astype(np.int32),  # the numbers of full chunks of floats of at most 32 bits
+            "careful": careful.astype(np.int32),  # the numbers of the other chunks
+            "addresses": addresses, "sizes": lengths, "arrays": arrays.astype(np.int32),  # of each chunk
+            "first_chunks": first_chunks,
+            # For each array: its kind, the smallest normal number, the values of its bytes.
+            "kinds": kinds, "tinies": by_dtype(smallest_normal, np.float64), "values": _values_of_bytes(runs),
+        }  # fmt: skip
+        self.on_device = _copied(tables, self.device)
         self.lock = Lock()  # held while a thread launches kernels that use the memory of this table
         self._passes: dict[bool, _Pass] = {}
 
@@ -86,6 +85,19 @@ class RunTable:
         if measuring is None:
             measuring = self._passes[histogram] = _Pass(self, histogram)
         return measuring
+
+
+def _copied(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """NumPy arrays as tensors on a device, by one copy."""
+    starts = np.cumsum([0, *(-(-array.nbytes // 16) * 16 for array in arrays.values())]).tolist()
+    everything = np.zeros(starts[-1], np.uint8)
+    for start, array in zip(starts[:-1], arrays.values(), strict=True):
+        everything[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    there = torch.from_numpy(everything).to(device)
+    return {
+        name: there[start : start + array.nbytes].view(getattr(torch, array.dtype.name))
+        for start, (name, array) in zip(starts[:-1], arrays.items(), strict=True)
+    }
 
 
 def _values_of_bytes(runs: Sequence[Run]) -> Any:
@@ -115,25 +127,26 @@ class _Pass:
         self.results = torch.empty(self.words, dtype=torch.int64, device=table.device)
         counter, bins = self.results[at:], self.results[at + 1 :]
         bins = bins if table.is_long else bins.view(torch.int32)
+        tables = table.on_device
         shared = {
-            "addresses": table.addresses, "arrays": table.arrays, **table.of_arrays, "by_chunk": by_chunk,
-            "histograms": bins, "counter": counter, "chunks": chunks, "KINDS": table.kinds, "HISTOGRAM": histogram,
+            **{name: tables[name] for name in ("addresses", "arrays", "kinds", "tinies", "values")},
+            "by_chunk": by_chunk, "histograms": bins, "counter": counter, "chunks": chunks,
+            "KINDS": table.kinds, "HISTOGRAM": histogram,
         }  # fmt: skip
         self.launches: list[Launch] = []
         if table.whole_count:
             block, warps = (_BLOCK_WITH_HISTOGRAM, _WARPS_WITH_HISTOGRAM) if histogram else (_BLOCK, _WARPS)
-            given = {"chunks_to_measure": table.whole, **shared, "CHUNK": table.chunk, "BLOCK": block}
+            given = {"chunks_to_measure": tables["whole"], **shared, "CHUNK": table.chunk, "BLOCK": block}
             self._add(measure_whole_chunks, table.whole_count, given, warps)
         if chunks:
-            given = {"chunks_to_measure": table.careful, "already": table.careful_count, "sizes": table.sizes, **shared}
-            given["BLOCK"] = _CAREFUL_BLOCK
+            given = {"chunks_to_measure": tables["careful"], "already": table.careful_count, "sizes": tables["sizes"]}
+            given |= {**shared, "BLOCK": _CAREFUL_BLOCK}
             self._add(measure_carefully, min(chunks, _CAREFUL_PROGRAMS), given, _CAREFUL_WARPS)
         if arrays:
-            first_chunks = torch.from_numpy(table.first_chunks).to(table.device)
-            given = {"by_chunk": by_chunk, "chunks": chunks, "first_chunks": first_chunks, "results": self.results}
-            given |= {"arrays": arrays, "BLOCK": 128 if chunks > 32 * arrays else 32}
+            given = {"by_chunk": by_chunk, "chunks": chunks, "first_chunks": tables["first_chunks"]}
+            given |= {"results": self.results, "arrays": arrays, "BLOCK": 128 if chunks > 32 * arrays else 32}
             self._add(fold_chunks, arrays, given, 1)
-        self._spare: list[Any] = []  # pinned memory of the host, for reuse
+        self._spare: list[tuple[Any, Any]] = []  # memory of the host and events, for reuse
 
     def _add(self, kernel: Any, programs: int, arguments: dict[str, Any], warps: int) -> None:
         self.launches.append(Launch(kernel, programs, arguments, num_warps=warps, enable_fp_fusion=True))
@@ -143,15 +156,20 @@ class _Pass:
         for launch in self.launches:
             launch()
 
-    def take_pinned(self) -> Any:
-        """Memory of the host that a GPU can write to, for all results."""
+    def copy(self) -> tuple[Any, Any]:
+        """Starts copying the results to memory of the host that a GPU can write to; with the event that it is done."""
         try:
-            return self._spare.pop()
+            copied, done = self._spare.pop()
         except IndexError:
-            return torch.empty(self.words, dtype=torch.int64, pin_memory=True)
+            copied = torch.empty(self.words, dtype=torch.int64, pin_memory=True)
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.copy_(self.results, non_blocking=True)
+        done.record()
+        return copied, done
 
-    def give_back(self, pinned: Any) -> None:
-        self._spare.append(pinned)
+    def give_back(self, copied: Any, done: Any) -> None:
+        """Allows the next copy to use the memory."""
+        self._spare.append((copied, done))
 
 
 def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moments]]:
@@ -160,18 +178,15 @@ def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moment
         measuring = table.prepared(histogram)
         measuring.start()
         if table.device.type != "cuda":
-            copied = measuring.results.clone()
-            return lambda: _moments(table, copied.numpy(), histogram)
-        copied = measuring.take_pinned()
-        copied.copy_(measuring.results, non_blocking=True)
-        done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record()
+            results = measuring.results.clone()
+            return lambda: _moments(table, results.numpy(), histogram)
+        copied, done = measuring.copy()
 
     @cache  # its memory may be used again after the first call
     def wait() -> list[Moments]:
         done.synchronize()
         moments = _moments(table, copied.numpy(), histogram)
-        measuring.give_back(copied)
+        measuring.give_back(copied, done)
         return moments
 
     return wait
@@ -180,31 +195,27 @@ def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moment
 def _moments(table: RunTable, results: Any, histogram: bool) -> list[Moments]:
     arrays = len(table.runs)
     rows = results[: FIELDS * arrays].reshape(FIELDS, arrays)
-    counts, numbers = rows[_COUNTED].T.tolist(), rows[_DOUBLES].view(np.float64).T.tolist()
-    exponents, whole_mins, whole_maxes = rows[_WHOLE].tolist()
+    doubles = {name: rows[number].view(np.float64) for number, name in enumerate(ROWS)}
+    finite, exponents = rows[_FINITE], rows[_EXPONENT].astype(np.int32)
+    with np.errstate(all="ignore"):  # a norm may be larger than any float, and an array without finite values has none
+        worked_out = {
+            "min": doubles["min"] + 0.0,  # zero has no sign
+            "max": doubles["max"] + 0.0,
+            "mean_rest": np.zeros(arrays),
+            "std": np.ldexp(np.sqrt(doubles["deviation"] / finite), exponents),
+            "l2": np.ldexp(np.sqrt(doubles["square"]), exponents),
+        }
+    numbers = {name: (worked_out[name] if name in worked_out else doubles[name]).tolist() for name in NUMBERS}
+    sizes, counts = [run.size for run in table.runs], rows[_COUNTED].tolist()
+    whole_mins, whole_maxes = rows[_WHOLE].tolist()
+    for number in [number for number, run in enumerate(table.runs) if is_whole(run.dtype)]:
+        extremes = exact_extremes(table.runs[number].dtype, whole_mins[number], whole_maxes[number])
+        numbers["min"][number], numbers["max"][number] = extremes
     bins: Any = [None] * arrays
     if histogram:
         counted_bins = results[FIELDS * arrays + 1 :]
         bins = trimmed((counted_bins if table.is_long else counted_bins.view(np.int32)).reshape(arrays, _BINS))
-    moments = []
-    for number, run in enumerate(table.runs):
-        *counted, finite = counts[number]
-        if not finite:
-            moments.append(none_finite((run.size, *counted), bins[number]))
-            continue
-        least, largest, mean, deviation, l1, square, *rest = numbers[number]
-        if is_whole(run.dtype):
-            least, largest = exact_extremes(run.dtype, whole_mins[number], whole_maxes[number])
-        else:
-            least, largest = least + 0.0, largest + 0.0  # zero has no sign
-        std, l2 = (_scaled(math.sqrt(mean_square), exponents[number]) for mean_square in (deviation / finite, square))
-        values = (least, largest, mean, 0.0, std, l1, l2, *rest)
-        moments.append(Moments.of((run.size, *counted), values, bins[number]))
+    moments = list(map(Moments, sizes, *counts, *numbers.values(), bins))
+    for number in np.flatnonzero(finite == 0).tolist():
+        moments[number] = none_finite((sizes[number], *(column[number] for column in counts)), bins[number])
     return moments
-
-
-def _scaled(number: float, exponent: int) -> float:
-    try:
-        return math.ldexp(number, exponent)
-    except OverflowError:  # larger than any float
-        return math.inf

@@ -32,12 +32,11 @@ class PreparedClip:
         # `clip` reads it before it returns, so that one is enough.
         self._copied = torch.empty(chunks, dtype=torch.float64, pin_memory=True) if is_cuda else self._squares
         self._done: Any = torch.cuda.Event() if is_cuda else None  # type: ignore[no-untyped-call]
-        where = {"addresses": table.addresses, "sizes": table.sizes, "arrays": table.arrays}
-        where["kinds"] = table.of_arrays["kinds"]
+        where = {name: table.on_device[name] for name in ("addresses", "sizes", "arrays", "kinds")}
         how = {"KINDS": table.kinds, "CHUNK": table.chunk}
         self._add = Launch(
             add_squares, chunks,
-            {**where, "values": table.of_arrays["values"], "squares": self._squares, **how, "BLOCK": _SQUARES_BLOCK},
+            {**where, "values": table.on_device["values"], "squares": self._squares, **how, "BLOCK": _SQUARES_BLOCK},
             num_warps=_SQUARES_WARPS, enable_fp_fusion=True,
         )  # fmt: skip
         self._find = Launch(

@@ -36,8 +36,10 @@ def _norm_by_pieces(tensor: torch.Tensor) -> float:
 
 
 def wide_of(tensor: torch.Tensor) -> torch.dtype:
-    """The dtype in which the norm of a tensor is computed."""
-    return torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
+    """The dtype in which the norm of a tensor is computed; PyTorch needs a complex one for complex numbers."""
+    if tensor.is_complex():
+        return torch.complex128 if tensor.dtype == torch.complex128 else torch.complex64
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def segment_norms(vector: torch.Tensor, sizes: list[int]) -> list[float]:

@@ -44,10 +44,8 @@ class KeptTables(Generic[T]):
     def find(self, values: list[torch.Tensor]) -> T | None:
         """The table of these tensors, if every one of them is plain, and where it was, with its shape and dtype. Then
         nothing else about them needs to be checked. None if not."""
-        kept = self._kept.get(_key(values))
-        if kept is None or not are_plain(values) or not same(kept.facts, snapshot(values)):
-            return None
-        return kept.table
+        kept = self._kept.get(_key(values)) if self._kept and are_plain(values) else None
+        return kept.table if kept is not None and same(kept.facts, snapshot(values)) else None
 
     def get(self, values: list[torch.Tensor], make: Callable[[], T]) -> T:
         """The table of these tensors, which are all on one device: a kept one, or a new one that `make` returns."""
