@@ -257,3 +257,24 @@ def test_values_are_not_compared_while_a_graph_is_captured(
     a = {"x": torch.ones(3, device=DEVICE)}
     with pytest.raises(lw.WalkError, match="cannot compare values while a CUDA graph is being captured"):
         lw.diff(a, a)
+
+
+def test_equal_leaves_are_found_on_the_device(on_device: list[int]) -> None:
+    x = torch.randn(6, 4)
+    a = {"x": x, "same": x.clone(), "turned": x.t().contiguous(), "other": x.flip(0), "flat": x.reshape(-1).clone()}
+    found = lw.ties(there(a), equal_untied=True).equal_untied
+    assert found is not None
+    names = [([str(leaf.path) for leaf in group.leaves], group.op) for group in found]
+    assert names == [(["x", "same"], "same"), (["x", "turned"], "transpose")]
+    assert on_device
+
+
+def test_fingerprints_do_not_depend_on_where_they_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from leafwise.homes.torch import comparing
+    from leafwise.homes.torch.home import TorchHome
+
+    capability = comparing.TorchComparing(TorchHome())
+    a, _ = tensors()
+    expected = {name: capability.fingerprint(tensor) for name, tensor in a.items()}
+    monkeypatch.setattr(comparing, "is_elsewhere", lambda value: True)
+    assert {name: capability.fingerprint(tensor) for name, tensor in there(a).items()} == expected

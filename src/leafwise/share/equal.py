@@ -1,10 +1,13 @@
-"""Finds leaves with identical bits. They are compared piece by piece, so that no leaf is read into memory whole."""
+"""Finds leaves with identical bits. They are compared on the device where they are, or piece by piece, so that no leaf is
+read into memory whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.comparing import Comparing, DeviceResult
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Columns
+from leafwise.core.home import Home
 from leafwise.core.memory import SAME, Op
 from leafwise.core.reader import reader
 from leafwise.errors import Unsupported
@@ -69,6 +72,11 @@ def how_equal(columns: Columns, first: int, second: int) -> Op | None:
     a, b = columns.current(first), columns.current(second)
     home, second_home = columns.home(a), columns.home(b)
     shape, second_shape = _shape(columns, first), _shape(columns, second)
+    if (result := _on_device(home, a, second_home, b)) is not None:
+        if result.is_transposed:
+            return _TRANSPOSE
+        is_same = shape == second_shape and result.comparison is not None and not result.comparison.changed
+        return SAME if is_same else None
     pieces = home.capability(Saving).pieces(a), second_home.capability(Saving).pieces(b)
     if shape == second_shape and streams.same_bytes(*pieces):
         return SAME
@@ -79,6 +87,17 @@ def how_equal(columns: Columns, first: int, second: int) -> Op | None:
     except Unsupported:  # they cannot be read as NumPy arrays
         return None
     return None if turned is None else _TRANSPOSE
+
+
+def _on_device(home: Home, a: Any, second_home: Home, b: Any) -> DeviceResult | None:
+    """How two arrays on a device compare there; None if they must be compared in another way."""
+    comparing = home.capability(Comparing)
+    if home is not second_home or not all(comparing.compares_on(home.spec(value).device) for value in (a, b)):
+        return None
+    if home.spec(a).size != home.spec(b).size:
+        return None
+    [result] = comparing.compare_on_device([a], [b], lambda count: None)
+    return None if result is None or result.is_transposed is None else result
 
 
 def _shape(columns: Columns, row: int) -> tuple[int, ...]:
