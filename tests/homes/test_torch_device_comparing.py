@@ -163,6 +163,18 @@ def test_pieces_of_another_length_than_the_shape_says_are_an_error(count: int, o
         device_comparing.compare_pairs([(torch.zeros(4, device=DEVICE), other)], lambda count: None)
 
 
+def test_an_error_of_the_device_names_the_leaves(on_device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*args: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with more checks")
+
+    monkeypatch.setattr(cuda_comparing, "compare", gone)
+    a = there({"x": torch.ones(3), "y": torch.ones(3)})
+    with pytest.raises(
+        lw.WalkError, match="cannot compare the values of x and 1 more: RuntimeError: CUDA error: an illegal"
+    ):
+        lw.diff(a, there({"x": torch.ones(3), "y": torch.ones(3)}))
+
+
 def test_a_truncated_file_is_an_error(on_device: list[int], tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     a = {"x": torch.randn(100_000)}

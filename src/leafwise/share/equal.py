@@ -1,5 +1,5 @@
-"""Finds leaves with identical bits. They are compared on the device where they are, or piece by piece, so that no leaf is
-read into memory whole."""
+"""Finds leaves with identical bits. They are compared on the device where they are, or piece by piece, so that no leaf
+is read into memory whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
