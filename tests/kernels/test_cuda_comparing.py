@@ -89,12 +89,14 @@ def test_doubles_of_any_size_are_compared_without_overflow() -> None:
 def test_one_changed_bit_is_found_wherever_it_is(dtype: str) -> None:
     bits = np.random.default_rng(0).integers(0, 2, 8 * (2 * CHUNK + 9), np.uint8)
     x = bits.view(streams.numpy_dtype(dtype))[: 2 * CHUNK + 9]
+    places = (0, 1, CHUNK - 1, CHUNK, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 8)
     pairs = [(x, x.copy())]
-    for place in (0, 1, CHUNK - 1, CHUNK, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 8):
+    number = [*FLOATS, *WHOLE].index(dtype)
+    for place in {places[number % len(places)], places[(number + 3) % len(places)]}:
         y = x.copy()
         y.view(np.uint8)[place * x.itemsize + x.itemsize - 1] ^= 1
         pairs.append((x, y))
-    assert [found.changed for found in compare(pairs)] == [0] + [1] * 7
+    assert [found.changed for found in compare(pairs)] == [0, 1, 1]
 
 
 def test_signs_of_zero_and_kinds_of_nan_are_bits() -> None:
@@ -140,8 +142,8 @@ def test_what_is_the_same_has_no_norms_unless_they_are_asked_for() -> None:
 
 
 def test_two_runs_give_the_same_bits() -> None:
-    x = CASES["mixed bfloat16"]
-    pairs = [(x, partner(x))] * 3
+    x = CASES["mixed bfloat16"][: 3 * CHUNK]
+    pairs = [(x, partner(x))]
     assert repr(compare(pairs)) == repr(compare(pairs))
     wait = started(pairs)
     assert repr(wait()) == repr(wait())
@@ -157,12 +159,11 @@ def wide_values() -> dict[str, Any]:
     rng = np.random.default_rng(5)
     size = CHUNK + 100
     sizes = np.ldexp(rng.normal(size=size), rng.integers(-160, 130, size))
-    special = rng.normal(size=size)
-    special[[5, 6, 7, 8]] = np.nan, np.inf, -np.inf, -0.0
+    sizes[[5, 6, 7, 8]] = np.nan, np.inf, -np.inf, -0.0
     halfway = np.ones(size)
     halfway[::2] += 2.0**-8 + 2.0**-40
     halfway[1::2] += 2.0**-11 + 2.0**-40
-    return {"sizes": sizes, "special": special, "halfway": halfway, "plain": rng.normal(size=size)}
+    return {"sizes": sizes, "halfway": halfway, "plain": rng.normal(size=size)}
 
 
 @np.errstate(all="ignore")
@@ -175,9 +176,9 @@ def test_casts_are_recognized_as_by_the_reference() -> None:
                 if other != dtype:
                     y = x.astype(np.float32).astype(other_type) if other != "float64" else x.astype(np.float64)
                     pairs[f"{name}: {dtype} as {other}"] = x, y
-                    if name in ("special", "plain"):
+                    if name == "plain":
                         changed = y.copy()
-                        changed[7 if name == "plain" else -1] = other_type(1.5)
+                        changed[7 if dtype < other else -1] = other_type(1.5)
                         pairs[f"{name}: {dtype} as {other}, one changed"] = x, changed
         for other in ("float32", "float16", "bfloat16"):
             pairs[f"{name}: saturated {other}"] = values, cast_to(values, other, saturate=True)

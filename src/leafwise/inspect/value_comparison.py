@@ -125,6 +125,11 @@ def _compare_on_device(
             return home.capability(Comparing).compare_on_device(firsts, seconds, count)
         except UnreadError as error:
             raise _explained(pairs[error.number][error.side]) from error
+        except Error:
+            raise
+        except Exception as error:
+            names = pairs[0][0].name + f" and {len(pairs) - 1:,} more" * (len(pairs) > 1)
+            raise _failed(names, error) from error
 
 
 def _on_side(home: Home, held: NamedArray, own_file: Callable[[Run], Run]) -> Any:
@@ -246,5 +251,9 @@ def _with_name(pair: tuple[NamedArray, NamedArray], compare_pair: Callable[[Name
     except Error:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise WalkError(f"cannot compare the values of {pair[0].name}: {reason}") from error
+        raise _failed(pair[0].name, error) from error
+
+
+def _failed(names: str, error: Exception) -> WalkError:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return WalkError(f"cannot compare the values of {names}: {reason}")

@@ -1,11 +1,11 @@
-"""Finds leaves with identical bits. They are compared piece by piece, so that no leaf is read into memory whole."""
+"""Finds leaves with identical bits. They are compared on the device where they are, or piece by piece, so that no leaf
+is read into memory whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.comparing import Comparing, DeviceResult
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.capabilities.searching import Searching
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory import SAME, Op
@@ -72,16 +72,15 @@ def how_equal(columns: Columns, first: int, second: int) -> Op | None:
     a, b = columns.current(first), columns.current(second)
     home, second_home = columns.home(a), columns.home(b)
     shape, second_shape = _shape(columns, first), _shape(columns, second)
-    if shape == second_shape:
-        same = _same_in_place(home, a, b, shape)
-        if same is None:
-            same = streams.same_bytes(home.capability(Saving).pieces(a), second_home.capability(Saving).pieces(b))
-        if same:
+    if (result := _on_device(home, a, second_home, b)) is not None:
+        if shape == second_shape and result.comparison is not None and not result.comparison.changed:
             return SAME
+        return _TRANSPOSE if result.is_transposed else None
+    pieces = home.capability(Saving).pieces(a), second_home.capability(Saving).pieces(b)
+    if shape == second_shape and streams.same_bytes(*pieces):
+        return SAME
     if len(shape) != 2 or shape[::-1] != second_shape:
         return None
-    if (same := _same_in_place(home, a, b, shape, transposed=True)) is not None:
-        return _TRANSPOSE if same else None
     try:
         turned = streams.transposed(reader(home, a), reader(second_home, b), shape)
     except Unsupported:  # they cannot be read as NumPy arrays
@@ -89,12 +88,15 @@ def how_equal(columns: Columns, first: int, second: int) -> Op | None:
     return None if turned is None else _TRANSPOSE
 
 
-def _same_in_place(home: Home, a: Any, b: Any, shape: tuple[int, ...], transposed: bool = False) -> bool | None:
-    """Whether two arrays on a GPU are equal; None if they must be read."""
-    searching = home.capability(Searching)
-    if not shape or not searching.is_searched(a) or home.capability(Measuring).cannot_measure(a):
+def _on_device(home: Home, a: Any, second_home: Home, b: Any) -> DeviceResult | None:
+    """How two arrays on a device compare there; None if they must be compared in another way."""
+    comparing = home.capability(Comparing)
+    if home is not second_home or not all(comparing.compares_on(home.spec(value).device) for value in (a, b)):
         return None
-    return searching.same_bits(a, b, transposed)
+    if home.spec(a).size != home.spec(b).size:
+        return None
+    [result] = comparing.compare_on_device([a], [b], lambda count: None)
+    return None if result is None or result.is_transposed is None else result
 
 
 def _shape(columns: Columns, row: int) -> tuple[int, ...]:

@@ -56,11 +56,6 @@ class Searching(Capability):
         """The rows in which two arrays of the same shape and dtype are equal bit by bit, as NumPy integers."""
         return None
 
-    def same_bits(self, first: Any, second: Any, transposed: bool = False) -> bool | None:
-        """Whether two arrays of one dtype are equal bit by bit, the second one transposed if `transposed`. They have at
-        least one axis, and the same shape then."""
-        return None
-
     def leading_share(self, value: Any, directions: Any, rounds: int, count: int, scale: float) -> float | None:
         """The share of the `count` largest singular values of a matrix in the sum of squares, by `rounds` of power
         iteration that begin with these directions. Values are divided by `scale` first."""

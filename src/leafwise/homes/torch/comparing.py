@@ -11,7 +11,7 @@ from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherA
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.runs import Run
 from leafwise.homes.torch.launching import runs_kernels
-from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
 from leafwise.homes.torch.values import same_bits, words_of
 
 
@@ -59,7 +59,9 @@ class TorchComparing(Comparing):
         if not plain.numel():
             return None
         words = words_of(plain)
-        total = int(words.sum(dtype=torch.int64))
+        numbers = [words.sum(dtype=torch.int64), (words == words[(0,) * plain.dim()]).all()]
         if words.dtype != torch.uint8:  # which has no sign
-            total += int((words < 0).sum()) << 8 * words.element_size()
-        return total % 2**64, bool((words == words[(0,) * plain.dim()]).all())
+            numbers.append((words < 0).sum())
+        # From a device, all of them are copied at once.
+        total, is_constant, *negative = torch.stack(numbers).tolist() if is_elsewhere(plain) else map(int, numbers)
+        return (total + (sum(negative) << 8 * words.element_size())) % 2**64, bool(is_constant)

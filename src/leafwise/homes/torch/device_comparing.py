@@ -86,7 +86,7 @@ def _compare_tensors(
     numbers: list[int], firsts: list[Any], seconds: list[Any], device: torch.device, results: Results, count: Count
 ) -> None:
     columns, turned = _columns(firsts, seconds)
-    outcomes = _outcomes(columns, device)
+    outcomes = _outcomes(_table(columns, device), device)
     if outcomes is None:
         return
     same = cache(DeviceResult)  # models repeat a few shapes thousands of times
@@ -123,9 +123,8 @@ _tables: dict[tuple[Any, ...], cuda_comparing.PairTable] = {}
 _MOST_TABLES = 4
 
 
-def _outcomes(columns: PairColumns, device: torch.device) -> Outcomes | None:
-    """How tensors on one device compare, in the order of their memory. None, with one warning, if Triton cannot run."""
-    table = _table(columns, device)
+def _outcomes(table: cuda_comparing.PairTable, device: torch.device) -> Outcomes | None:
+    """How the tensors of a table compare, in the order of memory; None, with one warning, if Triton cannot run."""
     wait = start_kernels(device, lambda: cuda_comparing.compare(table), ACTION)
     return None if wait is None else wait()
 
@@ -149,7 +148,8 @@ def _transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device)
     start, stop = 0, _FIRST_ROWS
     while start < rows and columns:
         band = first.detach()[start:stop].contiguous(), second.detach().t()[start:stop].contiguous()
-        outcomes = _outcomes(_columns([band[0]], [band[1]])[0], device)
+        table = cuda_comparing.table_of(_columns([band[0]], [band[1]])[0], device)
+        outcomes = _outcomes(table, device)
         if outcomes is None:
             return None
         if first.dtype == second.dtype:

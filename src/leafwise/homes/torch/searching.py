@@ -63,13 +63,6 @@ class TorchSearching(Searching):
             return None
         return _unless_out_of_memory(lambda: _same_rows(first, second))
 
-    def same_bits(self, first: torch.Tensor, second: Any, transposed: bool = False) -> bool | None:
-        if not _is_beside(first, second):
-            return None
-        other = second.detach().T if transposed else second
-        pairs = zip(row_bands(first), row_bands(other), strict=True)
-        return _unless_out_of_memory(lambda: all(torch.equal(words_of(a), words_of(b)) for (_, a), (_, b) in pairs))
-
     def leading_share(
         self, value: torch.Tensor, directions: Any, rounds: int, count: int, scale: float
     ) -> float | None:
