@@ -32,10 +32,10 @@ for kinds in (4, every_float):
         COORDINATES=lines.COORDINATES, BLOCK=cuda_lines._BLOCK,
     )
     compile_kernel(kernels.near_pairs, 1, KINDS=kinds, SAMPLED=lines.SAMPLED)
-for sizes, is_long in ((2, False), (15, True)):
+for sizes in (2, 15):
     compile_kernel(
-        kernels.nonzero_lines, cuda_lines._ZERO_WARPS, SIZES=sizes, LONG=is_long, CHUNK=cuda_lines._CHUNK,
-        BLOCK=cuda_lines._ZERO_BLOCK,
+        kernels.nonzero_lines, cuda_lines._ZERO_WARPS, SIZES=sizes, CHUNK=cuda_lines._CHUNK,
+        REPEATS=cuda_lines._REPEATS, BLOCK=cuda_lines._ZERO_BLOCK,
     )
 """
 

@@ -15,7 +15,8 @@ from leafwise.kernels.lines import CELL, COORDINATES, LEAST, ODD, ONTO, SAMPLED,
 from leafwise.kernels.triton_lines import FIELDS, ZERO_FIELDS, line_cells, near_pairs, nonzero_lines
 
 _BLOCK, _WARPS = 128, 4  # lines of a program
-_CHUNK, _ZERO_BLOCK, _ZERO_WARPS = 1 << 14, 1024, 4  # elements of a program, and how many it loads at a time
+# For zeros: elements of a row, or repeats of columns, that a program reads; and how many elements it loads at a time.
+_CHUNK, _REPEATS, _ZERO_BLOCK, _ZERO_WARPS = 1 << 12, 64, 1024, 4
 _MOST_LINES = 1 << 22  # lines that are sorted at once, to save memory; an array with more is sorted alone
 
 
@@ -142,24 +143,26 @@ def _constants(device: Any) -> tuple[Any, Any, Any]:
 
 def zero_lines(arrays: Sequence[ArrayLines], device: Any) -> list[Any]:
     """For each array, which of its lines contain only zeros. All are contiguous and on one device."""
+    if not arrays:
+        return []
     table = np.zeros((len(arrays), len(ZERO_FIELDS)), np.int64)
-    if arrays:
-        table[:, :6] = [
-            (address, prod(shape), shape[axis], prod(shape[axis + 1 :]), item_bytes(dtype), _kept_bits(dtype))
-            for address, dtype, shape, _, axis, _ in arrays
-        ]
-    sizes, lines = table[:, 1], table[:, 2]
-    per_array = -(-sizes // _CHUNK)
+    table[:, :6] = [
+        (address, prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), item_bytes(dtype), _kept_bits(dtype))
+        for address, dtype, shape, _, axis, _ in arrays
+    ]
+    outer, lines, inner = table[:, 1:4].T
+    of_rows, of_columns = lines * -(-inner // _CHUNK), -(-lines * inner // _ZERO_BLOCK) * -(-outer // _REPEATS)
+    per_array = np.where(outer == 1, of_rows, of_columns)
     table[:, 6], table[:, 7] = np.cumsum(lines) - lines, np.cumsum(per_array) - per_array
     flags = torch.zeros(int(lines.sum()), dtype=torch.int8, device=device)
     programs = np.repeat(np.arange(len(arrays), dtype=np.int32), per_array)
     if len(programs):
         nonzero_lines[(len(programs),)](
             torch.from_numpy(table).to(device), torch.from_numpy(programs).to(device), flags,
-            SIZES=sum(set(table[:, 4].tolist())), LONG=bool(sizes.max() >= 1 << 31),
-            CHUNK=_CHUNK, BLOCK=_ZERO_BLOCK, num_warps=_ZERO_WARPS,
+            SIZES=sum(set(table[:, 4].tolist())), CHUNK=_CHUNK, REPEATS=_REPEATS, BLOCK=_ZERO_BLOCK,
+            num_warps=_ZERO_WARPS,
         )  # fmt: skip
-    return np.split(flags.cpu().numpy() == 0, np.cumsum(lines)[:-1]) if len(arrays) else []
+    return np.split(flags.cpu().numpy() == 0, np.cumsum(lines)[:-1])
 
 
 @cache

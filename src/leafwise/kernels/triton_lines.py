@@ -7,7 +7,7 @@ chunk of elements. What a cell is, is in `lines.py`, which computes the same in 
 
 # The kernels are written for Triton's compiler, which allows less than Python does.
 # mypy: ignore-errors
-# ruff: noqa: N803, SIM108
+# ruff: noqa: N803
 
 import triton
 import triton.language as tl
@@ -17,9 +17,9 @@ from leafwise.kernels.triton_values import as_float64
 # The columns of the table of arrays whose lines are compared. In the kernels a column is a literal number, as in
 # `triton_kernels.py`. The scale is stored as the bits of a double.
 FIELDS = ("address", "kind", "scale", "lines", "stride", "sampled", "layout", "first")
-# The columns of the table of arrays that are searched for zeros. `inner` is the number of elements from one line to the
-# next. `keep` has the bits of an element that are all zero in a zero; it is 256 if a dtype of one byte has no zero.
-ZERO_FIELDS = ("address", "size", "lines", "inner", "itemsize", "keep", "first", "program")
+# The columns of the table of arrays that are searched for zeros: `inner` elements of each line follow each other, and
+# all lines repeat `outer` times. `keep` has the bits of an element that are all zero in a zero.
+ZERO_FIELDS = ("address", "outer", "lines", "inner", "itemsize", "keep", "first", "program")
 
 
 @triton.jit
@@ -90,40 +90,58 @@ def near_pairs(
 
 
 @triton.jit
+def _bits(address, at, mask, itemsize, SIZES: tl.constexpr, BLOCK: tl.constexpr):
+    """The bits of elements of any size. One byte gets a bit that is always set, for dtypes without a zero."""
+    bits = tl.zeros([BLOCK], tl.int64)
+    if SIZES & 1:
+        if itemsize == 1:
+            bits = tl.load(address.to(tl.pointer_type(tl.int8)) + at, mask=mask, other=0).to(tl.int64) | 256
+    if SIZES & 2:
+        if itemsize == 2:
+            bits = tl.load(address.to(tl.pointer_type(tl.int16)) + at, mask=mask, other=0).to(tl.int64)
+    if SIZES & 4:
+        if itemsize == 4:
+            bits = tl.load(address.to(tl.pointer_type(tl.int32)) + at, mask=mask, other=0).to(tl.int64)
+    if SIZES & 8:
+        if itemsize == 8:
+            bits = tl.load(address.to(tl.pointer_type(tl.int64)) + at, mask=mask, other=0)
+    return bits
+
+
+@triton.jit
 def nonzero_lines(
     table, programs, flags,
-    SIZES: tl.constexpr, LONG: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    SIZES: tl.constexpr, CHUNK: tl.constexpr, REPEATS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Writes a one for each line with a nonzero element."""
     row = table + 8 * tl.load(programs + tl.program_id(0))
     address = tl.load(row)
-    size = tl.load(row + 1)
+    outer = tl.load(row + 1)
     lines = tl.load(row + 2)
     inner = tl.load(row + 3)
     itemsize = tl.load(row + 4)
     keep = tl.load(row + 5)
     first = tl.load(row + 6)
-    start = (tl.program_id(0) - tl.load(row + 7)) * CHUNK
-    for part in range(0, CHUNK, BLOCK):
-        at = start + part + tl.arange(0, BLOCK)
-        inside = at < size
-        bits = tl.zeros([BLOCK], tl.int64)
-        if SIZES & 1:
-            if itemsize == 1:
-                # With a bit that is always set, for dtypes without a zero.
-                bits = tl.load(address.to(tl.pointer_type(tl.int8)) + at, mask=inside, other=0).to(tl.int64) | 256
-        if SIZES & 2:
-            if itemsize == 2:
-                bits = tl.load(address.to(tl.pointer_type(tl.int16)) + at, mask=inside, other=0).to(tl.int64)
-        if SIZES & 4:
-            if itemsize == 4:
-                bits = tl.load(address.to(tl.pointer_type(tl.int32)) + at, mask=inside, other=0).to(tl.int64)
-        if SIZES & 8:
-            if itemsize == 8:
-                bits = tl.load(address.to(tl.pointer_type(tl.int64)) + at, mask=inside, other=0)
-        if LONG:
-            line = (at // inner) % lines
-        else:  # divisions in 64 bits are slow
-            line = (at.to(tl.int32) // inner.to(tl.int32)) % lines.to(tl.int32)
-        # Several programs may write the same one, which does no harm.
-        tl.store(flags + first + line, 1, mask=inside & ((bits & keep) != 0))
+    number = tl.program_id(0) - tl.load(row + 7)
+    lanes = tl.arange(0, BLOCK)
+    bits = tl.zeros([BLOCK], tl.int64)
+    # Several programs may write the same one, which does no harm.
+    if outer == 1:
+        # A line is contiguous, and a program reads one chunk of it.
+        chunks = (inner + CHUNK - 1) // CHUNK
+        line = number // chunks
+        start = (number % chunks) * CHUNK
+        for part in range(0, CHUNK, BLOCK):
+            at = start + part + lanes
+            bits |= _bits(address, line * inner + at, at < inner, itemsize, SIZES, BLOCK)
+        tl.store(flags + first + line, 1, mask=tl.max(((bits & keep) != 0).to(tl.int32)) != 0)
+    else:
+        # Lines repeat, and a program reads a block of them several times.
+        period = lines * inner
+        blocks = (period + BLOCK - 1) // BLOCK
+        at = (number % blocks) * BLOCK + lanes
+        start = (number // blocks) * REPEATS
+        inside = at < period
+        for repeat in range(start, tl.minimum(start + REPEATS, outer)):
+            bits |= _bits(address, repeat * period + at, inside, itemsize, SIZES, BLOCK)
+        tl.store(flags + first + at // inner, 1, mask=inside & ((bits & keep) != 0))

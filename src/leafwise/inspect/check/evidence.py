@@ -59,14 +59,18 @@ class Evidence:
 
     def float_leaves(self, *, kind: str | None = None) -> list[tuple[LeafEvidence, Row]]:
         """The floating-point leaves that have statistics, each with its statistics."""
-        if kind is None:
-            return self._float_leaves
-        return [(leaf, row) for leaf, row in self._float_leaves if leaf.kind == kind]
+        return self._float_leaves.get(kind, [])
 
     @cached_property
-    def _float_leaves(self) -> list[tuple[LeafEvidence, Row]]:
-        leaves = ((leaf, leaf.stats) for leaf in self.leaves if leaf.is_float)
-        return [(leaf, row) for leaf, row in leaves if row is not None and row.count]
+    def _float_leaves(self) -> dict[str | None, list[tuple[LeafEvidence, Row]]]:
+        """By the kind of the leaf; all of them for None. Kept, because most rules need them."""
+        by_kind: dict[str | None, list[tuple[LeafEvidence, Row]]] = {None: []}
+        for leaf in self.leaves:
+            if leaf.is_float and (row := leaf.stats) is not None and row.count:
+                pair = leaf, row
+                by_kind[None].append(pair)
+                by_kind.setdefault(leaf.kind, []).append(pair)
+        return by_kind
 
     # -- statistics --------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What the rules of `lw.check` can ask about a leaf."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 ValuesOf = Literal["value", "grad", "state"]  # "state" is what an optimizer keeps for the leaf
 
 
+@lru_cache(maxsize=1_000)  # models have few roles, and thousands of leaves
+def _role_set(*roles: str | None) -> frozenset[str | None]:
+    return frozenset(roles)
+
+
 class LeafEvidence:
     """What rules can ask about a leaf: its facts, its role, and the statistics of its values and its gradient, which
     are computed for the whole tree when the first rule asks for them."""
@@ -33,7 +39,7 @@ class LeafEvidence:
         self._evidence, self.number, self.path = evidence, number, path
         self.spec, self.kind, self.persistent, self.section = facts
         self.role, self.axes = roles[0]
-        self.roles = {role for role, _ in roles}  # of all its names
+        self.roles = _role_set(*(role for role, _ in roles))  # of all its names
 
     @property
     def handle(self) -> Leaf:

@@ -24,7 +24,7 @@ def dead_units(evidence: Evidence) -> Reports:
     weights = [
         (leaf, row, leaf.out_axis)
         for leaf, row in evidence.float_leaves(kind="parameter")
-        if (leaf.is_matrix or leaf.is_weight) and row.zeros < row.count and "embedding.table" not in leaf.roles
+        if 0 < row.zeros < row.count and (leaf.is_matrix or leaf.is_weight) and "embedding.table" not in leaf.roles
     ]
     for leaf, dead in _zero_lines(weights):
         if dead:
@@ -46,7 +46,7 @@ def unused_inputs(evidence: Evidence) -> Reports:
     weights = [
         (leaf, row, 1 - leaf.out_axis)
         for leaf, row in evidence.float_leaves(kind="parameter")
-        if leaf.is_matrix and leaf.is_weight and row.zeros < row.count
+        if 0 < row.zeros < row.count and leaf.is_matrix and leaf.is_weight
     ]
     for leaf, unused in _zero_lines(weights):
         if unused:
