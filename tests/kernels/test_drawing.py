@@ -346,9 +346,9 @@ def test_without_a_c_compiler_other_code_draws_the_same_values(monkeypatch: pyte
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
 def test_a_captured_graph_is_refused() -> None:
     model = nn.Linear(30, 20).to(DEVICE)
-    with pytest.raises(lw.Error, match="cannot initialize while a CUDA graph is being captured"):
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):
-            lw.initialize(model)
+    graph = torch.cuda.graph(torch.cuda.CUDAGraph())
+    with pytest.raises(lw.Error, match="cannot initialize while a CUDA graph is being captured"), graph:
+        lw.initialize(model)
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
@@ -380,7 +380,8 @@ distributed.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2,))
 
 def build():
-    return nn.ModuleDict({"embed": nn.Embedding(10, 7, padding_idx=7), "fc": nn.Linear(6, 5), "conv": nn.Conv2d(4, 6, 3)})
+    embed = nn.Embedding(10, 7, padding_idx=7)
+    return nn.ModuleDict({"embed": embed, "fc": nn.Linear(6, 5), "conv": nn.Conv2d(4, 6, 3)})
 
 whole = lw.initialize(build())
 launching.KERNEL_DEVICES = frozenset({"cpu"})

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import triton.language as tl
 
 from leafwise.core.capabilities.filling import Draw
 from leafwise.kernels.triton_drawing import (
     COLUMNS,
     CONSTANT,
+    DTYPES,
     NODES,
     NODES_PER_UNIT,
     NORMAL,
@@ -23,7 +23,6 @@ from leafwise.kernels.triton_drawing import (
     draw_whole_chunks,
 )
 
-DTYPES = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 # Elements that a program fills, and elements that it fills at a time: eight a lane of one warp, so that few are
@@ -151,9 +150,11 @@ def _run_blocks(run: Any) -> Any:
 def _layout(axes: tuple[Axis, ...]) -> tuple[int, ...]:
     """The columns of a table row from `run` on."""
     *row_axes, run = axes
-    zeroth, first, second = (*(Axis(1, 0, 0),) * (_ROW_AXES - len(row_axes)), *row_axes)
+    zeroth, first, second = [Axis(1, 0, 0)] * (_ROW_AXES - len(row_axes)) + row_axes
     rows = prod(axis.size for axis in row_axes)
-    rows_first = bool(row_axes) and abs(second.memory) < abs(run.memory)  # so that neighbors in memory are filled at once
+    rows_first = bool(row_axes) and abs(second.memory) < abs(
+        run.memory
+    )  # so that neighbors in memory are filled at once
     words = (zeroth.words, first.words, second.words)
     memory = (zeroth.memory, first.memory, second.memory)
     sizes = (first.size, second.size)

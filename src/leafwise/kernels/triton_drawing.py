@@ -7,14 +7,14 @@ computes the eight words of a block. `draw_whole_chunks` fills chunks of memory 
 
 Normal numbers are first computed fast, with a bound of the error: for bfloat16 in 32 bits, otherwise in 64 bits from a
 table of quantiles. Where both ends of the interval are rounded to the same number, that number is right. If they differ
-anywhere in a block, the block is computed again by `normal_quantiles`. That is needed for few blocks, and much less work
-than to compute all of them that way.
+anywhere in a block, the block is computed again by `normal_quantiles`. Few blocks are, so that this takes much less
+time than to compute all of them that way.
 """
 
 # The kernels are written for Triton's compiler, which allows less than Python does. In each, multiplications and
 # additions are fused only where `tl.fma` says so, because the results must be those of a CPU.
 # mypy: ignore-errors
-# ruff: noqa: N803
+# ruff: noqa: N803, RET505, SIM300
 
 import triton
 import triton.language as tl
@@ -32,6 +32,7 @@ COLUMNS = (
 WIDTH = len(COLUMNS)
 
 CONSTANT, UNIFORM, NORMAL = 0, 1, 2  # distributions
+DTYPES = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
 ROUGH_LIMIT = 1e30  # of scale and shift: larger ones may overflow in 32 bits
 # The table of quantiles: the points of 0, 1/128, … 4, and then the slopes of the quantile there.
 NODES = 513

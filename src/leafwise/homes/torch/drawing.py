@@ -31,7 +31,7 @@ def draw_with_kernels(jobs: list[DrawJob], count: Callable[[int], None]) -> list
         if targets and _draw(list(targets.values()), device, cuda_drawing):
             for number in targets:
                 is_drawn[number] = True
-            # Kernels change tensors without telling autograd.
+            # Autograd does not notice what kernels write.
             torch.autograd.graph.increment_version([jobs[number].value for number in targets])
             count(sum(jobs[number].value.numel() for number in targets))
     return is_drawn
