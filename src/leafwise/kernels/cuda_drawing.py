@@ -152,9 +152,7 @@ def _layout(axes: tuple[Axis, ...]) -> tuple[int, ...]:
     *row_axes, run = axes
     zeroth, first, second = [Axis(1, 0, 0)] * (_ROW_AXES - len(row_axes)) + row_axes
     rows = prod(axis.size for axis in row_axes)
-    rows_first = bool(row_axes) and abs(second.memory) < abs(
-        run.memory
-    )  # so that neighbors in memory are filled at once
+    rows_first = bool(row_axes) and abs(second.memory) < abs(run.memory)  # so that lanes fill neighbors in memory
     words = (zeroth.words, first.words, second.words)
     memory = (zeroth.memory, first.memory, second.memory)
     sizes = (first.size, second.size)
