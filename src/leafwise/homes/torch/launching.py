@@ -65,7 +65,8 @@ def _has_triton() -> bool:
         import_module("triton")
     except ImportError:
         _warn_once(
-            "Triton is not installed: values of tensors on a GPU are processed", f"{_COPIED}, or by slower PyTorch operations"
+            "Triton is not installed: values of tensors on a GPU are processed",
+            f"{_COPIED}, or by slower PyTorch operations",
         )
         return False
     return True
