@@ -162,9 +162,7 @@ class _JobFiller:
             key = GeneratorKey.of(self._seed, job.key)
             leaves.append((LeafFiller(self._columns.home(target), target, axes, key, self._count), values))
         filled = fill_leaves(leaves, self._count)
-        return {
-            job.leaf: array for (job, _), array in zip(jobs, filled, strict=True) if self._targets[job.leaf][1]
-        }
+        return {job.leaf: array for (job, _), array in zip(jobs, filled, strict=True) if self._targets[job.leaf][1]}
 
 
 class _DeferredInit:

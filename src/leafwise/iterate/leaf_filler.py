@@ -150,7 +150,7 @@ class LeafFiller:
 
 
 def fill_leaves(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[Any]:
-    """Fills leaves with their values, as many in one step as their home can; returns the arrays that hold the values."""
+    """Fills leaves with their values, as many in one step as their home can. Returns the filled arrays."""
     left = [filler.draw_jobs(values) for filler, values in leaves]
     numbers_by_filling: dict[Filling, list[int]] = {}
     for number, (filler, _) in enumerate(leaves):

@@ -1,18 +1,20 @@
 """Initial values of arrays on a GPU: one table, and a launch or two for each dtype and distribution."""
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from math import prod
+from functools import cache, lru_cache
+from math import erf, exp, pi, prod, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import triton.language as tl
 
 from leafwise.core.capabilities.filling import Draw
 from leafwise.kernels.triton_drawing import (
     COLUMNS,
     CONSTANT,
+    DTYPES,
+    NODES,
+    NODES_PER_UNIT,
     NORMAL,
     ROUGH_LIMIT,
     UNIFORM,
@@ -21,12 +23,11 @@ from leafwise.kernels.triton_drawing import (
     draw_whole_chunks,
 )
 
-DTYPES = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 # Elements that a program fills, and elements that it fills at a time: eight a lane of one warp, so that few are
 # computed again in 64 bits, and no warp waits for another.
-CHUNK, BLOCK, WARPS = 1 << 14, 256, 1
+CHUNK, BLOCK, WARPS = 1 << 15, 256, 1
 CAREFUL_CHUNK, CAREFUL_BLOCK, CAREFUL_WARPS = 1 << 13, 1024, 4
 
 _ADDRESS, _FIRST_WORD, _FIRST_CHUNK, _RUN, _RUN_STRIDE, _ROWS, _RUN_BLOCKS = map(
@@ -90,8 +91,9 @@ def draw_all(targets: Iterable[Target], device: Any) -> bool:
         options["NVIDIA"] = torch.device(device).type == "cuda" and torch.version.hip is None  # not in the interpreter
         if len(whole):
             arguments = _on(device, whole, -(-whole[:, _RUN] // CHUNK))
+            nodes = torch.from_numpy(table_of_quantiles()).to(device)
             grid = (len(arguments[1]),)
-            draw_whole_chunks[grid](*arguments, CHUNK=CHUNK, BLOCK=BLOCK, num_warps=WARPS, **options)
+            draw_whole_chunks[grid](*arguments, nodes, CHUNK=CHUNK, BLOCK=BLOCK, num_warps=WARPS, **options)
         if len(careful):
             blocks = careful[:, _ROWS] * careful[:, _RUN_BLOCKS]
             arguments = _on(device, careful, -(-8 * blocks // CAREFUL_CHUNK))
@@ -131,6 +133,14 @@ def _on(device: Any, table: Any, counts: Any) -> tuple[Any, Any]:
     return torch.from_numpy(table.reshape(-1)).to(device), torch.from_numpy(rows).to(device)
 
 
+@cache
+def table_of_quantiles() -> Any:
+    """The table of quantiles for `draw_whole_chunks`."""
+    quantiles = [number / NODES_PER_UNIT for number in range(NODES)]
+    points = [erf(quantile / sqrt(2)) for quantile in quantiles]
+    return np.array([*points, *(sqrt(pi / 2) * exp(quantile**2 / 2) for quantile in quantiles)])
+
+
 def _run_blocks(run: Any) -> Any:
     """The most blocks that a run of words is in: it may begin and end in the middle of a block."""
     return (run + 6) // 8 + 1
@@ -140,9 +150,9 @@ def _run_blocks(run: Any) -> Any:
 def _layout(axes: tuple[Axis, ...]) -> tuple[int, ...]:
     """The columns of a table row from `run` on."""
     *row_axes, run = axes
-    zeroth, first, second = (*(Axis(1, 0, 0),) * (_ROW_AXES - len(row_axes)), *row_axes)
+    zeroth, first, second = [Axis(1, 0, 0)] * (_ROW_AXES - len(row_axes)) + row_axes
     rows = prod(axis.size for axis in row_axes)
-    rows_first = bool(row_axes) and abs(second.memory) < abs(run.memory)  # so that neighbors in memory are filled at once
+    rows_first = bool(row_axes) and abs(second.memory) < abs(run.memory)  # so that lanes fill neighbors in memory
     words = (zeroth.words, first.words, second.words)
     memory = (zeroth.memory, first.memory, second.memory)
     sizes = (first.size, second.size)

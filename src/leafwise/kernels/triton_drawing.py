@@ -5,15 +5,16 @@ is mapped to a number in 64 bits, which is rounded to 32 bits and then to the dt
 computes the eight words of a block. `draw_whole_chunks` fills chunks of memory in which words follow each other.
 `draw_carefully` fills everything else: ends of arrays, parts of sharded arrays, and any order of axes in memory.
 
-Normal numbers of 16 bits are first computed in 32 bits, with a bound of the error. Where both ends of the interval are
-rounded to the same number, that number is right. If they differ anywhere in a block, the block is computed again in 64
-bits. That is needed for few blocks, and much less work than to compute all of them in 64 bits.
+Normal numbers are first computed fast, with a bound of the error: for bfloat16 in 32 bits, otherwise in 64 bits from a
+table of quantiles. Where both ends of the interval are rounded to the same number, that number is right. If they differ
+anywhere in a block, the block is computed again by `normal_quantiles`. Few blocks are, so that this takes much less
+time than to compute all of them that way.
 """
 
 # The kernels are written for Triton's compiler, which allows less than Python does. In each, multiplications and
 # additions are fused only where `tl.fma` says so, because the results must be those of a CPU.
 # mypy: ignore-errors
-# ruff: noqa: N803
+# ruff: noqa: N803, RET505, SIM300
 
 import triton
 import triton.language as tl
@@ -31,7 +32,11 @@ COLUMNS = (
 WIDTH = len(COLUMNS)
 
 CONSTANT, UNIFORM, NORMAL = 0, 1, 2  # distributions
+DTYPES = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
 ROUGH_LIMIT = 1e30  # of scale and shift: larger ones may overflow in 32 bits
+# The table of quantiles: the points of 0, 1/128, … 4, and then the slopes of the quantile there.
+NODES = 513
+NODES_PER_UNIT = 128
 
 
 @triton.jit
@@ -183,6 +188,31 @@ def rough_quantiles(words, narrow, beyond, NVIDIA: tl.constexpr):
 
 
 @triton.jit
+def close_quantiles(words, points, nodes, narrow, beyond, NVIDIA: tl.constexpr):
+    """Normal quantiles in 64 bits, and 1 where their relative error may be more than 2⁻³⁷, as it is beyond 4. A
+    polynomial finds the nearest quantile of the table, and a series leads from there; only its first term needs 64
+    bits."""
+    rest = ((words ^ ~(words >> 31)) & 0x7FFFFFFF).to(tl.float32)
+    distance = tl.fma(tl.fma(rest, 4.656612873077393e-10, 2.3283064365386963e-10), narrow, beyond)
+    log = -_log2(distance * (2.0 - distance), NVIDIA)
+    p = tl.fma(log, 2.68781734e-05, -0.000823429325)
+    p = tl.fma(p, log, 0.00431307682)
+    p = tl.fma(p, log, 0.236464333)
+    p = tl.fma(p, log, 1.24794857)
+    node = tl.minimum(tl.fma(p * 128.0, 1.0 - distance, 0.5).to(tl.int32), 512)
+    center = node.to(tl.float32) * 0.0078125
+    step = (tl.abs(points) - tl.load(nodes + node)) * tl.load(nodes + 513 + node)
+    s = step.to(tl.float32)
+    square = center * center
+    c = tl.fma(tl.fma(square, 0.2, 0.38333333), square, 0.058333333)
+    c = tl.fma(c, s, center * tl.fma(square, 0.25, 0.29166667))
+    c = tl.fma(c, s, tl.fma(square, 0.33333333, 0.16666667))
+    c = tl.fma(c, s, center * 0.5)
+    quantile = center.to(tl.float64) + (step + (c * s * s).to(tl.float64))
+    return tl.where(words < 0, -quantile, quantile), (tl.abs(s) > 0.006).to(tl.int32)
+
+
+@triton.jit
 def _numbers(words, narrow, scale, shift, SHAPE: tl.constexpr):
     """The numbers of a distribution, rounded to 32 bits."""
     x = points_of(words)
@@ -192,19 +222,48 @@ def _numbers(words, narrow, scale, shift, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def _differ(a, b):
-    """Whether numbers of 16 bits differ anywhere. First those of each lane are combined, where they are: a reduction of
-    all would move them to other lanes."""
-    bits = (a.to(tl.uint16, bitcast=True) ^ b.to(tl.uint16, bitcast=True)).to(tl.int32)
-    c, d = tl.split(tl.reshape(bits, [a.shape[0] // 8, 2, 2, 2]))
-    e, f = tl.split(c | d)
+def _any(bits, PER_LANE: tl.constexpr):
+    """Whether a number is not zero. First the numbers of each lane are combined, where they are: a reduction of all
+    would move them to other lanes."""
+    if PER_LANE == 8:
+        c, d = tl.split(tl.reshape(bits, [bits.shape[0] // 8, 2, 2, 2]))
+        bits = c | d
+    else:
+        bits = tl.reshape(bits, [bits.shape[0] // 4, 2, 2])
+    e, f = tl.split(bits)
     g, h = tl.split(e | f)
     return tl.max(g | h, axis=0) > 0
 
 
 @triton.jit
+def _rough_normals(words, narrow, beyond, scale, shift, DTYPE: tl.constexpr, NVIDIA: tl.constexpr):
+    """Normal numbers of 16 bits, and a number that is not zero where they may be wrong."""
+    scaled = rough_quantiles(words, narrow.to(tl.float32), beyond, NVIDIA) * scale.to(tl.float32)
+    shift = shift.to(tl.float32)
+    # The relative error of `scaled` is at most 2⁻²⁰ from the quantile and 2⁻²² from rounding. The rest is the error of
+    # the shift, and that of subnormal numbers.
+    error = tl.fma(tl.abs(scaled), 1.1920928955078125e-06, tl.abs(shift) * 2.384185791015625e-07 + 1e-44)
+    number = scaled + shift
+    least, most = _rounded(number - error, DTYPE, NVIDIA), _rounded(number + error, DTYPE, NVIDIA)
+    return least, (least.to(tl.uint16, bitcast=True) ^ most.to(tl.uint16, bitcast=True)).to(tl.int32)
+
+
+@triton.jit
+def _close_normals(words, nodes, narrow, beyond, scale, shift, DTYPE: tl.constexpr, NVIDIA: tl.constexpr):
+    """Normal numbers, and a number that is not zero where they may be wrong."""
+    quantiles, far = close_quantiles(words, points_of(words) * narrow, nodes, narrow.to(tl.float32), beyond, NVIDIA)
+    scaled = quantiles * scale
+    # The relative error of `scaled` is at most 2⁻³⁷. The rest is more than the error of the sum.
+    error = tl.abs(scaled) * 7.275957614183426e-12 + tl.abs(shift) * 8.881784197001252e-16
+    number = scaled + shift
+    least = (number - error).to(tl.float32)
+    most = (number + error).to(tl.float32)
+    return _rounded(least, DTYPE, NVIDIA), far | (least != most).to(tl.int32)
+
+
+@triton.jit
 def draw_whole_chunks(
-    table, pieces, DTYPE: tl.constexpr, SHAPE: tl.constexpr,
+    table, pieces, nodes, DTYPE: tl.constexpr, SHAPE: tl.constexpr,
     WIDTH: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """A chunk of consecutive words. The first word is the first of a block, and the address is a multiple of 16."""
@@ -215,29 +274,25 @@ def draw_whole_chunks(
     key_low, key_high = tl.load(row + 1), tl.load(row + 2)
     first_block = (tl.load(row + 3) + start) // 8
     narrow, scale, shift = _double(row, 5), _double(row, 6), _double(row, 7)
+    beyond = (1.0 - narrow).to(tl.float32)
     lanes, blocks = tl.arange(0, BLOCK), tl.arange(0, BLOCK // 8)
-    rough_narrow, rough_beyond = narrow.to(tl.float32), (1.0 - narrow).to(tl.float32)
-    rough_scale, rough_shift = scale.to(tl.float32), shift.to(tl.float32)
-    # The error of `scaled`, relative to it, has three parts: quantile and scale are rounded, and the sum is rounded.
-    # The error of the shift is a part of the rest; it also exceeds the error where numbers are subnormal.
-    rest = tl.abs(rough_shift) * 2.384185791015625e-07 + 1e-44
     for at in range(0, tl.minimum(CHUNK, tl.load(row + 8) - start), BLOCK):
-        offsets = tl.multiple_of(start + at, BLOCK) + lanes
+        to = target + (tl.multiple_of(start + at, BLOCK) + lanes)
         if SHAPE == 0:
-            tl.store(target + offsets, _rounded(tl.full([BLOCK], shift, tl.float64).to(tl.float32), DTYPE, NVIDIA))
+            tl.store(to, _rounded(tl.full([BLOCK], shift, tl.float64).to(tl.float32), DTYPE, NVIDIA))
         else:
             words = _words(first_block + at // 8 + blocks, key_low, key_high)
-            if (SHAPE == 2) & (DTYPE != tl.float32):
-                scaled = rough_quantiles(words, rough_narrow, rough_beyond, NVIDIA) * rough_scale
-                error = tl.fma(tl.abs(scaled), 1.1920928955078125e-06, rest)
-                number = scaled + rough_shift
-                least, most = _rounded(number - error, DTYPE, NVIDIA), _rounded(number + error, DTYPE, NVIDIA)
-                if _differ(least, most):
-                    tl.store(target + offsets, _rounded(_numbers(words, narrow, scale, shift, SHAPE), DTYPE, NVIDIA))
-                else:
-                    tl.store(target + offsets, least)
+            if SHAPE == 1:
+                tl.store(to, _rounded(_numbers(words, narrow, scale, shift, SHAPE), DTYPE, NVIDIA))
             else:
-                tl.store(target + offsets, _rounded(_numbers(words, narrow, scale, shift, SHAPE), DTYPE, NVIDIA))
+                if DTYPE == tl.bfloat16:
+                    numbers, doubts = _rough_normals(words, narrow, beyond, scale, shift, DTYPE, NVIDIA)
+                else:
+                    numbers, doubts = _close_normals(words, nodes, narrow, beyond, scale, shift, DTYPE, NVIDIA)
+                if _any(doubts, 4 if DTYPE == tl.float32 else 8):
+                    tl.store(to, _rounded(_numbers(words, narrow, scale, shift, SHAPE), DTYPE, NVIDIA))
+                else:
+                    tl.store(to, numbers)
 
 
 @triton.jit

@@ -25,39 +25,36 @@ def draw_with_kernels(jobs: list[DrawJob], count: Callable[[int], None]) -> list
             check_not_capturing("initialize")
         if not runs_kernels(device):
             continue
-        targets = {number: target for number in numbers if (target := _target(jobs[number])) is not None}
-        if targets and _draw(list(targets.values()), device):
+        from leafwise.kernels import cuda_drawing  # imports Triton
+
+        targets = {number: target for number in numbers if (target := _target(jobs[number], cuda_drawing)) is not None}
+        if targets and _draw(list(targets.values()), device, cuda_drawing):
             for number in targets:
                 is_drawn[number] = True
-            # Kernels change tensors without telling autograd.
+            # Autograd does not notice what kernels write.
             torch.autograd.graph.increment_version([jobs[number].value for number in targets])
             count(sum(jobs[number].value.numel() for number in targets))
     return is_drawn
 
 
-def _draw(targets: list[Any], device: torch.device) -> bool:
+def _draw(targets: list[Any], device: torch.device, kernels: Any) -> bool:
     """Returns False, and warns once, if Triton cannot run."""
-    from leafwise.kernels.cuda_drawing import draw_all
-
     action, instead = "initial values of tensors on a GPU are drawn", "by PyTorch operations, which is slower"
-    return start_kernels(device, lambda: draw_all(targets, device), action, instead) is not None
+    return start_kernels(device, lambda: kernels.draw_all(targets, device), action, instead) is not None
 
 
-def _target(job: DrawJob) -> Any:
+def _target(job: DrawJob, kernels: Any) -> Any:
     """The description of a tensor for kernels; None if they cannot fill it."""
-    from leafwise.kernels.cuda_drawing import Axis, Target, merged
-
     plain = job.value.detach()
     if type(plain) is not torch.Tensor or plain.dtype not in _DTYPES or plain.is_neg() or plain.is_inference():
         return None
     first_word = 0
     if job.shape == job.whole and plain.is_contiguous():
-        axes = (Axis(plain.numel(), 1, 1),)
+        axes = (kernels.Axis(plain.numel(), 1, 1),)
     else:
         word_strides = list(accumulate((1, *job.whole[:0:-1]), mul))[::-1]
         first_word = sum(map(mul, job.first, word_strides))
-        merged_axes = merged(map(Axis, job.shape, word_strides, plain.stride() or (1,)))
-        if merged_axes is None:
+        axes = kernels.merged(map(kernels.Axis, job.shape, word_strides, plain.stride() or (1,)))
+        if axes is None:
             return None
-        axes = merged_axes
-    return Target(plain.data_ptr(), dtype_name(plain.dtype), job.key, job.draw, first_word, axes)
+    return kernels.Target(plain.data_ptr(), dtype_name(plain.dtype), job.key, job.draw, first_word, axes)

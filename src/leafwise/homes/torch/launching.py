@@ -88,6 +88,9 @@ def _has_triton() -> bool:
     try:
         import_module("triton")
     except ImportError:
-        _warn_once("Triton is not installed: values of tensors on a GPU are processed")
+        _warn_once(
+            "Triton is not installed: values of tensors on a GPU are processed",
+            f"{_COPIED}, or by slower PyTorch operations",
+        )
         return False
     return True
