@@ -1,0 +1,242 @@
+"""Copies tensors out of a GPU through pinned memory, for saves."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from leafwise.core.boxes import boxes
+from leafwise.core.capabilities.saving import Part
+from leafwise.core.threads import THREADS, in_order
+from leafwise.errors import WalkError
+from leafwise.homes.torch.launching import check_not_capturing
+from leafwise.homes.torch.pinned import BUFFER, PinnedPool, pinned_pool
+from leafwise.homes.torch.tensors import cannot_read
+
+EXTRACTED = frozenset({"cuda"})  # the types of devices whose tensors are copied out through pinned memory
+_SMALLEST = 1 << 16  # bytes of a buffer; pinning memory takes time, so small models get small buffers
+_TOGETHER = 1_024  # small tensors that are copied at once
+_SMALL = 1 << 18  # bytes of a tensor that is copied together with others
+# Dtypes that tensors can be concatenated in. Others are concatenated by their bits.
+_JOINED = frozenset(
+    getattr(torch, name)
+    for name in [
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "bool",
+        "complex64",
+        "complex128",
+    ]
+)
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class TorchExtraction:
+    """Copies tensors of one device into the buffers of a pool, in the pool's own stream."""
+
+    def __init__(self, pool: PinnedPool) -> None:
+        self._pool = pool
+        self.largest = pool.nbytes
+
+    @contextmanager
+    def copied(self, parts: Sequence[Part]) -> Iterator[memoryview]:
+        """The bytes of parts, one after another, in a buffer."""
+        with self._pool.buffer() as buffer:
+            filled = 0
+            try:
+                with self._stream(), torch.no_grad():
+                    for source in _sources(parts):
+                        target = buffer.tensor[filled : filled + source.numel()]
+                        self._pool.copy(target, source, buffer)
+                        filled += source.numel()
+                if buffer.copied is not None:
+                    buffer.copied.synchronize()
+            except RuntimeError as error:
+                raise device_error(error, self._pool.device) from error
+            yield buffer.view[:filled]
+
+    def _stream(self) -> AbstractContextManager[Any]:
+        """Kernels that prepare a copy run in the stream of the copy: the current stream of a thread is another one."""
+        return torch.cuda.stream(self._pool.stream) if self._pool.is_cuda else nullcontext()
+
+    def finish(self) -> None:
+        try:
+            self._pool.finish()
+        except RuntimeError as error:
+            raise device_error(error, self._pool.device) from error
+
+
+def device_error(error: RuntimeError, device: torch.device) -> WalkError:
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return WalkError(f"cannot copy values from {device}: {reason}; nothing was saved")
+
+
+def extractions(values: list[torch.Tensor]) -> list[TorchExtraction | None]:
+    """For each tensor, how it is copied out; None if it is not on a GPU, or if there is no pinned memory."""
+    found = [value.device if _is_extracted(value) else None for value in values]
+    nbytes: dict[torch.device, int] = {}
+    for value, device in zip(values, found, strict=True):
+        if device is not None:
+            nbytes[device] = nbytes.get(device, 0) + value.numel() * value.element_size()
+    if nbytes:
+        check_not_capturing("save tensors that are on a GPU")
+    made = {device: _extraction(device, total) for device, total in nbytes.items()}
+    return [None if device is None else made[device] for device in found]
+
+
+def _is_extracted(value: torch.Tensor) -> bool:
+    is_plain = type(value) in (torch.Tensor, nn.Parameter)
+    return is_plain and value.device.type in EXTRACTED and value.numel() > 0 and not cannot_read(value)
+
+
+def _extraction(device: torch.device, nbytes: int) -> TorchExtraction | None:
+    """Buffers for copies of this many bytes: as many as there are threads, or fewer for a small model."""
+    size = min(max(_SMALLEST, 1 << (nbytes - 1).bit_length()), BUFFER)
+    pool = pinned_pool(device, max(2, min(THREADS, -(-nbytes // size))), size)
+    return None if pool is None else TorchExtraction(pool)
+
+
+# -- the bytes of tensors, on their device -------------------------------------------------------------------
+
+
+def _sources(parts: Sequence[Part]) -> Iterator[torch.Tensor]:
+    """The bytes of parts, in order, as flat tensors on the device. Whole tensors of one dtype are joined: a copy of
+    each would take longer than the copy of all of them."""
+    for dtype, group in groupby(parts, lambda part: part.value.dtype):
+        together = list(group)
+        if len(together) > 1:
+            joined = _joined(together, dtype)
+            if joined is not None:
+                yield joined
+                continue
+        for part in together:
+            yield from _bytes(part)
+
+
+def _joined(parts: list[Part], dtype: torch.dtype) -> torch.Tensor | None:
+    """Whole tensors of a dtype as one; None if the device has no memory for it."""
+    values = [part.value for part in parts]
+    assert all((part.start, part.stop) == (0, part.value.nbytes) for part in parts), "only whole tensors are joined"
+    if dtype not in _JOINED:
+        values = [value.view(_WORDS[dtype.itemsize]) for value in values]
+    try:
+        return torch.cat([value.reshape(-1) for value in values]).view(torch.uint8)
+    except torch.OutOfMemoryError:
+        return None
+
+
+def _bytes(part: Part) -> Iterator[torch.Tensor]:
+    value, item = part.value.detach(), part.value.element_size()
+    if value.is_contiguous() and not value.is_conj() and not value.is_neg():
+        # A tensor with one element is contiguous, whatever its strides, but `view` checks them.
+        yield value.as_strided((value.numel(),), (1,)).view(torch.uint8)[part.start : part.stop]
+        return
+    for index in boxes(value.shape, part.start // item, part.stop // item):
+        box = value[index].resolve_conj().resolve_neg().contiguous()
+        yield box.as_strided((box.numel(),), (1,)).view(torch.uint8)
+
+
+# -- copies on the CPU -----------------------------------------------------------------------------------------
+
+
+class _Copy(NamedTuple):
+    """Parts to copy, and the memory they are copied into."""
+
+    extraction: TorchExtraction
+    parts: list[Part]
+    target: Any
+
+    def run(self) -> None:
+        # By NumPy, because each copy by PyTorch would use several threads.
+        with self.extraction.copied(self.parts) as view:
+            self.target[:] = view
+
+
+def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies of tensors on the CPU, in C order. They are complete when this returns, so nothing that is done to the
+    tensors afterwards changes them, in whatever stream."""
+    found = extractions(values)
+    copied: list[Any] = [None] * len(values)
+    tasks: list[_Copy] = []
+    with torch.no_grad(), ExitStack() as ending:
+        for used in {id(used): used for used in found if used is not None}.values():
+            ending.callback(used.finish)
+        for extraction, positions in _bundles(values, found):
+            bundle = [values[position] for position in positions]
+            if extraction is None:
+                targets = [_on_cpu(value) for value in bundle]
+            else:
+                flat = _empty(sum(value.numel() for value in bundle), bundle[0].dtype)
+                tasks += _tasks(extraction, bundle, flat.view(torch.uint8).numpy())
+                parts = torch.split(flat, [value.numel() for value in bundle])
+                targets = [part.view(value.shape) for part, value in zip(parts, bundle, strict=True)]
+            for position, target in zip(positions, targets, strict=True):
+                copied[position] = target
+        in_order(lambda _, task: task.run(), tasks)
+    return copied
+
+
+def _bundles(
+    values: list[torch.Tensor], found: list[TorchExtraction | None]
+) -> Iterator[tuple[TorchExtraction | None, list[int]]]:
+    """The positions of tensors that are copied together: small ones of one device and dtype."""
+    pending: dict[tuple[int, torch.dtype], list[int]] = {}
+    room: dict[tuple[int, torch.dtype], int] = {}
+    by_id = {id(extraction): extraction for extraction in found}
+    for position, (value, extraction) in enumerate(zip(values, found, strict=True)):
+        if extraction is None or value.nbytes > min(_SMALL, extraction.largest):
+            yield extraction, [position]
+            continue
+        key = id(extraction), value.dtype
+        positions = pending.setdefault(key, [])
+        if len(positions) == _TOGETHER or room.get(key, 0) + value.nbytes > extraction.largest:
+            yield extraction, positions
+            positions = pending[key] = []
+            room[key] = 0
+        positions.append(position)
+        room[key] = room.get(key, 0) + value.nbytes
+    for (identity, _), positions in pending.items():
+        yield by_id[identity], positions
+
+
+def _tasks(extraction: TorchExtraction, values: list[torch.Tensor], target: Any) -> Iterator[_Copy]:
+    if len(values) > 1:
+        yield _Copy(extraction, [Part(value, 0, value.nbytes) for value in values], target)
+        return
+    step = extraction.largest
+    for start in range(0, values[0].nbytes, step):
+        stop = min(start + step, values[0].nbytes)
+        yield _Copy(extraction, [Part(values[0], start, stop)], target[start:stop])
+
+
+def _on_cpu(value: torch.Tensor) -> torch.Tensor:
+    try:
+        return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+    except RuntimeError as error:
+        raise _memory_error(error, value.nbytes) from error
+
+
+def _empty(size: int, dtype: torch.dtype) -> torch.Tensor:
+    try:
+        return torch.empty(size, dtype=dtype)
+    except RuntimeError as error:
+        raise _memory_error(error, size * dtype.itemsize) from error
+
+
+def _memory_error(error: RuntimeError, nbytes: int) -> Exception:
+    if "memory" not in str(error):
+        return error
+    return WalkError(
+        f"cannot copy the values before they are saved: there is no memory for another {nbytes:,} bytes, and nothing "
+        "was saved; save without background=True"
+    )
