@@ -21,23 +21,10 @@ _SMALLEST = 1 << 16  # bytes of a buffer; pinning memory takes time, so small mo
 _TOGETHER = 1_024  # small tensors that are copied at once
 _SMALL = 1 << 18  # bytes of a tensor that is copied together with others
 # Dtypes that tensors can be concatenated in. Others are concatenated by their bits.
-_JOINED = frozenset(
-    getattr(torch, name)
-    for name in [
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "bool",
-        "complex64",
-        "complex128",
-    ]
-)
+_JOINED = frozenset({
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64, torch.int64,
+    torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+})  # fmt: skip
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -95,8 +82,9 @@ def extractions(values: list[torch.Tensor]) -> list[TorchExtraction | None]:
 
 
 def _is_extracted(value: torch.Tensor) -> bool:
-    is_plain = type(value) in (torch.Tensor, nn.Parameter)
-    return is_plain and value.device.type in EXTRACTED and value.numel() > 0 and not cannot_read(value)
+    if value.device.type not in EXTRACTED or type(value) not in (torch.Tensor, nn.Parameter):
+        return False
+    return value.numel() > 0 and not cannot_read(value)
 
 
 def _extraction(device: torch.device, nbytes: int) -> TorchExtraction | None:
