@@ -122,22 +122,41 @@ def _cut(array: _Range) -> Iterator[_Range]:
 
 def _write_together(output: Output, ranges: list[_Range]) -> int:
     """Copies ranges that follow one another in the file, and writes them at once. Returns where they end."""
-    checksum = checksummer()
     start, end = ranges[0].offset, ranges[-1].placed.start + ranges[-1].stop
-    with ExitStack() as held:
-        parts = [each.part() for each in ranges]
-        view = held.enter_context(ranges[0].extraction.copied(parts))
-        if any(each.is_cast for each in ranges):
-            (room,) = held.enter_context(rooms([end - start]))
-            _cast(view, parts, ranges, room)
-            view = room
-        for each in ranges:
-            at = each.offset - start
-            for first in range(each.start, each.stop, CHUNK):
-                stop = min(first + CHUNK, each.stop)
-                each.sums[first // CHUNK] = checksum(view[at + first - each.start : at + stop - each.start])
-        output.fill(view, start)
+    extraction = ranges[0].extraction
+    if not any(each.is_cast for each in ranges):
+        with extraction.copied([each.part() for each in ranges]) as view:
+            _write_hashed(output, view, ranges)
+        return end
+    with rooms([end - start]) as [room]:
+        for batch in _copied_at_once(ranges):
+            parts = [each.part() for each in batch]
+            with extraction.copied(parts) as view:
+                _cast(view, parts, batch, room[batch[0].offset - start :])
+        _write_hashed(output, room, ranges)
     return end
+
+
+def _write_hashed(output: Output, view: memoryview, ranges: list[_Range]) -> None:
+    checksum, start = checksummer(), ranges[0].offset
+    for each in ranges:
+        at = each.placed.start - start
+        for first in range(each.start, each.stop, CHUNK):
+            each.sums[first // CHUNK] = checksum(view[at + first : at + min(first + CHUNK, each.stop)])
+    output.fill(view, start)
+
+
+def _copied_at_once(ranges: list[_Range]) -> Iterator[list[_Range]]:
+    """The ranges in parts that fit into a buffer: before a cast, a chunk may have several times as many bytes."""
+    largest = ranges[0].extraction.largest
+    if len(ranges) > 1 or ranges[0].largest <= largest:
+        yield ranges
+        return
+    (whole,) = ranges
+    items = ITEM_BYTES[whole.placed.dtype], ITEM_BYTES[whole.placed.array.dtype]
+    step = largest // max(items) * items[0]
+    for start in range(whole.start, whole.stop, step):
+        yield [whole._replace(start=start, stop=min(start + step, whole.stop))]
 
 
 def _cast(view: memoryview, parts: list[Part], ranges: list[_Range], room: memoryview) -> None:

@@ -13,7 +13,7 @@ from leafwise.core.capabilities.saving import Part
 from leafwise.core.threads import THREADS, in_order
 from leafwise.errors import WalkError
 from leafwise.homes.torch.launching import check_not_capturing
-from leafwise.homes.torch.pinned import BUFFER, PinnedPool, pinned_pool
+from leafwise.homes.torch.pinned import BUFFER, PinnedBuffer, PinnedPool, pinned_pool
 from leafwise.homes.torch.tensors import cannot_read
 
 EXTRACTED = frozenset({"cuda"})  # the types of devices whose tensors are copied out through pinned memory
@@ -29,7 +29,7 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class TorchExtraction:
-    """Copies tensors of one device into the buffers of a pool, in the pool's own stream."""
+    """Copies tensors of one device into the buffers of a pool, in the pool's own stream; tensors on the CPU, too."""
 
     def __init__(self, pool: PinnedPool) -> None:
         self._pool = pool
@@ -43,14 +43,21 @@ class TorchExtraction:
             try:
                 with self._stream(), torch.no_grad():
                     for source in _sources(parts):
-                        target = buffer.tensor[filled : filled + source.numel()]
-                        self._pool.copy(target, source, buffer)
+                        self._copy(buffer, filled, source)
                         filled += source.numel()
                 if buffer.copied is not None:
                     buffer.copied.synchronize()
             except RuntimeError as error:
                 raise device_error(error, self._pool.device) from error
             yield buffer.view[:filled]
+
+    def _copy(self, buffer: PinnedBuffer, start: int, source: torch.Tensor) -> None:
+        stop = start + source.numel()
+        if source.device == self._pool.device:
+            self._pool.copy(buffer.tensor[start:stop], source, buffer)
+        else:
+            # On the CPU. Not by PyTorch, which would use several threads for each copy.
+            buffer.tensor.numpy()[start:stop] = source.numpy()
 
     def _stream(self) -> AbstractContextManager[Any]:
         """Kernels that prepare a copy run in the stream of the copy: the current stream of a thread is another one."""
@@ -69,22 +76,22 @@ def device_error(error: RuntimeError, device: torch.device) -> WalkError:
 
 
 def extractions(values: list[torch.Tensor]) -> list[TorchExtraction | None]:
-    """For each tensor, how it is copied out; None if it is not on a GPU, or if there is no pinned memory."""
-    found = [value.device if _is_extracted(value) else None for value in values]
+    """For each tensor, how it is copied out; None if no tensor is on a GPU, or if there is no pinned memory. Tensors on
+    the CPU are then copied, too: an optimizer has many small ones, between those that are on the GPU."""
     nbytes: dict[torch.device, int] = {}
-    for value, device in zip(values, found, strict=True):
-        if device is not None:
-            nbytes[device] = nbytes.get(device, 0) + value.numel() * value.element_size()
-    if nbytes:
-        check_not_capturing("save tensors that are on a GPU")
-    made = {device: _extraction(device, total) for device, total in nbytes.items()}
-    return [None if device is None else made[device] for device in found]
+    for value in values:
+        if value.device.type in EXTRACTED and _is_plain(value):
+            nbytes[value.device] = nbytes.get(value.device, 0) + value.nbytes
+    if not any(nbytes.values()):
+        return [None] * len(values)
+    check_not_capturing("save tensors that are on a GPU")
+    made = {device: _extraction(device, total) for device, total in nbytes.items() if total}
+    made.setdefault(torch.device("cpu"), next(iter(made.values())))
+    return [made.get(value.device) if _is_plain(value) else None for value in values]
 
 
-def _is_extracted(value: torch.Tensor) -> bool:
-    if value.device.type not in EXTRACTED or type(value) not in (torch.Tensor, nn.Parameter):
-        return False
-    return value.numel() > 0 and not cannot_read(value)
+def _is_plain(value: torch.Tensor) -> bool:
+    return type(value) in (torch.Tensor, nn.Parameter) and not cannot_read(value)
 
 
 def _extraction(device: torch.device, nbytes: int) -> TorchExtraction | None:
@@ -98,9 +105,9 @@ def _extraction(device: torch.device, nbytes: int) -> TorchExtraction | None:
 
 
 def _sources(parts: Sequence[Part]) -> Iterator[torch.Tensor]:
-    """The bytes of parts, in order, as flat tensors on the device. Whole tensors of one dtype are joined: a copy of
+    """The bytes of parts, in order, as flat tensors on their device. Whole tensors of one dtype are joined: a copy of
     each would take longer than the copy of all of them."""
-    for dtype, group in groupby(parts, lambda part: part.value.dtype):
+    for (dtype, _), group in groupby(parts, lambda part: (part.value.dtype, part.value.device)):
         together = list(group)
         if len(together) > 1:
             joined = _joined(together, dtype)
@@ -153,7 +160,10 @@ class _Copy(NamedTuple):
 def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
     """Copies of tensors on the CPU, in C order. They are complete when this returns, so nothing that is done to the
     tensors afterwards changes them, in whatever stream."""
-    found = extractions(values)
+    found = [
+        extraction if value.device.type in EXTRACTED else None
+        for value, extraction in zip(values, extractions(values), strict=True)
+    ]
     copied: list[Any] = [None] * len(values)
     tasks: list[_Copy] = []
     with torch.no_grad(), ExitStack() as ending:
