@@ -10,6 +10,7 @@ import mmap
 from functools import cache
 from typing import Any
 
+_SLICE = 1 << 19  # bytes; the system clears new memory, which is then still in the processor's cache
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, since Linux 5.14
 
 
@@ -24,13 +25,17 @@ class FileMemory:
         self._address = self._bytes.ctypes.data
 
     def fill(self, data: Any, start: int) -> bool:
-        """Writes bytes at an offset. Returns False, and writes nothing, if the system does not provide the memory."""
+        """Writes bytes at an offset. Returns False if the system does not provide the memory for all of them."""
         import numpy as np
 
         source = np.frombuffer(data, np.uint8)
-        if start + source.size > self._bytes.size or not self._provided(start, start + source.size):
+        if start + source.size > self._bytes.size:
             return False
-        self._bytes[start : start + source.size] = source
+        for at in range(0, source.size, _SLICE):
+            piece = source[at : at + _SLICE]
+            if not self._provided(start + at, start + at + piece.size):
+                return False
+            self._bytes[start + at : start + at + piece.size] = piece
         return True
 
     def _provided(self, start: int, stop: int) -> bool:
