@@ -22,6 +22,7 @@ from tests.kernels.gpu import DEVICE
 from torch import nn
 
 import leafwise as lw
+from leafwise.core.capabilities.saving import Part
 from leafwise.files import disk as local
 from leafwise.files import live_arrays, writer
 from leafwise.files.safetensors import CODES
@@ -127,6 +128,19 @@ def test_an_optimizer_and_arrays_of_other_homes_are_saved_together(
     run = {"net": net, "optimizer": optimizer, "array": np.arange(6.0), "step": 3, "cpu": torch.ones(3)}
     first = lw.save(run, tmp_path / "a.safetensors")
     assert Path(first).read_bytes() == Path(plain(run, tmp_path / "b.safetensors", monkeypatch)).read_bytes()
+
+
+def test_tensors_on_the_cpu_are_copied_with_those_of_a_device() -> None:
+    """An optimizer has its step counts on the CPU, between states that are on the GPU."""
+    pool = extraction.pinned_pool(torch.device("cpu"), 2, 1 << 16)
+    assert pool is not None
+    pool.device = torch.device("cuda:0")  # so that the tensors below are on another device than the pool's
+    values = [torch.tensor(3.0), torch.arange(6.0).reshape(2, 3).T, torch.randn(4, dtype=torch.complex64).conj()]
+    with extraction.TorchExtraction(pool).copied([Part(value, 0, value.nbytes) for value in values]) as view:
+        assert bytes(view) == b"".join(value.resolve_conj().contiguous().numpy().tobytes() for value in values)
+    made = extraction.extractions([torch.zeros(3, device=DEVICE), torch.zeros(2), torch.zeros(0)])
+    assert made[0] is not None
+    assert made[0] is made[1] is made[2]
 
 
 class Tagged(torch.Tensor):

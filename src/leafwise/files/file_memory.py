@@ -5,7 +5,6 @@ not have yet is requested before it is written to: if there is none, that reques
 would end the process.
 """
 
-import ctypes
 import mmap
 from functools import cache
 from typing import Any
@@ -50,6 +49,8 @@ class FileMemory:
 
 @cache
 def _madvise() -> Any:
+    import ctypes  # only here, because every command of leafwise imports this file
+
     # The method of the same name of `mmap.mmap` would stop all other threads meanwhile.
     function = ctypes.CDLL(None).madvise
     function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], ctypes.c_int
