@@ -22,6 +22,7 @@ from tests.kernels.gpu import DEVICE
 from torch import nn
 
 import leafwise as lw
+from leafwise.core import madvise
 from leafwise.core.capabilities.saving import Part
 from leafwise.files import disk as local
 from leafwise.files import live_arrays, writer
@@ -37,7 +38,6 @@ FLOATS = [name for name in DTYPES if name.startswith(("float", "bfloat"))]
 def _as_if_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "EXTRACTED", frozenset({DEVICE.type}))
     monkeypatch.setattr(extraction, "BUFFER", 1 << 21)  # so that small tensors have several parts
-    monkeypatch.setattr(extraction, "THREADS", 4)
 
 
 def plain(source: Any, path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> str:
@@ -143,6 +143,37 @@ def test_tensors_on_the_cpu_are_copied_with_those_of_a_device() -> None:
     assert made[0] is made[1] is made[2]
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_a_save_works_in_inference_mode_and_with_another_default_device(background: bool, tmp_path: Path) -> None:
+    values = {"a": torch.arange(5.0, device=DEVICE), "b": torch.zeros(3, 600_000, device=DEVICE).T}
+    with torch.inference_mode():
+        values["c"] = torch.ones(3, device=DEVICE)
+        first = lw.save(values, tmp_path / "a.safetensors", background=background)
+    with torch.device("meta"):  # as torch.set_default_device("cuda") would, but for the CPU
+        second = lw.save(values, tmp_path / "b.safetensors", background=background)
+    for saving in (first, second):
+        with lw.open(saving if isinstance(saving, str) else saving.wait()) as t:
+            assert t["a"].numpy().tolist() == [0, 1, 2, 3, 4]
+            assert t["c"].numpy().tolist() == [1, 1, 1]
+            assert t["b"].shape == (600_000, 3)
+
+
+def test_a_tensor_that_is_resized_meanwhile_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = torch.ones(1_500_000, device=DEVICE)
+    path = lw.save({"old": torch.zeros(2)}, tmp_path / "a.safetensors")
+    write = live_arrays.write
+
+    def resized(*arguments: Any) -> list[str]:
+        value.resize_(1_400_000)
+        return write(*arguments)
+
+    monkeypatch.setattr(live_arrays, "write", resized)
+    with pytest.raises(lw.FileError, match=r"that was resized meanwhile: .* nothing was saved"):
+        lw.save({"a": value}, path)
+    assert lw.open(path)["old"].shape == (2,)
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+
+
 class Tagged(torch.Tensor):
     """A subclass of another library."""
 
@@ -223,7 +254,7 @@ def test_a_small_model_gets_small_buffers(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(extraction, "pinned_pool", recorded)
     for elements in (1, 100_000, 10_000_000):
-        extraction.extractions([torch.zeros(elements, device=DEVICE)])
+        extraction.extractions([torch.zeros(elements, device=DEVICE)], threads=4)
     assert sizes == [(2, 1 << 16), (2, 1 << 19), (4, 1 << 21)]
 
 
@@ -438,9 +469,7 @@ def test_a_file_in_memory_has_the_same_bytes(
 def test_memory_that_the_system_does_not_provide_is_written_in_the_usual_way(
     mapped: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from leafwise.files import file_memory
-
-    monkeypatch.setattr(file_memory, "_madvise", lambda: lambda *arguments: -1)
+    monkeypatch.setattr(madvise, "provide", lambda address, nbytes: False)
     values = every_kind()
     first = lw.save(values, tmp_path / "a.safetensors")
     assert mapped
@@ -466,8 +495,8 @@ FULL = """
     from leafwise.homes.torch import extraction
     from tests.kernels.gpu import DEVICE
 
-    extraction.EXTRACTED, extraction.THREADS, extraction.BUFFER = frozenset({DEVICE.type}), 4, 1 << 20
-    writer.THREADS, writer._MAPPED = 4, 1
+    extraction.EXTRACTED, extraction.BUFFER = frozenset({DEVICE.type}), 1 << 20
+    writer.WRITERS, writer._MAPPED = 4, 1
     folder = Path(sys.argv[1])
     expected = "No space left on device"
     if len(sys.argv) > 2 or os.system(f"mount -t tmpfs -o size=4m tmpfs '{folder}' 2> /dev/null"):

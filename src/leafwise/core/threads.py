@@ -7,10 +7,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-THREADS = min(16, os.cpu_count() or 1)  # that copy and write at a time
+COPIERS = min(16, os.cpu_count() or 1)  # threads that copy memory at a time
+WRITERS = min(8, os.cpu_count() or 1)  # threads that write to a file at a time; more of them wait for each other
 
 
-def in_order(work: Callable[[int, T], None], tasks: Sequence[T], threads: int = THREADS) -> None:
+def in_order(work: Callable[[int, T], None], tasks: Sequence[T], threads: int) -> None:
     """Calls `work` for each task and its number, in several threads, which take the tasks in order. After an error, no
     task is begun; the error of the first task that failed is raised. All threads have ended by then, even after an
     interrupt: they write to files and memory that the caller may close or free."""

@@ -6,11 +6,9 @@ would end the process.
 """
 
 import mmap
-from functools import cache
 from typing import Any
 
-_SLICE = 1 << 19  # bytes; the system clears new memory, which is then still in the processor's cache
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, since Linux 5.14
+from leafwise.core import madvise
 
 
 class FileMemory:
@@ -24,34 +22,16 @@ class FileMemory:
         self._address = self._bytes.ctypes.data
 
     def fill(self, data: Any, start: int) -> bool:
-        """Writes bytes at an offset. Returns False if the system does not provide the memory for all of them."""
+        """Writes bytes at an offset. Returns False, and writes nothing, if the system does not provide the memory."""
         import numpy as np
 
         source = np.frombuffer(data, np.uint8)
-        if start + source.size > self._bytes.size:
+        stop = start + source.size
+        if stop > self._bytes.size or not madvise.provide(self._address + start, source.size):
             return False
-        for at in range(0, source.size, _SLICE):
-            piece = source[at : at + _SLICE]
-            if not self._provided(start + at, start + at + piece.size):
-                return False
-            self._bytes[start + at : start + at + piece.size] = piece
+        self._bytes[start:stop] = source
         return True
-
-    def _provided(self, start: int, stop: int) -> bool:
-        """Asks for the memory of a range of the file."""
-        first = start - start % mmap.PAGESIZE
-        return not _madvise()(self._address + first, stop - first, _POPULATE_WRITE)
 
     def close(self) -> None:
         del self._bytes
         self._map.close()
-
-
-@cache
-def _madvise() -> Any:
-    import ctypes  # only here, because every command of leafwise imports this file
-
-    # The method of the same name of `mmap.mmap` would stop all other threads meanwhile.
-    function = ctypes.CDLL(None).madvise
-    function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], ctypes.c_int
-    return function

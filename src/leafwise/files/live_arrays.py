@@ -6,11 +6,12 @@ threads work on. Each byte is copied once, and the copy is hashed and written.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.saving import Extraction, Part
-from leafwise.core.threads import in_order
+from leafwise.core.threads import WRITERS, in_order
+from leafwise.errors import FileError
 from leafwise.files.arrays import ITEM_BYTES, numpy_dtype
 from leafwise.files.casts import cast_into
 from leafwise.files.checksums import CHUNK, checksummer, count
@@ -57,7 +58,7 @@ def write(output: Output, arrays: list[PlacedLive], progress: Progress) -> list[
     with ExitStack() as ending:
         for extraction in {id(placed.array.extraction): placed.array.extraction for placed in arrays}.values():
             ending.callback(extraction.finish)
-        in_order(work, tasks)
+        in_order(work, tasks, WRITERS)
     return [checksum for sums_of_array in sums for checksum in sums_of_array]
 
 
@@ -125,16 +126,28 @@ def _write_together(output: Output, ranges: list[_Range]) -> int:
     start, end = ranges[0].offset, ranges[-1].placed.start + ranges[-1].stop
     extraction = ranges[0].extraction
     if not any(each.is_cast for each in ranges):
-        with extraction.copied([each.part() for each in ranges]) as view:
+        with _copied(extraction, [each.part() for each in ranges]) as view:
             _write_hashed(output, view, ranges)
         return end
     with rooms([end - start]) as [room]:
         for batch in _copied_at_once(ranges):
             parts = [each.part() for each in batch]
-            with extraction.copied(parts) as view:
+            with _copied(extraction, parts) as view:
                 _cast(view, parts, batch, room[batch[0].offset - start :])
         _write_hashed(output, room, ranges)
     return end
+
+
+@contextmanager
+def _copied(extraction: Extraction, parts: list[Part]) -> Iterator[memoryview]:
+    expected = sum(part.stop - part.start for part in parts)
+    with extraction.copied(parts) as view:
+        if len(view) != expected:
+            raise FileError(
+                f"cannot save an array that was resized meanwhile: {expected:,} bytes were expected but there are "
+                f"{len(view):,}; nothing was saved"
+            )
+        yield view
 
 
 def _write_hashed(output: Output, view: memoryview, ranges: list[_Range]) -> None:

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.path import shown_file
-from leafwise.core.threads import THREADS
+from leafwise.core.threads import WRITERS
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.file_memory import FileMemory
@@ -89,7 +89,7 @@ class Output:
     def expect(self, stop: int) -> None:
         """Prepares for several threads that fill gaps up to an offset, which is where the file will end."""
         assert self._file is not None
-        is_worth_it = THREADS >= _MAPPING_THREADS and stop >= _MAPPED
+        is_worth_it = WRITERS >= _MAPPING_THREADS and stop >= _MAPPED
         if self._memory is None and is_worth_it and local.is_in_memory(self.staged):
             self._memory = local.disk.map_to_fill(self._file, stop)
 

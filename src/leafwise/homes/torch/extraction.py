@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from leafwise.core import madvise
 from leafwise.core.boxes import boxes
 from leafwise.core.capabilities.saving import Part
-from leafwise.core.threads import THREADS, in_order
+from leafwise.core.threads import COPIERS, WRITERS, in_order
 from leafwise.errors import WalkError
 from leafwise.homes.torch.launching import check_not_capturing
 from leafwise.homes.torch.pinned import BUFFER, PinnedBuffer, PinnedPool, pinned_pool
@@ -41,8 +42,9 @@ class TorchExtraction:
         with self._pool.buffer() as buffer:
             filled = 0
             try:
-                with self._stream(), torch.no_grad():
-                    for source in _sources(parts):
+                # In inference mode, buffers that were made in that mode can be written, too.
+                with self._stream(), torch.inference_mode():
+                    for source in _sources(parts, self._pool.device):
                         self._copy(buffer, filled, source)
                         filled += source.numel()
                 if buffer.copied is not None:
@@ -75,9 +77,9 @@ def device_error(error: RuntimeError, device: torch.device) -> WalkError:
     return WalkError(f"cannot copy values from {device}: {reason}; nothing was saved")
 
 
-def extractions(values: list[torch.Tensor]) -> list[TorchExtraction | None]:
-    """For each tensor, how it is copied out; None if no tensor is on a GPU, or if there is no pinned memory. Tensors on
-    the CPU are then copied, too: an optimizer has many small ones, between those that are on the GPU."""
+def extractions(values: list[torch.Tensor], threads: int = WRITERS) -> list[TorchExtraction | None]:
+    """For each tensor, how threads copy it out; None if no tensor is on a GPU, or if there is no pinned memory. If some
+    are on a GPU, those on the CPU are copied, too: an optimizer has many small ones, between those on the GPU."""
     nbytes: dict[torch.device, int] = {}
     for value in values:
         if value.device.type in EXTRACTED and _is_plain(value):
@@ -85,7 +87,7 @@ def extractions(values: list[torch.Tensor]) -> list[TorchExtraction | None]:
     if not any(nbytes.values()):
         return [None] * len(values)
     check_not_capturing("save tensors that are on a GPU")
-    made = {device: _extraction(device, total) for device, total in nbytes.items() if total}
+    made = {device: _extraction(device, total, threads) for device, total in nbytes.items() if total}
     made.setdefault(torch.device("cpu"), next(iter(made.values())))
     return [made.get(value.device) if _is_plain(value) else None for value in values]
 
@@ -94,22 +96,22 @@ def _is_plain(value: torch.Tensor) -> bool:
     return type(value) in (torch.Tensor, nn.Parameter) and not cannot_read(value)
 
 
-def _extraction(device: torch.device, nbytes: int) -> TorchExtraction | None:
+def _extraction(device: torch.device, nbytes: int, threads: int) -> TorchExtraction | None:
     """Buffers for copies of this many bytes: as many as there are threads, or fewer for a small model."""
     size = min(max(_SMALLEST, 1 << (nbytes - 1).bit_length()), BUFFER)
-    pool = pinned_pool(device, max(2, min(THREADS, -(-nbytes // size))), size)
+    pool = pinned_pool(device, max(2, min(threads, -(-nbytes // size))), size)
     return None if pool is None else TorchExtraction(pool)
 
 
 # -- the bytes of tensors, on their device -------------------------------------------------------------------
 
 
-def _sources(parts: Sequence[Part]) -> Iterator[torch.Tensor]:
-    """The bytes of parts, in order, as flat tensors on their device. Whole tensors of one dtype are joined: a copy of
+def _sources(parts: Sequence[Part], device: torch.device) -> Iterator[torch.Tensor]:
+    """The bytes of parts, in order, as flat tensors. Whole tensors of one dtype on the device are joined: a copy of
     each would take longer than the copy of all of them."""
-    for (dtype, _), group in groupby(parts, lambda part: (part.value.dtype, part.value.device)):
+    for (dtype, place), group in groupby(parts, lambda part: (part.value.dtype, part.value.device)):
         together = list(group)
-        if len(together) > 1:
+        if len(together) > 1 and place == device:
             joined = _joined(together, dtype)
             if joined is not None:
                 yield joined
@@ -162,7 +164,7 @@ def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
     tensors afterwards changes them, in whatever stream."""
     found = [
         extraction if value.device.type in EXTRACTED else None
-        for value, extraction in zip(values, extractions(values), strict=True)
+        for value, extraction in zip(values, extractions(values, COPIERS), strict=True)
     ]
     copied: list[Any] = [None] * len(values)
     tasks: list[_Copy] = []
@@ -180,7 +182,7 @@ def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
                 targets = [part.view(value.shape) for part, value in zip(parts, bundle, strict=True)]
             for position, target in zip(positions, targets, strict=True):
                 copied[position] = target
-        in_order(lambda _, task: task.run(), tasks)
+        in_order(lambda _, task: task.run(), tasks, COPIERS)
     return copied
 
 
@@ -226,13 +228,15 @@ def _on_cpu(value: torch.Tensor) -> torch.Tensor:
 
 def _empty(size: int, dtype: torch.dtype) -> torch.Tensor:
     try:
-        return torch.empty(size, dtype=dtype)
+        made = torch.empty(size, dtype=dtype, device="cpu")
     except RuntimeError as error:
         raise _memory_error(error, size * dtype.itemsize) from error
+    madvise.use_huge_pages(made.data_ptr(), made.nbytes)
+    return made
 
 
 def _memory_error(error: RuntimeError, nbytes: int) -> Exception:
-    if "memory" not in str(error):
+    if "DefaultCPUAllocator" not in str(error):
         return error
     return WalkError(
         f"cannot copy the values before they are saved: there is no memory for another {nbytes:,} bytes, and nothing "

@@ -24,7 +24,7 @@ class TorchSaving(Saving):
             yield whole
             return
         # One buffer for all pieces: the caller has finished with a piece when it asks for the next.
-        buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype)
+        buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype, device="cpu")
         for part in _parts(value.detach()):
             copied = buffer[: part.numel()].view(part.shape).copy_(part)
             piece = bytes_of(copied)
