@@ -80,16 +80,18 @@ def device_error(error: RuntimeError, device: torch.device) -> WalkError:
 def extractions(values: list[torch.Tensor], threads: int = WRITERS) -> list[TorchExtraction | None]:
     """For each tensor, how threads copy it out; None if no tensor is on a GPU, or if there is no pinned memory. If some
     are on a GPU, those on the CPU are copied, too: an optimizer has many small ones, between those on the GPU."""
-    nbytes: dict[torch.device, int] = {}
-    for value in values:
-        if value.device.type in EXTRACTED and _is_plain(value):
-            nbytes[value.device] = nbytes.get(value.device, 0) + value.nbytes
-    if not any(nbytes.values()):
+    if not any(value.device.type in EXTRACTED for value in values):
         return [None] * len(values)
     check_not_capturing("save tensors that are on a GPU")
-    made = {device: _extraction(device, total, threads) for device, total in nbytes.items() if total}
-    made.setdefault(torch.device("cpu"), next(iter(made.values())))
-    return [made.get(value.device) if _is_plain(value) else None for value in values]
+    devices = [value.device if _is_plain(value) else None for value in values]
+    nbytes: dict[torch.device, int] = {}
+    for value, device in zip(values, devices, strict=True):
+        if device is not None and device.type in EXTRACTED and value.nbytes:
+            nbytes[device] = nbytes.get(device, 0) + value.nbytes
+    made = {device: _extraction(device, total, threads) for device, total in nbytes.items()}
+    if made:
+        made.setdefault(torch.device("cpu"), next(iter(made.values())))
+    return [None if device is None else made.get(device) for device in devices]
 
 
 def _is_plain(value: torch.Tensor) -> bool:
@@ -99,7 +101,10 @@ def _is_plain(value: torch.Tensor) -> bool:
 def _extraction(device: torch.device, nbytes: int, threads: int) -> TorchExtraction | None:
     """Buffers for copies of this many bytes: as many as there are threads, or fewer for a small model."""
     size = min(max(_SMALLEST, 1 << (nbytes - 1).bit_length()), BUFFER)
-    pool = pinned_pool(device, max(2, min(threads, -(-nbytes // size))), size)
+    try:
+        pool = pinned_pool(device, max(2, min(threads, -(-nbytes // size))), size)
+    except RuntimeError as error:  # for example, because the device is gone
+        raise device_error(error, device) from error
     return None if pool is None else TorchExtraction(pool)
 
 
