@@ -10,6 +10,7 @@ import pytest
 
 from leafwise.files import disk as local
 from leafwise.files.disk import Disk
+from leafwise.files.file_memory import FileMemory
 
 
 class Crash(BaseException):
@@ -68,6 +69,16 @@ class FailingDisk(Disk):
             super().write_at(file, memoryview(data)[: len(data) // 2], start)
         self._step()
         super().write_at(file, data, start)
+
+    def map_to_fill(self, file: int, length: int) -> FileMemory | None:
+        self._step()
+        return super().map_to_fill(file, length)
+
+    def fill_mapped(self, memory: FileMemory, file: int, data: Any, start: int) -> None:
+        if self.calls + 1 == self.stop_at:
+            super().fill_mapped(memory, file, memoryview(data)[: len(data) // 2], start)
+        self._step()
+        super().fill_mapped(memory, file, data, start)
 
     def skip(self, file: int, length: int) -> None:
         self._step()

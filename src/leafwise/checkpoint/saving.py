@@ -28,10 +28,11 @@ from leafwise.core.progress import bar
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.errors import Error, FileError, QueryError, WalkError, WriteError
+from leafwise.errors import Error, FileError, QueryError, Unsupported, WalkError, WriteError
 from leafwise.files import checkpoint_writer, reader
 from leafwise.files.arrays import ITEM_BYTES, Stored
 from leafwise.files.casts import SATURATE, cast_pieces, checked_cast, checked_dtype
+from leafwise.files.live_arrays import LiveArray
 from leafwise.files.record import NodeType, TieRow
 from leafwise.files.safetensors import CODES
 
@@ -206,7 +207,7 @@ class _Collected:
             saving = batch.home.capability(Saving)
             try:
                 copies = saving.snapshot(batch.values)
-            except Error:
+            except Unsupported:
                 for position, value in zip(batch.positions, batch.values, strict=True):  # to name the leaf
                     with self._named(self.arrays[position]):
                         saving.snapshot([value])
@@ -223,11 +224,25 @@ class _Collected:
 
     def _items(self, values: list[Any]) -> Iterable[checkpoint_writer.Item]:
         columns = self.columns
-        for array, value in zip(self.arrays, values, strict=True):
+        for array, value, live in zip(self.arrays, values, self._live(values), strict=True):
             spec, kind, *_ = array.facts
             pieces = partial(self._pieces, array, columns.home(value), value)
             role = columns.row_role(array.row)
-            yield checkpoint_writer.Item(array.name, spec.shape or (), array.dtype, LETTERS[kind], role, pieces)
+            yield checkpoint_writer.Item(
+                array.name, spec.shape or (), array.dtype, LETTERS[kind], role, pieces, live=live
+            )
+
+    def _live(self, values: list[Any]) -> list[LiveArray | None]:
+        """The values that several threads copy out of a device; None for others."""
+        live: list[LiveArray | None] = [None] * len(values)
+        for batch in self.columns.batches([array.row for array in self.arrays], values):
+            extractions = batch.home.capability(Saving).extractions(batch.values)
+            for position, value, extraction in zip(batch.positions, batch.values, extractions, strict=True):
+                if extraction is not None:
+                    array = self.arrays[position]
+                    named = partial(self._named, array)
+                    live[position] = LiveArray(value, extraction, array.facts.spec.dtype, self.saturate, named)
+        return live
 
     def _pieces(self, array: _Array, home: Any, value: Any) -> Iterator[Any]:
         own = array.facts.spec.dtype

@@ -35,6 +35,16 @@ def cast_to(array: Any, dtype: str, saturate: bool = False) -> Any:
     return casting.cast_to(array, dtype, saturate)
 
 
+def cast_into(array: Any, out: Any, saturate: bool = False) -> None:
+    """Writes a flat NumPy array into one of another dtype or of the same dtype, with the bits of `cast_to`."""
+    if array.dtype == out.dtype:
+        out[...] = array
+        return
+    from leafwise.kernels import combining
+
+    combining.cast(array, out, saturate)
+
+
 def misfit(array: Any, dtype: str) -> str:
     """Why some values of an array do not fit a dtype; empty if all of them fit."""
     from leafwise.kernels import casting

@@ -5,7 +5,8 @@ arrays are written and hashed in one pass, and the header is filled in before th
 
 Other threads may write to arrays in memory meanwhile. So their memory is read only once: it is copied, a little at a
 time, and the copy is hashed and written. A saved array may then mix old and new values, but its checksums match it.
-Arrays in files are streamed by several threads; see `streaming`.
+Arrays in files, and arrays of live models on a device, are written by several threads; see `streaming` and
+`live_arrays`.
 """
 
 import errno
@@ -23,10 +24,11 @@ from typing import Any, NamedTuple
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
-from leafwise.files import record, shards
+from leafwise.files import live_arrays, record, shards
 from leafwise.files.arrays import ITEM_BYTES, Storage, Stored, Strided, spec_of
 from leafwise.files.checksums import CHUNK, DIGITS, ChunkHasher, checksum, count
 from leafwise.files.folder import INDEX
+from leafwise.files.live_arrays import LiveArray, PlacedLive
 from leafwise.files.readback import check_readable
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.safetensors import rows_of
@@ -40,7 +42,7 @@ _SHARD = "-0123456789abcdef-00001-of-00001.safetensors"  # an example of what fo
 
 class Item(NamedTuple):
     """An array to write: its name, shape, dtype, kind and role, and its bytes in pieces of any size. If `array` is
-    given, it has this shape and dtype, and is read instead of `pieces`, by several threads."""
+    given, it has this shape and dtype, and is read instead of `pieces`, by several threads; so is `live`."""
 
     name: str
     shape: tuple[int, ...]
@@ -49,6 +51,7 @@ class Item(NamedTuple):
     role: Role
     pieces: Callable[[], Iterable[Any]] = tuple
     array: Stored | None = None
+    live: LiveArray | None = None
 
     @property
     def nbytes(self) -> int:
@@ -237,13 +240,38 @@ def _write_tensors(
         return record.sealed(f" {before}{digits}{after}", record.TENSORS, lead=8, multiple=8)
 
     output.skip(len(header(blank)))
-    digits = []
-    for streamed, group in groupby(laid_out, lambda item: item.array is not None):
-        write_items = partial(_stream_items, streaming) if streamed else _write_items
-        digits += write_items(output, list(group), copies, progress)
+    if any(item.live is not None for item in laid_out):
+        output.expect(output.at + sum(item.nbytes for item in laid_out))
+    ways: dict[str, Callable[[Output, list[Item], _TiedCopies, Progress], list[str]]] = {
+        "streamed": partial(_stream_items, streaming),
+        "live": _write_live,
+        "pieces": _write_items,
+    }
+    digits: list[str] = []
+    for way, group in groupby(laid_out, lambda item: _way(item, copies)):
+        digits += ways[way](output, list(group), copies, progress)
     final = header("".join(digits))
     output.fill(final, 0)
     return checksum(final)
+
+
+def _way(item: Item, copies: _TiedCopies) -> str:
+    """How an item is written."""
+    if item.array is not None:
+        return "streamed"
+    return "live" if item.live is not None and not copies.holds(item) else "pieces"
+
+
+def _write_live(output: Output, items: list[Item], copies: _TiedCopies, progress: Progress) -> list[str]:
+    """Writes arrays of a live model, in several threads; returns the checksums of their chunks."""
+    placed, start = [], output.at
+    for item in items:
+        assert item.live is not None
+        placed.append(PlacedLive(item.live, item.dtype, item.nbytes, start))
+        copies.wrote(item, output, start)
+        start += item.nbytes
+    output.skip(start - output.at)
+    return live_arrays.write(output, placed, progress)
 
 
 def _stream_items(

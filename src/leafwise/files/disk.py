@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from leafwise.errors import Unsupported
+from leafwise.files.file_memory import FileMemory
 
 fcntl: Any
 try:
@@ -96,6 +97,19 @@ class Disk:
         while view:
             done = os.pwrite(file, view, start)
             view, start = view[done:], start + done
+
+    def map_to_fill(self, file: int, length: int) -> FileMemory | None:
+        """Gives a file its final length, and maps it for `fill_mapped`; None if it cannot be mapped."""
+        os.ftruncate(file, length)
+        try:
+            return FileMemory(file, length)
+        except (OSError, ValueError):  # for example, because the address space of the process is limited
+            return None
+
+    def fill_mapped(self, memory: FileMemory, file: int, data: Any, start: int) -> None:
+        """Does what `write_at` does, for a file that is mapped."""
+        if not memory.fill(data, start):
+            self.write_at(file, data, start)  # which raises the reason: the disk is full, for example
 
     def skip(self, file: int, length: int) -> None:
         """Leaves a gap of `length` bytes, to be filled by `write_at`."""
@@ -208,13 +222,27 @@ def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
     >>> is_far("/data/model", ["host:/x /data nfs4 rw 0 0", "/dev/sda / ext4 rw 0 0"])
     True
     """
+    return _file_system(path, mounts).startswith(_FAR)
+
+
+def is_in_memory(path: str, mounts: Sequence[str] | None = None) -> bool:
+    """Whether the files at a path are in memory, according to the list of mounts.
+
+    >>> is_in_memory("/dev/shm/model", ["tmpfs /dev/shm tmpfs rw 0 0", "/dev/sda / ext4 rw 0 0"])
+    True
+    """
+    return _file_system(path, mounts) == "tmpfs"
+
+
+def _file_system(path: str, mounts: Sequence[str] | None) -> str:
+    """The type of the file system that a path is on; empty if it is not known."""
     if mounts is None:
         try:
             with open(_MOUNTS, "rb") as file:
                 # Folder names are arbitrary bytes, whatever the locale.
                 mounts = [os.fsdecode(line) for line in file]
         except OSError:
-            return False
+            return ""
     path = os.path.realpath(path)
     best, kind = "", ""
     for line in mounts:
@@ -223,7 +251,7 @@ def is_far(path: str, mounts: Sequence[str] | None = None) -> bool:
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, mount_kind
-    return kind.startswith(_FAR)
+    return kind
 
 
 def mode_for(path: str) -> int | None:

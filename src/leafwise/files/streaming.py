@@ -14,6 +14,7 @@ from math import lcm
 from typing import NamedTuple
 
 from leafwise.core.path import escape
+from leafwise.core.threads import in_order
 from leafwise.errors import FileError, WriteError
 from leafwise.files import reader
 from leafwise.files.arrays import ITEM_BYTES, Inflated, Storage, Stored
@@ -22,7 +23,7 @@ from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher
 from leafwise.files.elementwise import Elementwise
 from leafwise.files.ranges import Ranged, fill_range, rooms
 from leafwise.files.source import InflatedSource
-from leafwise.files.writer import Output
+from leafwise.files.writer import Output, WrittenParts
 
 _TASK = 4 << 20  # bytes that a thread writes before it takes the next task
 _LARGEST = 8 << 20  # bytes that are read at a time: arrays that are gathered from many places need fewer reads then
@@ -65,13 +66,13 @@ class Streaming:
             for (name, _, offset), sums_of_array in zip(arrays, sums, strict=True)
             for start, stop in self._ways[name].cuts()
         ]
-        written = _Written(output, progress)
+        written = WrittenParts(output, progress)
 
         def work(number: int, task: _Task) -> None:
             task.run(output)
-            written.add(number, task)
+            written.add(number, task.stop - task.start, task.offset + task.stop)
 
-        _in_threads(work, tasks)
+        in_order(work, tasks, reader.THREADS)
         return [checksum for sums_of_array in sums for checksum in sums_of_array]
 
     def _locks_of(self, name: str) -> list[threading.Lock]:
@@ -226,62 +227,3 @@ class _Task(NamedTuple):
                 "nothing was written"
             )
         self.sums[:] = hasher.checksums
-
-
-class _Written:
-    """What was written so far: counts bytes, and starts to write to the disk what is complete."""
-
-    def __init__(self, output: Output, progress: Progress) -> None:
-        self._output, self._progress = output, progress
-        self._lock, self._starting = threading.Lock(), threading.Lock()
-        self._ends: dict[int, int] = {}  # number of a task → where it ends in the file
-        self._next = self._complete = 0
-
-    def add(self, number: int, task: _Task) -> None:
-        with self._lock:
-            self._progress(task.stop - task.start)
-            self._ends[number] = task.offset + task.stop
-            while self._next in self._ends:
-                self._complete = self._ends.pop(self._next)
-                self._next += 1
-        if self._starting.acquire(blocking=False):  # otherwise another thread is at it
-            try:
-                self._output.start_writing(self._complete)
-            finally:
-                self._starting.release()
-
-
-def _in_threads(work: Callable[[int, _Task], None], tasks: list[_Task]) -> None:
-    """Calls `work` for each task and its number, in several threads. After an error, no task is begun."""
-    numbered = iter(enumerate(tasks))
-    lock = threading.Lock()
-    errors: dict[int, BaseException] = {}
-
-    def run() -> None:
-        while not errors:
-            with lock:
-                number, task = next(numbered, (-1, None))
-            if task is None:
-                return
-            try:
-                work(number, task)
-            except BaseException as error:
-                errors[number] = error
-
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(reader.THREADS, len(tasks)))]
-    interrupt: BaseException | None = None
-    try:
-        for thread in threads:
-            thread.start()
-    except BaseException as error:
-        interrupt = errors[-1] = error
-    for thread in threads:
-        while thread.is_alive():  # even after an interrupt: the threads write to a file that must not be closed before
-            try:
-                thread.join()
-            except BaseException as error:
-                interrupt = errors[-1] = error
-    if interrupt is not None:
-        raise interrupt
-    if errors:
-        raise errors[min(errors)]

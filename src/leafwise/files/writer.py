@@ -15,16 +15,23 @@ import hashlib
 import os
 import re
 import secrets
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from leafwise.core.path import shown_file
+from leafwise.core.threads import WRITERS
 from leafwise.errors import FileError
 from leafwise.files import disk as local
+from leafwise.files.file_memory import FileMemory
 from leafwise.files.source import BorrowedSource, LocalSource, Source
 
+# A file in memory is mapped if it has at least this many bytes, and if there are enough threads: two of them are not
+# faster through a mapping.
+_MAPPED = 1 << 26
+_MAPPING_THREADS = 4
 _AHEAD = 1 << 25  # bytes that are written before the system is asked to begin writing them to the disk
 
 
@@ -44,6 +51,7 @@ class Output:
         folder, name = os.path.split(self.path)
         self.folder = folder
         self.at = 0
+        self._memory: FileMemory | None = None
         self._started = 0  # offset up to which the system was asked to begin writing
         mode = local.mode_for(self.path)
         if mode is None and like:
@@ -78,10 +86,20 @@ class Output:
         local.disk.skip(self._file, length)
         self.at += length
 
+    def expect(self, stop: int) -> None:
+        """Prepares for several threads that fill gaps up to an offset, which is where the file will end."""
+        assert self._file is not None
+        is_worth_it = WRITERS >= _MAPPING_THREADS and stop >= _MAPPED
+        if self._memory is None and is_worth_it and local.is_in_memory(self.staged):
+            self._memory = local.disk.map_to_fill(self._file, stop)
+
     def fill(self, data: Any, start: int) -> None:
         """Writes into a gap. Several threads may do so."""
         assert self._file is not None
-        local.disk.write_at(self._file, data, start)
+        if self._memory is None:
+            local.disk.write_at(self._file, data, start)
+        else:
+            local.disk.fill_mapped(self._memory, self._file, data, start)
 
     def copy(self, source: Source, start: int, stop: int, chunk: int = 1 << 26) -> None:
         """Copies a range of another file, inside the kernel if possible."""
@@ -122,6 +140,9 @@ class Output:
             self.close()
 
     def close(self) -> None:
+        if self._memory is not None:
+            memory, self._memory = self._memory, None
+            memory.close()
         if self._file is not None:
             file, self._file = self._file, None
             local.disk.close(file)
@@ -130,6 +151,31 @@ class Output:
         self.close()
         with suppress(OSError):
             local.disk.remove(self.staged)
+
+
+class WrittenParts:
+    """The parts of a file that threads have written, in any order: counts bytes, and lets the system begin to write to
+    the disk what is complete."""
+
+    def __init__(self, output: Output, progress: Callable[[int], None]) -> None:
+        self._output, self._progress = output, progress
+        self._lock, self._starting = threading.Lock(), threading.Lock()
+        self._ends: dict[int, int] = {}  # number of a part → where it ends in the file
+        self._next = self._complete = 0
+
+    def add(self, number: int, length: int, end: int) -> None:
+        """Adds a part: its number in the order of the file, its length, and where it ends."""
+        with self._lock:
+            self._progress(length)
+            self._ends[number] = end
+            while self._next in self._ends:
+                self._complete = self._ends.pop(self._next)
+                self._next += 1
+        if self._starting.acquire(blocking=False):  # otherwise another thread is at it
+            try:
+                self._output.start_writing(self._complete)
+            finally:
+                self._starting.release()
 
 
 StagedCheck = Callable[[dict[str, Output]], None]

@@ -74,7 +74,9 @@ def pinned_pool(device: torch.device, buffers: int, nbytes: int = BUFFER) -> Pin
     tensors = []
     try:
         for _ in range(buffers):
-            tensors.append(torch.empty(nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda"))  # noqa: PERF401
+            # The device is given, because it may be another one by default: inside `with torch.device("cuda"):`.
+            made = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
+            tensors.append(made)
     except RuntimeError:  # for example, because the limit for locked memory is reached
         if len(tensors) < 2:
             return None

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import torch
 
 from leafwise.core.capabilities.loading import Loading
-from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.saving import Extraction, Saving
 from leafwise.errors import Unsupported
+from leafwise.homes.torch import extraction
 from leafwise.homes.torch.tensors import cannot_read
 
 _PIECE = 8 << 20  # bytes copied at a time, if the memory of a tensor cannot be written as it is
@@ -23,7 +24,7 @@ class TorchSaving(Saving):
             yield whole
             return
         # One buffer for all pieces: the caller has finished with a piece when it asks for the next.
-        buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype)
+        buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype, device="cpu")
         for part in _parts(value.detach()):
             copied = buffer[: part.numel()].view(part.shape).copy_(part)
             piece = bytes_of(copied)
@@ -38,13 +39,15 @@ class TorchSaving(Saving):
         order = tuple(sorted(range(value.dim()), key=lambda axis: -strides[axis]))
         return order if value.permute(order).is_contiguous() else None
 
+    def extractions(self, values: list[torch.Tensor]) -> list[Extraction | None]:
+        return list(extraction.extractions(values))
+
     def snapshot(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
         """Copies on the CPU."""
         for value in values:
             if reason := cannot_read(value):
                 raise Unsupported("torch", "be saved", reason)
-        with torch.no_grad():
-            return [value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for value in values]
+        return extraction.copies(values)
 
 
 def _parts(value: torch.Tensor) -> Iterator[torch.Tensor]:
