@@ -6,7 +6,7 @@ of its own, and an event for each buffer: a thread that takes a buffer gets it w
 
 import queue
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -34,9 +34,10 @@ class PinnedPool:
         self.nbytes = tensors[0].numel()  # of a buffer
         cuda: Any = torch.cuda
         self.stream: Any = None
+        self.buffers = [PinnedBuffer(tensor, cuda.Event() if self.is_cuda else None) for tensor in tensors]
         self._free: queue.SimpleQueue[PinnedBuffer] = queue.SimpleQueue()
-        for tensor in tensors:
-            self._free.put(PinnedBuffer(tensor, cuda.Event() if self.is_cuda else None))
+        for buffer in self.buffers:
+            self._free.put(buffer)
         if self.is_cuda:
             self.stream = cuda.Stream(device)
             # What the program has queued so far may still read or write the same tensors.
@@ -55,12 +56,22 @@ class PinnedPool:
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, buffer: PinnedBuffer) -> None:
         """Queues a copy between a part of a buffer and a tensor on the device."""
-        if not self.is_cuda:
-            target.copy_(source)
-            return
-        with torch.cuda.stream(self.stream), torch.no_grad():
+        with self.copying(buffer):
             target.copy_(source, non_blocking=True)
-            buffer.copied.record(self.stream)
+
+    @contextmanager
+    def copying(self, buffer: PinnedBuffer) -> Iterator[None]:
+        """What is done inside is queued on the stream of the pool, and the buffer is in use until it is done."""
+        with self.on_stream(), torch.no_grad():
+            try:
+                yield
+            finally:
+                if buffer.copied is not None:  # even after an error: other copies may have been queued before
+                    buffer.copied.record(self.stream)
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Queues the work of this thread on the stream of the pool."""
+        return torch.cuda.stream(self.stream) if self.is_cuda else nullcontext()
 
     def finish(self) -> None:
         """Waits for all copies. Raises the error of the device, if there was one."""
@@ -74,7 +85,9 @@ def pinned_pool(device: torch.device, buffers: int, nbytes: int = BUFFER) -> Pin
     tensors = []
     try:
         for _ in range(buffers):
-            tensors.append(torch.empty(nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda"))  # noqa: PERF401
+            # The device is given, because it may be another one by default: inside `with torch.device("cuda"):`.
+            made = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
+            tensors.append(made)
     except RuntimeError:  # for example, because the limit for locked memory is reached
         if len(tensors) < 2:
             return None

@@ -1,0 +1,192 @@
+"""Copying the bytes of files to tensors on a GPU, through buffers of pinned memory. Casts and other orders of the
+elements are made on the device, from a copy of the buffer there."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.core.dtypes import DTYPES
+from leafwise.core.home import Spec
+from leafwise.errors import WriteError
+from leafwise.homes.torch.pinned import PinnedBuffer, PinnedPool, pinned_pool
+from leafwise.homes.torch.tensors import cannot_read, dtype_name
+
+LANDING_DEVICES = frozenset({"cuda"})  # the types of devices to which values are copied through pinned memory
+BUFFER = 4 << 20  # bytes
+BUFFERS = 24  # in all: pinning costs 0.6 ms per MiB
+# Small tensors in one buffer are copied to the device together, from this number on.
+_TOGETHER = 4
+
+# Pairs of dtypes for which PyTorch casts, on every device, to the same bits as `leafwise.kernels.casting`, for all
+# numbers that fit. Not for nan, and not where PyTorch rounds twice (float64 to 16 bits).
+_HALVES = ("float16", "bfloat16")
+EXACT_CASTS = frozenset(
+    {("float32", half) for half in _HALVES}
+    | {(half, wide) for half in _HALVES for wide in ("float32", "float64")}
+    | {("float16", "bfloat16"), ("bfloat16", "float16"), ("float32", "float64"), ("float64", "float32")}
+)
+
+
+class _Place:
+    """A part of a tensor that gets values in another dtype or order; if it has no tensor, they are only checked."""
+
+    __slots__ = ("landing", "tensor")
+
+    def __init__(self, landing: "TorchLanding", tensor: torch.Tensor | None) -> None:
+        self.landing, self.tensor = landing, tensor
+
+    def take(self, raw: torch.Tensor) -> None:
+        """Takes the bytes of the file, which are on the device."""
+        values = raw.view(self.landing.dtype)
+        if self.landing.is_cast:
+            self.landing.extremes.append(torch.aminmax(values))
+        if self.tensor is not None:
+            self.tensor.copy_(values.view(self.tensor.shape))
+
+
+class TorchTransfer:
+    """Copies to one device through pinned buffers, each of which has a copy on the device for casts."""
+
+    def __init__(self, pool: PinnedPool, scratch: dict[int, torch.Tensor]) -> None:
+        self._pool, self._scratch = pool, scratch
+        self.nbytes = pool.nbytes
+
+    def buffer(self) -> AbstractContextManager[PinnedBuffer]:
+        return self._pool.buffer()
+
+    def copy(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
+        try:
+            with self._pool.copying(buffer):
+                if len(parts) >= _TOGETHER or any(isinstance(place, _Place) for _, _, place in parts):
+                    self._copy_together(buffer, parts)
+                else:
+                    for start, stop, place in parts:
+                        place.copy_(buffer.tensor[start:stop], non_blocking=True)
+        except RuntimeError as error:
+            raise _device_error(self._pool.device, error) from error
+
+    def _copy_together(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
+        first, last = min(start for start, _, _ in parts), max(stop for _, stop, _ in parts)
+        there = self._scratch[id(buffer)]
+        there[first:last].copy_(buffer.tensor[first:last], non_blocking=True)
+        plain = [(place, there[start:stop]) for start, stop, place in parts if isinstance(place, torch.Tensor)]
+        if plain:
+            torch._foreach_copy_([place for place, _ in plain], [part for _, part in plain])
+        for start, stop, place in parts:
+            if isinstance(place, _Place):
+                place.take(there[start:stop])
+
+    def finish(self) -> None:
+        try:
+            self._pool.finish()
+        except RuntimeError as error:
+            raise _device_error(self._pool.device, error) from error
+
+
+def _device_error(device: torch.device, error: RuntimeError) -> WriteError:
+    reason = str(error).strip().partition("\n")[0].rstrip(".")
+    return WriteError(f"copying values to {device} failed: {reason}")
+
+
+class TorchLanding:
+    """A tensor on a device that gets the values of a stored array."""
+
+    def __init__(self, tensor: torch.Tensor | None, device: torch.device, stored: torch.dtype, is_cast: bool) -> None:
+        self.tensor, self.dtype, self.device = tensor, stored, device
+        self.itemsize = stored.itemsize
+        self.is_cast = is_cast
+        self.is_flat = tensor is None or (tensor.dim() == 1 and tensor.is_contiguous())
+        self.nbytes = 0 if tensor is None else tensor.numel() * stored.itemsize
+        self.limit = float("inf")
+        self.extremes: list[Any] = []  # the smallest and the largest value of each part
+
+    def transfer(self) -> TorchTransfer | None:
+        return open_transfer(self.device)
+
+    def part(self, start: int, nbytes: int) -> "TorchLanding":
+        assert self.is_flat
+        assert self.tensor is not None
+        tensor = self.tensor[start // self.itemsize : (start + nbytes) // self.itemsize]
+        return TorchLanding(tensor, self.device, self.dtype, self.is_cast)
+
+    def places(self, most: int, piece: int) -> Iterator[tuple[int, int, Any]]:
+        if not self.is_flat:
+            assert self.tensor is not None
+            for start, part in _blocks(self.tensor, 0, self.itemsize, most):
+                yield start, start + part.numel() * self.itemsize, _Place(self, part)
+            return
+        step = max(most // piece, 1) * piece
+        for start in range(0, self.nbytes, step):
+            stop = min(start + step, self.nbytes)
+            part = None if self.tensor is None else self.tensor[start // self.itemsize : stop // self.itemsize]
+            yield start, stop, _Place(self, part) if self.is_cast or part is None else part.view(torch.uint8)
+
+    def fits(self) -> bool:
+        extremes, self.extremes = self.extremes, []
+        if not extremes:
+            return True
+        least, largest = [torch.stack(values).double() for values in zip(*extremes, strict=True)]
+        # False if there is a nan.
+        return bool(((least > -self.limit) & (largest < self.limit)).all())
+
+
+def _blocks(tensor: torch.Tensor, at: int, itemsize: int, most: int) -> Iterator[tuple[int, torch.Tensor]]:
+    """The parts of a tensor with at most `most` bytes in the file, each with its first byte there."""
+    row = itemsize * (tensor.numel() // len(tensor)) if tensor.dim() else itemsize
+    if not tensor.dim() or tensor.numel() * itemsize <= most:
+        yield at, tensor
+    elif row <= most:
+        for start in range(0, len(tensor), most // row):
+            yield at + start * row, tensor[start : start + most // row]
+    else:
+        for number, part in enumerate(tensor):
+            yield from _blocks(part, at + number * row, itemsize, most)
+
+
+def open_transfer(device: torch.device) -> TorchTransfer | None:
+    """What copies to a device; None if there is too little memory for it on the host or on the device."""
+    pool = pinned_pool(device, BUFFERS, BUFFER)
+    if pool is None:
+        return None
+    with suppress(torch.OutOfMemoryError), pool.on_stream():
+        return TorchTransfer(pool, {id(buffer): torch.empty_like(buffer.tensor, device=device) for buffer in pool.buffers})
+    return None
+
+
+def landing_of(
+    value: torch.Tensor, stored: Spec, order: tuple[int, ...] | None, only_check: bool
+) -> TorchLanding | None:
+    """The landing for a tensor; None if its values must be prepared on the CPU."""
+    if value.device.type not in LANDING_DEVICES or type(value) not in (torch.Tensor, nn.Parameter):
+        return None
+    # Threads are not in inference mode, in which only the calling thread may write to such a tensor.
+    if not value.numel() or value.is_inference() or value.is_conj() or value.is_neg() or cannot_read(value):
+        return None
+    wanted = dtype_name(value.dtype)
+    is_cast = stored.dtype != wanted
+    dtype = getattr(torch, stored.dtype, None)
+    if not isinstance(dtype, torch.dtype) or (is_cast and (stored.dtype, wanted) not in EXACT_CASTS):
+        return None
+    if stored.nbytes != value.numel() * dtype.itemsize:
+        return None
+    tensor = value.detach()
+    if order is not None:
+        tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
+    if tuple(tensor.shape) != stored.shape:
+        return None
+    if tensor.is_contiguous():
+        tensor = tensor.as_strided((tensor.numel(),), (1,))  # `view` would check the strides of axes of size one
+    if only_check:
+        checking = TorchLanding(None, value.device, dtype, is_cast)
+        checking.nbytes = stored.nbytes
+        landing = checking
+    else:
+        landing = TorchLanding(tensor, value.device, dtype, is_cast)
+    if is_cast and DTYPES[stored.dtype].range is not None:
+        range_ = DTYPES[wanted].range
+        assert range_ is not None
+        landing.limit = range_.limit
+    return landing
