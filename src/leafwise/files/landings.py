@@ -60,6 +60,10 @@ class _Part(NamedTuple):
     checksum_pass: ChecksumPass | None
 
     @property
+    def end(self) -> int:
+        return self.position + self.nbytes
+
+    @property
     def lead(self) -> tuple[Source, int]:
         """Equal for parts that one read can fill: the source, and where the buffer begins in it."""
         return self.storage.source, self.storage.start + self.start - self.position
@@ -76,7 +80,7 @@ def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Call
     def work(task: _Task) -> None:
         with task.transfer.buffer() as buffer:
             _read(task.parts, buffer.view)
-            task.transfer.copy(buffer, [(part.position, part.position + part.nbytes, part.place) for part in task.parts])
+            task.transfer.copy(buffer, [(part.position, part.end, part.place) for part in task.parts])
         progress(sum(part.nbytes for part in task.parts))
 
     is_local = all(isinstance(read.storage.source, LocalSource) for read in reads)
@@ -95,7 +99,7 @@ def _read(parts: list[_Part], view: memoryview) -> None:
     for number, part in enumerate(parts):
         if number + 1 < len(parts) and parts[number + 1].lead == part.lead:
             continue
-        begin, end = parts[first].position, part.position + part.nbytes
+        begin, end = parts[first].position, part.end
         source, lead = part.lead
         source.read_into(lead + begin, view[begin:end])
         first = number + 1
@@ -133,7 +137,7 @@ def _tasks(reads: list[LandingRead], transfers: Transfers) -> list[_Task]:
 def _position(task: _Task, part: _Part, landing: Landing) -> int | None:
     """Where a part goes in the buffer of a task; None if there is no room for it."""
     last = task.parts[-1]
-    end = last.position + last.nbytes
+    end = last.end
     source, lead = last.lead
     position = part.storage.start + part.start - lead
     is_near = part.storage.source is source and end <= position <= end + _GAP and position % landing.itemsize == 0

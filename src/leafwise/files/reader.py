@@ -106,9 +106,7 @@ def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
     raise_damage([(name, storage, checksum_pass)])
 
 
-def fill(
-    requests: list[ReadRequest], verify: bool, progress: Progress, transfers: Transfers | None = None
-) -> None:
+def fill(requests: list[ReadRequest], verify: bool, progress: Progress, transfers: Transfers | None = None) -> None:
     """Reads the bytes for each request into its memory; what is on devices, through `transfers`. With `verify`,
     compares the checksums of storages that have them: while reading if the storage is read whole, otherwise before.
     Raises an error that lists every damaged array."""

@@ -32,21 +32,23 @@ def in_threads(work: Callable[[Any], None], tasks: list[Any], threads: int = THR
             except BaseException as error:
                 errors[number] = error
 
-    running: list[threading.Thread] = []
-    interrupt: BaseException | None = None
+    _run_all([threading.Thread(target=run, daemon=True) for _ in range(min(threads, len(tasks)))], errors)
+    if errors:
+        raise errors[min(errors)]
+
+
+def _run_all(threads: list[threading.Thread], errors: dict[int, BaseException]) -> None:
+    """Runs threads to their end. An interrupt becomes the first error, after which they begin nothing new."""
+    started = []
     try:
-        for _ in range(min(threads, len(tasks))):
-            running.append(threading.Thread(target=run, daemon=True))
-            running[-1].start()
+        for thread in threads:
+            thread.start()
+            started.append(thread)
     except BaseException as error:
-        interrupt = errors[-1] = error
-    for thread in running:
+        errors[-1] = error
+    for thread in started:
         while thread.is_alive():  # even after an interrupt: the threads use memory that the caller may free
             try:
                 thread.join()
             except BaseException as error:
-                interrupt = errors[-1] = error
-    if interrupt is not None:
-        raise interrupt
-    if errors:
-        raise errors[min(errors)]
+                errors[-1] = error

@@ -35,7 +35,10 @@ class Landing(Protocol):
     nbytes: int  # in the file
     itemsize: int  # of an element in the file
     is_flat: bool  # whether any elements that are neighbors in the file can be copied at once
-    device: Hashable  # all landings on one device use one `Transfer`
+
+    @property
+    def device(self) -> Hashable:
+        """All landings on one device use one `Transfer`."""
 
     def transfer(self) -> Transfer | None:
         """What copies to the device. None if there is no memory for it: then the values are written by `Home.write`."""
@@ -62,6 +65,10 @@ class Loading(Capability):
     def writable_bytes(self, value: Any) -> memoryview | None:
         """The memory of an array as writable bytes in C order; None if they are in another order, or on a device."""
         return None
+
+    def has_landings(self, value: Any) -> bool:
+        """Whether `landing` may have an answer for an array."""
+        return False
 
     def landing(self, value: Any, stored: Spec, order: tuple[int, ...] | None, only_check: bool) -> Landing | None:
         """How the values of a stored array, with its axes in another order, are copied to an array on a device, and

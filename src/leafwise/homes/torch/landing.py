@@ -108,9 +108,9 @@ class TorchLanding:
 
     def part(self, start: int, nbytes: int) -> "TorchLanding":
         assert self.is_flat
-        assert self.tensor is not None
-        tensor = self.tensor[start // self.itemsize : (start + nbytes) // self.itemsize]
-        return TorchLanding(tensor, self.device, self.dtype, self.is_cast)
+        part = TorchLanding(self._elements(start, start + nbytes), self.device, self.dtype, self.is_cast)
+        part.nbytes, part.limit, part.extremes = nbytes, self.limit, self.extremes
+        return part
 
     def places(self, most: int, piece: int) -> Iterator[tuple[int, int, Any]]:
         if not self.is_flat:
@@ -121,8 +121,13 @@ class TorchLanding:
         step = max(most // piece, 1) * piece
         for start in range(0, self.nbytes, step):
             stop = min(start + step, self.nbytes)
-            part = None if self.tensor is None else self.tensor[start // self.itemsize : stop // self.itemsize]
-            yield start, stop, _Place(self, part) if self.is_cast or part is None else part.view(torch.uint8)
+            elements = self._elements(start, stop)
+            as_they_are = elements is not None and not self.is_cast
+            yield start, stop, elements.view(torch.uint8) if as_they_are else _Place(self, elements)
+
+    def _elements(self, start: int, stop: int) -> Any:
+        """The elements for a range of bytes in the file; None if they are only checked."""
+        return None if self.tensor is None else self.tensor[start // self.itemsize : stop // self.itemsize]
 
     def fits(self) -> bool:
         extremes, self.extremes = self.extremes, []
@@ -152,19 +157,26 @@ def open_transfer(device: torch.device) -> TorchTransfer | None:
     if pool is None:
         return None
     with suppress(torch.OutOfMemoryError), pool.on_stream():
-        return TorchTransfer(pool, {id(buffer): torch.empty_like(buffer.tensor, device=device) for buffer in pool.buffers})
+        scratch = torch.empty(len(pool.buffers), pool.nbytes, dtype=torch.uint8, device=device)
+        return TorchTransfer(pool, dict(zip(map(id, pool.buffers), scratch, strict=True)))
     return None
+
+
+def has_landings(value: torch.Tensor) -> bool:
+    """Whether values are copied to a tensor through pinned memory, if nothing else prevents it."""
+    # Threads are not in inference mode, in which only the calling thread may write to such a tensor.
+    return (
+        value.device.type in LANDING_DEVICES
+        and type(value) in (torch.Tensor, nn.Parameter)
+        and not (value.is_inference() or value.is_conj() or value.is_neg() or cannot_read(value))
+        and value.numel() > 0
+    )
 
 
 def landing_of(
     value: torch.Tensor, stored: Spec, order: tuple[int, ...] | None, only_check: bool
 ) -> TorchLanding | None:
     """The landing for a tensor; None if its values must be prepared on the CPU."""
-    if value.device.type not in LANDING_DEVICES or type(value) not in (torch.Tensor, nn.Parameter):
-        return None
-    # Threads are not in inference mode, in which only the calling thread may write to such a tensor.
-    if not value.numel() or value.is_inference() or value.is_conj() or value.is_neg() or cannot_read(value):
-        return None
     wanted = dtype_name(value.dtype)
     is_cast = stored.dtype != wanted
     dtype = getattr(torch, stored.dtype, None)
@@ -179,14 +191,8 @@ def landing_of(
         return None
     if tensor.is_contiguous():
         tensor = tensor.as_strided((tensor.numel(),), (1,))  # `view` would check the strides of axes of size one
-    if only_check:
-        checking = TorchLanding(None, value.device, dtype, is_cast)
-        checking.nbytes = stored.nbytes
-        landing = checking
-    else:
-        landing = TorchLanding(tensor, value.device, dtype, is_cast)
-    if is_cast and DTYPES[stored.dtype].range is not None:
-        range_ = DTYPES[wanted].range
-        assert range_ is not None
+    landing = TorchLanding(None if only_check else tensor, value.device, dtype, is_cast)
+    landing.nbytes = stored.nbytes
+    if is_cast and (range_ := DTYPES[wanted].range) is not None:
         landing.limit = range_.limit
     return landing

@@ -7,8 +7,8 @@ from torch import nn
 
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.home import Memory, Spec
+from leafwise.homes.torch import landing
 from leafwise.homes.torch.foreign import cannot_be_changed, not_understood
-from leafwise.homes.torch.landing import TorchLanding, landing_of
 from leafwise.homes.torch.launching import check_not_capturing
 from leafwise.homes.torch.state import has_hooks, load_own_part, reads_its_own
 from leafwise.homes.torch.tensors import cannot_read, dtype_name
@@ -42,10 +42,13 @@ class TorchLoading(Loading):
         flat = plain.as_strided((plain.numel(),), (1,))
         return flat.view(torch.uint8).numpy().data
 
+    def has_landings(self, value: torch.Tensor) -> bool:
+        return landing.has_landings(value)
+
     def landing(
         self, value: torch.Tensor, stored: Spec, order: tuple[int, ...] | None, only_check: bool
-    ) -> TorchLanding | None:
-        return landing_of(value, stored, order, only_check)
+    ) -> landing.TorchLanding | None:
+        return landing.landing_of(value, stored, order, only_check)
 
     def location(self, value: torch.Tensor) -> tuple[object, Memory] | None:
         (storage,) = self.home.storages([value])
