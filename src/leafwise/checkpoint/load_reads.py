@@ -45,7 +45,7 @@ class LoadReads:
 
     def of(self, target: LoadTarget) -> TargetReads | None:
         """What to read for a target; None if its values must be converted on the CPU."""
-        return self._into_memory(target) or self._to_device(target, False)
+        return self._to_device(target, False) or self._into_memory(target)
 
     def to_check(self, target: LoadTarget) -> TargetReads | None:
         """What to read to check, on the device of a target, whether its values can be cast there."""

@@ -156,7 +156,8 @@ def open_transfer(device: torch.device) -> TorchTransfer | None:
     pool = pinned_pool(device, BUFFERS, BUFFER)
     if pool is None:
         return None
-    with suppress(torch.OutOfMemoryError), pool.on_stream():
+    with suppress(torch.OutOfMemoryError):
+        # On the current stream, whose memory PyTorch uses again. The stream of the pool is done when it is freed.
         scratch = torch.empty(len(pool.buffers), pool.nbytes, dtype=torch.uint8, device=device)
         return TorchTransfer(pool, dict(zip(map(id, pool.buffers), scratch, strict=True)))
     return None
