@@ -105,11 +105,7 @@ def _read(parts: list[_Part], view: memoryview) -> None:
         first = number + 1
     for part in parts:
         if part.checksum_pass is not None:
-            assert part.storage.checksums is not None
-            piece, position = part.storage.checksums.piece, part.position
-            for at in range(0, part.nbytes, piece):
-                size = min(piece, part.nbytes - at)
-                part.checksum_pass.add(part.start + at, view[position + at : position + at + size])
+            part.checksum_pass.add(part.start, view[part.position : part.end])
 
 
 def _tasks(reads: list[LandingRead], transfers: Transfers) -> list[_Task]:

@@ -15,6 +15,9 @@ from leafwise.files.source import LocalSource, Source
 from leafwise.files.threads import READERS, THREADS, in_threads
 
 _TASK = 16 << 20  # bytes that a thread reads at a time
+# Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
+# waits for Python's lock.
+_ROOM = CHUNK if READERS <= 4 else 4 * CHUNK
 
 Progress = Callable[[int], None]
 
@@ -158,8 +161,9 @@ def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progre
         if checksum_pass is not None:
             assert request.storage.checksums is not None
             piece = request.storage.checksums.piece
-            for first in range(start, stop, piece):
-                part = request.target[first : min(first + piece, stop)]
+            step = max(_ROOM // piece, 1) * piece
+            for first in range(start, stop, step):
+                part = request.target[first : min(first + step, stop)]
                 if isinstance(request.storage.source, LocalSource):  # compared while it is still in the cache
                     request.storage.read_into(first, part)
                 checksum_pass.add(first, part)
@@ -184,20 +188,19 @@ _rooms = threading.local()
 
 
 def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]]:
-    """The bytes from `start` to `stop`, in pieces with one checksum each. Local files are read through one buffer per
-    thread, which is small enough to stay in the cache."""
+    """The bytes from `start` to `stop`, in multiples of the bytes that have one checksum. Local files are read through
+    one buffer per thread, which is small enough to stay in the cache."""
     assert storage.checksums is not None
     piece = storage.checksums.piece
     if not isinstance(storage.source, LocalSource):
-        data = memoryview(storage.read(start, stop))
-        for at in range(start, stop, piece):
-            yield at, data[at - start : at - start + piece]
+        yield start, memoryview(storage.read(start, stop))
         return
+    step = max(_ROOM // piece, 1) * piece
     room = getattr(_rooms, "room", None)
-    if room is None or len(room) < min(piece, stop - start):
-        room = _rooms.room = memoryview(bytearray(max(min(piece, stop - start), CHUNK)))
-    for at in range(start, stop, piece):
-        part = room[: min(piece, stop - at)]
+    if room is None or len(room) < min(step, stop - start):
+        room = _rooms.room = memoryview(bytearray(max(min(step, stop - start), CHUNK)))
+    for at in range(start, stop, step):
+        part = room[: min(step, stop - at)]
         storage.read_into(at, part)
         yield at, part
 
