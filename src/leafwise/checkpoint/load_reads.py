@@ -7,7 +7,6 @@ from leafwise.checkpoint.source_values import SourceValues
 from leafwise.core.capabilities.loading import Landing, Loading
 from leafwise.core.home import Home, Spec
 from leafwise.files.arrays import Storage, Stored, as_bytes, spec_of
-from leafwise.files.assembled import Assembled
 from leafwise.files.landings import Transfers
 from leafwise.files.reader import ReadRequest
 from leafwise.files.source import BytesSource
@@ -55,7 +54,7 @@ class LoadReads:
         value, feed = self._source.current(target.feed.source), target.feed
         if feed.row in self._staged or feed.order is not None or target.is_cast or not isinstance(value, Stored):
             return None
-        runs = _runs(value)
+        runs = value.runs()
         view = None if runs is None else target.home.capability(Loading).writable_bytes(target.value)
         if runs is None or view is None or len(view) != value.spec.nbytes:
             return None
@@ -88,18 +87,11 @@ class LoadReads:
             is_plain = array.flags.c_contiguous and array.dtype.isnative
             return _in_memory(as_bytes(array), spec_of(array.shape, array.dtype.name)) if is_plain else None
         if isinstance(value, Stored):
-            runs = _runs(value)
+            runs = value.runs()
             return None if runs is None else (runs, value.spec)
         home = self._source.columns.home(value)
         view = home.capability(Loading).writable_bytes(value)
         return None if view is None else _in_memory(view, home.spec(value))
-
-
-def _runs(value: Stored) -> _Runs | None:
-    run = value.plain_run()
-    if run is not None:
-        return [(run[0], run[1], 0, run[2] - run[1])]
-    return value.runs() if isinstance(value, Assembled) else None
 
 
 def _in_memory(view: memoryview, spec: Spec) -> tuple[_Runs, Spec]:

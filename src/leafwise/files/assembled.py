@@ -64,8 +64,6 @@ class Assembled(Computed):
         self._fill(self.recipe, out)
 
     def runs(self) -> list[tuple[Storage, int, int, int]] | None:
-        """What to read to fill an array in C order without a copy: storages, the byte to begin at, the byte of the
-        array, and the number of bytes. None if some bytes cannot be copied unchanged."""
         itemsize = ITEM_BYTES[self.spec.dtype]
         shape = self.recipe.shape
         return self._runs(self.recipe, Memory(0, shape, c_strides(shape, itemsize), itemsize, self.spec.dtype))

@@ -94,7 +94,7 @@ class ChecksumPass(Protocol):
     """One pass over the bytes of an array, added by several threads in any order."""
 
     def add(self, start: int, data: Any) -> None:
-        """Adds the bytes at `start`, a multiple of `piece`. Their number is one, too, except at the end of the array."""
+        """Adds the bytes at `start`. That and their number are multiples of `piece`, except at the end of the array."""
 
     def damaged(self) -> list[int]:
         """The offset of each damaged part. All bytes must have been added."""
