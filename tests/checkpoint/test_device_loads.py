@@ -408,7 +408,7 @@ def test_without_pinned_memory_values_are_written_as_before(
     path = lw.save(model, tmp_path / "a.safetensors")
     asked = []
 
-    def refused(device: torch.device, *args: Any) -> None:
+    def refused(device: torch.device, *args: Any, **options: Any) -> None:
         asked.append(device)
 
     monkeypatch.setattr(landing, "pinned_pool", refused)
@@ -427,7 +427,8 @@ def test_pinned_memory_is_memory_of_the_host_whatever_the_default_device() -> No
     with torch.device("meta"):
         pool = pinned_pool(torch.device("cpu"), 2, 4096)
     assert pool is not None
-    assert len(pool.buffers[0].view) == 4096
+    with pool.buffer() as buffer:
+        assert len(buffer.view) == 4096
 
 
 def test_too_little_memory_for_a_leaf_changes_nothing(

@@ -34,7 +34,8 @@ class Transfers:
         """What copies to the device of a landing; None if there is no memory for it."""
         if landing.device not in self._by_device:
             self._by_device[landing.device] = landing.transfer()
-        return self._by_device[landing.device]
+        transfer = self._by_device[landing.device]
+        return transfer if transfer is not None and transfer.takes(landing) else None
 
     def finish(self) -> None:
         """Waits for all copies. Raises the first error of a device."""

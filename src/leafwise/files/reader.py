@@ -17,7 +17,7 @@ from leafwise.files.threads import READERS, THREADS, in_threads
 _TASK = 16 << 20  # bytes that a thread reads at a time
 # Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
 # waits for Python's lock.
-_ROOM = CHUNK if READERS <= 4 else 4 * CHUNK
+_ROOM = CHUNK if READERS <= 4 else 8 * CHUNK
 
 Progress = Callable[[int], None]
 

@@ -19,6 +19,9 @@ class Transfer(Protocol):
 
     nbytes: int  # of a buffer
 
+    def takes(self, landing: "Landing") -> bool:
+        """Whether it can copy to a landing: for some, it needs memory on the device."""
+
     def buffer(self) -> AbstractContextManager[Any]:
         """A `HostBuffer` that no copy uses any more."""
 

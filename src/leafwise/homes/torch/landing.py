@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from leafwise.core.capabilities.loading import Landing
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.errors import WriteError
@@ -15,10 +16,11 @@ from leafwise.homes.torch.pinned import PinnedBuffer, PinnedPool, pinned_pool
 from leafwise.homes.torch.tensors import cannot_read, dtype_name
 
 LANDING_DEVICES = frozenset({"cuda"})  # the types of devices to which values are copied through pinned memory
-BUFFER = 4 << 20  # bytes
-BUFFERS = 24  # in all: pinning costs 0.6 ms per MiB
+# Bytes of a buffer. For each, threads wait for Python's lock a few times, which takes as long as reading a megabyte.
+BUFFER = 8 << 20
+BUFFERS = 20  # at most; one for each of sixteen threads, and a few that are being copied
 # Small tensors in one buffer are copied to the device together, from this number on.
-_TOGETHER = 4
+_SMALL, _TOGETHER = 1 << 20, 4
 
 # Pairs of dtypes for which PyTorch casts, on every device, to the same bits as `leafwise.kernels.casting`, for all
 # numbers that fit. Not for nan, and not where PyTorch rounds twice (float64 to 16 bits).
@@ -48,11 +50,22 @@ class _Place:
 
 
 class TorchTransfer:
-    """Copies to one device through pinned buffers, each of which has a copy on the device for casts."""
+    """Copies to one device through pinned buffers. For casts, each has a copy on the device."""
 
-    def __init__(self, pool: PinnedPool, scratch: dict[int, torch.Tensor]) -> None:
-        self._pool, self._scratch = pool, scratch
+    def __init__(self, pool: PinnedPool) -> None:
+        self._pool = pool
+        self._scratch: torch.Tensor | None = None  # a row for each buffer
         self.nbytes = pool.nbytes
+
+    def takes(self, landing: Landing) -> bool:
+        assert isinstance(landing, TorchLanding)
+        is_small = landing.nbytes < _SMALL
+        if (landing.is_plain and not is_small) or self._scratch is not None:
+            return True
+        # On the current stream, whose memory PyTorch uses again. The stream of the pool is done when it is freed.
+        with suppress(torch.OutOfMemoryError):
+            self._scratch = torch.empty(self._pool.most, self.nbytes, dtype=torch.uint8, device=landing.device)
+        return landing.is_plain or self._scratch is not None
 
     def buffer(self) -> AbstractContextManager[PinnedBuffer]:
         return self._pool.buffer()
@@ -60,8 +73,11 @@ class TorchTransfer:
     def copy(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
         try:
             with self._pool.copying(buffer):
-                if len(parts) >= _TOGETHER or any(isinstance(place, _Place) for _, _, place in parts):
+                is_plain = all(isinstance(place, torch.Tensor) for _, _, place in parts)
+                if not is_plain or (len(parts) >= _TOGETHER and self._scratch is not None):
                     self._copy_together(buffer, parts)
+                elif (parts[0][0], parts[0][1]) == (0, self.nbytes):
+                    parts[0][2].copy_(buffer.tensor, non_blocking=True)
                 else:
                     for start, stop, place in parts:
                         place.copy_(buffer.tensor[start:stop], non_blocking=True)
@@ -70,7 +86,8 @@ class TorchTransfer:
 
     def _copy_together(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
         first, last = min(start for start, _, _ in parts), max(stop for _, stop, _ in parts)
-        there = self._scratch[id(buffer)]
+        assert self._scratch is not None
+        there = self._scratch[buffer.number]
         there[first:last].copy_(buffer.tensor[first:last], non_blocking=True)
         plain = [(place, there[start:stop]) for start, stop, place in parts if isinstance(place, torch.Tensor)]
         if plain:
@@ -99,6 +116,7 @@ class TorchLanding:
         self.itemsize = stored.itemsize
         self.is_cast = is_cast
         self.is_flat = tensor is None or (tensor.dim() == 1 and tensor.is_contiguous())
+        self.is_plain = self.is_flat and not is_cast and tensor is not None
         self.nbytes = 0 if tensor is None else tensor.numel() * stored.itemsize
         self.limit = float("inf")
         self.extremes: list[Any] = []  # the smallest and the largest value of each part
@@ -152,15 +170,9 @@ def _blocks(tensor: torch.Tensor, at: int, itemsize: int, most: int) -> Iterator
 
 
 def open_transfer(device: torch.device) -> TorchTransfer | None:
-    """What copies to a device; None if there is too little memory for it on the host or on the device."""
-    pool = pinned_pool(device, BUFFERS, BUFFER)
-    if pool is None:
-        return None
-    with suppress(torch.OutOfMemoryError):
-        # On the current stream, whose memory PyTorch uses again. The stream of the pool is done when it is freed.
-        scratch = torch.empty(len(pool.buffers), pool.nbytes, dtype=torch.uint8, device=device)
-        return TorchTransfer(pool, dict(zip(map(id, pool.buffers), scratch, strict=True)))
-    return None
+    """What copies to a device; None if there is no pinned memory for it."""
+    pool = pinned_pool(device, 2, BUFFER, most=BUFFERS)
+    return None if pool is None else TorchTransfer(pool)
 
 
 def has_landings(value: torch.Tensor) -> bool:
