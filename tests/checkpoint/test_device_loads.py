@@ -448,3 +448,31 @@ def test_too_little_memory_for_a_leaf_changes_nothing(
     with pytest.raises(lw.LoadError, match=r"cannot load 0\.bias: .*16 bytes are needed.*; nothing was changed"):
         lw.load(model, path)
     assert all(value.is_meta for value in model.parameters())
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_the_state_of_an_optimizer_is_copied_through_buffers(
+    pinned: bool, counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from leafwise.homes.torch.pinned import PinnedPool
+
+    def trained(seed: int) -> dict[str, Any]:
+        torch.manual_seed(seed)
+        model = nn.Linear(700, 900)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.randn(2, 700)).sum().backward()
+        optimizer.step()
+        return {"model": model, "optimizer": optimizer}
+
+    run, other, copies = trained(1), trained(2), []
+    path = lw.save(run, tmp_path / "run.safetensors")
+    copy = PinnedPool.copy
+    monkeypatch.setattr(PinnedPool, "copy", lambda self, *args: (copies.append(1), copy(self, *args)))
+    if not pinned:
+        monkeypatch.setattr(landing, "pinned_pool", lambda *args, **options: None)
+    lw.load(other, path)
+    for mine, theirs in zip(other["model"].parameters(), run["model"].parameters(), strict=True):
+        state, expected = other["optimizer"].state[mine], run["optimizer"].state[theirs]
+        assert same(state, expected)
+        assert state["exp_avg"].device == mine.device
+    assert bool(copies) == pinned

@@ -70,7 +70,7 @@ class _Part(NamedTuple):
         return self.storage.source, self.storage.start + self.start - self.position
 
 
-class _Task(NamedTuple):
+class _BufferTask(NamedTuple):
     transfer: Transfer
     parts: list[_Part]
 
@@ -78,7 +78,7 @@ class _Task(NamedTuple):
 def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Callable[[int], None]) -> None:
     """Reads every range to its device. When this returns or raises, no copy is under way."""
 
-    def work(task: _Task) -> None:
+    def work(task: _BufferTask) -> None:
         with task.transfer.buffer() as buffer:
             _read(task.parts, buffer.view)
             task.transfer.copy(buffer, [(part.position, part.end, part.place) for part in task.parts])
@@ -109,11 +109,11 @@ def _read(parts: list[_Part], view: memoryview) -> None:
             part.checksum_pass.add(part.start, view[part.position : part.end])
 
 
-def _tasks(reads: list[LandingRead], transfers: Transfers) -> list[_Task]:
+def _tasks(reads: list[LandingRead], transfers: Transfers) -> list[_BufferTask]:
     """Divides what is to be read into tasks of at most one buffer. Small arrays share a task, in the order in which
     they are in their files."""
-    tasks: list[_Task] = []
-    open_tasks: dict[int, _Task] = {}  # by transfer, the one that the next array may be added to
+    tasks: list[_BufferTask] = []
+    open_tasks: dict[int, _BufferTask] = {}  # by transfer, the one that the next array may be added to
     in_order = sorted(reads, key=lambda read: (id(read.storage.source), read.storage.start + read.start))
     for storage, first, landing, checksum_pass in in_order:
         transfer = transfers.of(landing)
@@ -124,14 +124,14 @@ def _tasks(reads: list[LandingRead], transfers: Transfers) -> list[_Task]:
             task = open_tasks.get(id(transfer))
             position = None if task is None else _position(task, part, landing)
             if task is None or position is None:
-                task, position = _Task(transfer, []), 0
+                task, position = _BufferTask(transfer, []), 0
                 tasks.append(task)
                 open_tasks[id(transfer)] = task
             task.parts.append(part._replace(position=position))
     return tasks
 
 
-def _position(task: _Task, part: _Part, landing: Landing) -> int | None:
+def _position(task: _BufferTask, part: _Part, landing: Landing) -> int | None:
     """Where a part goes in the buffer of a task; None if there is no room for it."""
     last = task.parts[-1]
     end = last.end

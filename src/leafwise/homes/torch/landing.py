@@ -19,6 +19,7 @@ LANDING_DEVICES = frozenset({"cuda"})  # the types of devices to which values ar
 # Bytes of a buffer. For each, threads wait for Python's lock a few times, which takes as long as reading a megabyte.
 BUFFER = 8 << 20
 BUFFERS = 20  # at most; one for each of sixteen threads, and a few that are being copied
+_UPLOADING = 4  # buffers for one thread
 # Small tensors in one buffer are copied to the device together, from this number on.
 _SMALL, _TOGETHER = 1 << 20, 4
 
@@ -173,6 +174,39 @@ def open_transfer(device: torch.device) -> TorchTransfer | None:
     """What copies to a device; None if there is no pinned memory for it."""
     pool = pinned_pool(device, 2, BUFFER, most=BUFFERS)
     return None if pool is None else TorchTransfer(pool)
+
+
+class Uploads:
+    """Copies tensors of the host to devices, through pinned memory if they are large."""
+
+    def __init__(self) -> None:
+        self._pools: dict[torch.device, PinnedPool | None] = {}
+
+    def to(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """The tensor on a device. Its values are there after `finish`."""
+        is_large = tensor.nbytes >= _SMALL and tensor.is_contiguous()
+        pool = self._pool(device) if is_large and device.type in LANDING_DEVICES else None
+        if pool is None:
+            return tensor.to(device)
+        there = torch.empty_like(tensor, device=device)
+        source, target = [side.view(-1).view(torch.uint8) for side in (tensor, there)]
+        for start in range(0, tensor.nbytes, pool.nbytes):
+            part = source[start : start + pool.nbytes]
+            with pool.buffer() as buffer:
+                pinned = buffer.tensor[: len(part)].copy_(part)  # by several threads of PyTorch
+                pool.copy(target[start : start + pool.nbytes], pinned, buffer)
+        return there
+
+    def finish(self) -> None:
+        """Waits for all copies."""
+        for pool in self._pools.values():
+            if pool is not None:
+                pool.finish()
+
+    def _pool(self, device: torch.device) -> PinnedPool | None:
+        if device not in self._pools:
+            self._pools[device] = pinned_pool(device, 2, BUFFER, most=_UPLOADING)
+        return self._pools[device]
 
 
 def has_landings(value: torch.Tensor) -> bool:
