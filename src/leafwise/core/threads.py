@@ -1,49 +1,64 @@
-"""Work that several threads share."""
+"""Work that several threads share. Reading, hashing and copying release Python's lock."""
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
 
-COPIERS = min(16, os.cpu_count() or 1)  # threads that copy memory at a time
-WRITERS = min(8, os.cpu_count() or 1)  # threads that write to a file at a time; more of them wait for each other
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+THREADS = min(8, CORES)  # where each thread needs memory, or a connection
+READERS = min(32, CORES)  # threads that read local files at a time
+COPIERS = min(16, CORES)  # threads that copy memory at a time
+WRITERS = min(8, CORES)  # threads that write to a file at a time; more of them wait for each other
+
+
+def in_threads(work: Callable[[T], None], tasks: Sequence[T], threads: int = THREADS) -> None:
+    """Calls `work` for each task, with several threads if that is faster; see `in_order`."""
+    if len(tasks) < 2 or threads < 2:
+        for task in tasks:
+            work(task)
+    else:
+        in_order(lambda number, task: work(task), tasks, threads)
 
 
 def in_order(work: Callable[[int, T], None], tasks: Sequence[T], threads: int) -> None:
     """Calls `work` for each task and its number, in several threads, which take the tasks in order. After an error, no
     task is begun; the error of the first task that failed is raised. All threads have ended by then, even after an
     interrupt: they write to files and memory that the caller may close or free."""
-    numbered = iter(enumerate(tasks))
-    lock = threading.Lock()
+    waiting = deque(enumerate(tasks))
     errors: dict[int, BaseException] = {}
 
     def run() -> None:
         while not errors:
-            with lock:
-                number, task = next(numbered, (-1, None))
-            if task is None:
+            try:
+                number, task = waiting.popleft()
+            except IndexError:
                 return
             try:
                 work(number, task)
             except BaseException as error:
                 errors[number] = error
 
-    workers = [threading.Thread(target=run, daemon=True) for _ in range(min(threads, len(tasks)))]
-    interrupt: BaseException | None = None
-    try:
-        for worker in workers:
-            worker.start()
-    except BaseException as error:
-        interrupt = errors[-1] = error
-    for worker in workers:
-        while worker.is_alive():
-            try:
-                worker.join()
-            except BaseException as error:
-                interrupt = errors[-1] = error
-    if interrupt is not None:
-        raise interrupt
+    _run_all([threading.Thread(target=run, daemon=True) for _ in range(min(threads, len(tasks)))], errors)
     if errors:
         raise errors[min(errors)]
+
+
+def _run_all(threads: list[threading.Thread], errors: dict[int, BaseException]) -> None:
+    """Runs threads to their end. An interrupt becomes the first error, after which they begin nothing new."""
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    except BaseException as error:
+        errors[-1] = error
+    for thread in started:
+        while thread.is_alive():
+            try:
+                thread.join()
+            except BaseException as error:
+                errors[-1] = error

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from math import lcm
 from typing import NamedTuple
 
+from leafwise.core import threads
 from leafwise.core.path import escape
 from leafwise.core.threads import in_order
 from leafwise.errors import FileError, WriteError
@@ -72,7 +73,7 @@ class Streaming:
             task.run(output)
             written.add(number, task.stop - task.start, task.offset + task.stop)
 
-        in_order(work, tasks, reader.THREADS)
+        in_order(work, tasks, threads.THREADS)
         return [checksum for sums_of_array in sums for checksum in sums_of_array]
 
     def _locks_of(self, name: str) -> list[threading.Lock]:
