@@ -51,33 +51,44 @@ class RunTable:
         def by_dtype(facts: Callable[[str], float], kind: Any) -> Any:
             return np.array([facts(dtype) for dtype in dtypes] or [0], kind)[dtype_of]
 
+        addresses = np.array([run.address for run in runs], np.int64)
         sizes = np.array([run.size for run in runs], np.int64)
         kinds, items = by_dtype(KERNELS.__getitem__, np.int32), by_dtype(item_bytes, np.int64)
         narrow = by_dtype(lambda dtype: is_float(dtype) and item_bytes(dtype) <= 4, bool)
-        per_array = (sizes + chunk - 1) // chunk
-        first_chunks = np.concatenate([[0], np.cumsum(per_array)]).astype(np.int64)
-        arrays = np.repeat(np.arange(len(runs), dtype=np.int64), per_array)
-        starts = (np.arange(len(arrays)) - first_chunks[arrays]) * chunk
-        addresses = np.array([run.address for run in runs], np.int64)[arrays] + starts * items[arrays]
-        lengths = np.minimum(sizes[arrays] - starts, chunk).astype(np.int32)
-        quick = narrow[arrays] & (lengths == chunk) & (addresses % 16 == 0)
-        whole, careful = np.flatnonzero(quick), np.flatnonzero(~quick)
+        counts = -(-sizes // chunk)
+        whole = np.where(narrow & (addresses % 16 == 0), sizes // chunk, 0)  # full chunks of floats of at most 32 bits
         self.runs, self.device, self.chunk = list(runs), torch.device(device), chunk
         self.kinds = sum(1 << int(kind) for kind in set(kinds.tolist()))  # one bit for each kind that occurs
         self.is_long = bool((sizes >= 1 << 31).any())  # whether counts may need more than 32 bits
-        self.chunks, self.whole_count, self.careful_count = len(arrays), len(whole), len(careful)
-        self.first_chunks = first_chunks  # of each array, and the number of all chunks
-        tables = {
-            "whole": whole.astype(np.int32),  # the numbers of full chunks of floats of at most 32 bits
-            "careful": careful.astype(np.int32),  # the numbers of the other chunks
-            "addresses": addresses, "sizes": lengths, "arrays": arrays.astype(np.int32),  # of each chunk
-            "first_chunks": first_chunks,
-            # For each array: its kind, the smallest normal number, the values of its bytes.
-            "kinds": kinds, "tinies": by_dtype(smallest_normal, np.float64), "values": _values_of_bytes(runs),
-        }  # fmt: skip
-        self.on_device = _copied(tables, self.device)
+        self.chunks, self.whole_count = int(counts.sum()), int(whole.sum())
+        self.careful_count = self.chunks - self.whole_count
+        self.first_chunks = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)  # and the number of all chunks
+        # For each array.
+        there = _copied(
+            {
+                "addresses": addresses, "sizes": sizes, "items": items, "counts": counts, "whole": whole,
+                "first_chunks": self.first_chunks, "kinds": kinds, "tinies": by_dtype(smallest_normal, np.float64),
+                "values": _values_of_bytes(runs),  # of the 256 bytes, for floats of a byte
+            },
+            self.device,
+        )  # fmt: skip
+        self.on_device = there | self._chunk_tables(there)
         self.lock = Lock()  # held while a thread launches kernels that use the memory of this table
         self._passes: dict[bool, _Pass] = {}
+
+    def _chunk_tables(self, there: dict[str, Any]) -> dict[str, Any]:
+        """The tables with a row for each chunk, which are computed on the device, because there may be 100,000 chunks:
+        its array, address and size; and the numbers of the chunks for each of the two kernels."""
+        first_chunks, whole, counts = there["first_chunks"][:-1], there["whole"], there["counts"]
+        arrays, in_array = _spread(torch.zeros_like(counts), counts, self.chunks)
+        starts = in_array * self.chunk
+        return {
+            "arrays": arrays.int(),
+            "addresses": there["addresses"][arrays] + starts * there["items"][arrays],
+            "sizes": (there["sizes"][arrays] - starts).clamp(max=self.chunk).int(),
+            "whole": _spread(first_chunks, whole, self.whole_count)[1].int(),
+            "careful": _spread(first_chunks + whole, counts - whole, self.careful_count)[1].int(),
+        }
 
     def prepared(self, histogram: bool) -> "_Pass":
         """What measures the arrays, with or without the histogram."""
@@ -85,6 +96,15 @@ class RunTable:
         if measuring is None:
             measuring = self._passes[histogram] = _Pass(self, histogram)
         return measuring
+
+
+def _spread(firsts: Any, counts: Any, total: int) -> tuple[Any, Any]:
+    """For each array, `counts` consecutive numbers from `firsts` on: the array of each number, and the number. `total`
+    is the sum of the counts; computing it here would wait for the device."""
+    numbers = torch.arange(len(counts), device=counts.device)
+    arrays = torch.repeat_interleave(numbers, counts, output_size=total)
+    before = counts.cumsum(0) - counts
+    return arrays, firsts[arrays] + torch.arange(total, device=counts.device) - before[arrays]
 
 
 def _copied(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from leafwise.kernels.triton_clipping import add_squares, find_factor, scale_chu
 
 # Elements that a program processes at a time, and the number of warps.
 _SQUARES_BLOCK, _SQUARES_WARPS = 1024, 4
-_SCALE_BLOCK, _SCALE_WARPS = 1024, 4
+_SCALE_BLOCK, _SCALE_WARPS = 2048, 8
 _FACTOR_BLOCK, _FACTOR_WARPS = 4096, 16
 
 
