@@ -44,8 +44,11 @@ NVIDIA = DEVICE.type == "cuda" and torch.version.hip is None
 
 @pytest.fixture(autouse=True)
 def runs_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the interpreter, kernels fill tensors on the CPU."""
+    """In the interpreter, kernels fill tensors on the CPU, and few elements at a time, because it is slow."""
     monkeypatch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
+    if DEVICE.type == "cpu":
+        monkeypatch.setattr(cuda_drawing, "CAREFUL_CHUNK", 512)
+        monkeypatch.setattr(cuda_drawing, "CAREFUL_BLOCK", 128)
 
 
 @contextmanager
@@ -384,6 +387,7 @@ def build():
 
 whole = lw.initialize(build())
 launching.KERNEL_DEVICES = frozenset({"cpu"})
+cuda_drawing.CAREFUL_CHUNK = cuda_drawing.CAREFUL_BLOCK = 128  # the interpreter is slow
 calls = []
 draw_all = cuda_drawing.draw_all
 cuda_drawing.draw_all = lambda targets, device: (calls.append(len(targets)), draw_all(targets, device))[1]
@@ -402,5 +406,6 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="runs in the interpreter")
 def test_parts_of_sharded_leaves_have_the_same_bits(tmp_path: Path) -> None:
     in_two_processes(SCRIPT, tmp_path)
