@@ -348,10 +348,10 @@ def test_without_a_c_compiler_other_code_draws_the_same_values(monkeypatch: pyte
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
 def test_a_captured_graph_is_refused() -> None:
     model = nn.Linear(30, 20).to(DEVICE)
-    graph = torch.cuda.graph(torch.cuda.CUDAGraph())
-    with pytest.raises(lw.Error, match="cannot initialize while a CUDA graph is being captured"), graph:
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
         model.weight.detach().add_(0)  # PyTorch warns of an empty graph
-        lw.initialize(model)
+        with pytest.raises(lw.Error, match="cannot initialize while a CUDA graph is being captured"):
+            lw.initialize(model)
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
