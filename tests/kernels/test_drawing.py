@@ -18,7 +18,7 @@ from torch import nn
 import leafwise as lw
 from leafwise.core.capabilities.filling import Draw, DrawJob
 from leafwise.homes.torch import drawing, launching
-from leafwise.iterate.distributions import GeneratorKey, constant, normal, uniform, words
+from leafwise.iterate.distributions import GeneratorKey, constant, normal, numbers, uniform, words
 from leafwise.kernels import cuda_drawing
 from leafwise.kernels.triton_drawing import close_quantiles, normal_quantiles, points_of, rough_quantiles
 
@@ -44,8 +44,11 @@ NVIDIA = DEVICE.type == "cuda" and torch.version.hip is None
 
 @pytest.fixture(autouse=True)
 def runs_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the interpreter, kernels fill tensors on the CPU."""
+    """In the interpreter, kernels fill tensors on the CPU, and few elements at a time, because it is slow."""
     monkeypatch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
+    if DEVICE.type == "cpu":
+        monkeypatch.setattr(cuda_drawing, "CAREFUL_CHUNK", 512)
+        monkeypatch.setattr(cuda_drawing, "CAREFUL_BLOCK", 128)
 
 
 @contextmanager
@@ -117,9 +120,8 @@ def test_quantiles_are_exact_in_64_bits_and_bounded_in_32(cut: float | None) -> 
     _quantiles[(len(some) // 1024,)](
         table, parameters, nodes, exact, close, doubts, rough, BLOCK=1024, NVIDIA=NVIDIA, enable_fp_fusion=False
     )  # fmt: skip
-    x = torch.from_numpy(some).double().add_(0.5).mul_(2.0**-31).mul_(draw.narrow)
-    true = x.erfinv().mul_(math.sqrt(2))
-    assert ((exact.cpu() - true) / true).abs().max() < 8 * 2.0**-53
+    true = torch.from_numpy(numbers(draw, some))  # not `erfinv`, which is less exact on some processors
+    assert ((exact.cpu() - true) / true).abs().max() < 16 * 2.0**-53
     assert torch.equal(exact.cpu().float(), true.float())
     # `draw_whole_chunks` relies on these bounds.
     certain = doubts.cpu() == 0
@@ -346,9 +348,10 @@ def test_without_a_c_compiler_other_code_draws_the_same_values(monkeypatch: pyte
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
 def test_a_captured_graph_is_refused() -> None:
     model = nn.Linear(30, 20).to(DEVICE)
-    graph = torch.cuda.graph(torch.cuda.CUDAGraph())
-    with pytest.raises(lw.Error, match="cannot initialize while a CUDA graph is being captured"), graph:
-        lw.initialize(model)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        model.weight.detach().add_(0)  # PyTorch warns of an empty graph
+        with pytest.raises(lw.Error, match="cannot initialize while a CUDA graph is being captured"):
+            lw.initialize(model)
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
@@ -385,6 +388,7 @@ def build():
 
 whole = lw.initialize(build())
 launching.KERNEL_DEVICES = frozenset({"cpu"})
+cuda_drawing.CAREFUL_CHUNK = cuda_drawing.CAREFUL_BLOCK = 128  # the interpreter is slow
 calls = []
 draw_all = cuda_drawing.draw_all
 cuda_drawing.draw_all = lambda targets, device: (calls.append(len(targets)), draw_all(targets, device))[1]
@@ -403,5 +407,6 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="runs in the interpreter")
 def test_parts_of_sharded_leaves_have_the_same_bits(tmp_path: Path) -> None:
     in_two_processes(SCRIPT, tmp_path)

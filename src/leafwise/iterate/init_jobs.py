@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.filling import Draw, Filling
 from leafwise.core.columns import Columns
+from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
@@ -153,11 +154,20 @@ def _check_memory(columns: Columns, jobs: list[InitJob]) -> None:
 # -- values ------------------------------------------------------------------------------------------------------
 
 
+def values_for_all(columns: Columns, jobs: list[InitJob]) -> dict[int, Any]:
+    """The initial values of many leaves, by leaf."""
+    facts = columns.facts([job.leaf for job in jobs])
+    return {job.leaf: _values_for(columns, job, of_job.spec) for job, of_job in zip(jobs, facts, strict=True)}
+
+
 def values_for(columns: Columns, job: InitJob) -> Any:
     """The initial values of a leaf: a distribution, or the array that a callable returned."""
+    return _values_for(columns, job, columns.facts([job.leaf])[0].spec)
+
+
+def _values_for(columns: Columns, job: InitJob, spec: Spec) -> Any:
     owner = columns.node_objects[columns.row_nodes[job.row]]
     context = LeafContext(Leaf(columns, job.leaf, job.row), owner, _SiblingLeaves(columns, job.row))
-    spec = columns.facts([job.leaf])[0].spec
     who = f"{job.path} by {job.rule}"
     if not callable(job.options["init"]):
         distribution = _explained(who, partial(initial_values_of, context, job.options))

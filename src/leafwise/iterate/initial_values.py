@@ -16,7 +16,7 @@ from leafwise.core.verbs import opened
 from leafwise.core.warn import warn
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.distributions import GeneratorKey
-from leafwise.iterate.init_jobs import InitJob, plan_jobs, values_for
+from leafwise.iterate.init_jobs import InitJob, plan_jobs, values_for, values_for_all
 from leafwise.iterate.leaf_filler import LeafFiller, fill_leaves
 from leafwise.iterate.rules import Rule, checked_rules
 
@@ -75,7 +75,7 @@ class _Initialization:
         lazy = self._lazy_jobs()
         now = [job for job in self.jobs if columns.row_nodes[job.leaf] not in lazy]
         named = [job for job in now if not callable(job.options["init"])]
-        distributions = {job.leaf: values_for(columns, job) for job in named}
+        distributions = values_for_all(columns, named)
         targets = {job.leaf: self._target(job) for job in now}
         total = sum(facts.spec.size for facts in columns.facts(list(targets)))
         root = columns.node_objects[self.tree.root]

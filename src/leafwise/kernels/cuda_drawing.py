@@ -1,7 +1,7 @@
 """Initial values of arrays on a GPU: one table, and a launch or two for each dtype and distribution."""
 
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from math import erf, exp, pi, prod, sqrt
 from typing import Any, NamedTuple
 
@@ -112,7 +112,9 @@ def _tables(targets: Sequence[Target], item: int) -> tuple[Any, Any]:
     table[:, _ADDRESS], table[:, _FIRST_WORD] = addresses, first_words
     table[:, _KEY] = np.array(keys, np.uint64).view(np.int64)
     doubles[:, _DRAW] = [draw[1:] for draw in draws]
-    table[:, _RUN:] = [_layout(target_axes) for target_axes in axes]
+    number_of_axes = {different: number for number, different in enumerate(dict.fromkeys(axes))}  # many are equal
+    layouts = np.array([_layout(different) for different in number_of_axes], np.int64)
+    table[:, _RUN:] = layouts[[number_of_axes[target_axes] for target_axes in axes]]
     run, limited = table[:, _RUN], (np.abs(doubles[:, _DRAW][:, 1:]) < ROUGH_LIMIT).all(axis=1)
     dense = limited & (table[:, _RUN_STRIDE] == 1) & (table[:, _ROWS] == 1)
     aligned = (table[:, _FIRST_WORD] % 8 == 0) & (table[:, _ADDRESS] % 16 == 0)
@@ -146,7 +148,6 @@ def _run_blocks(run: Any) -> Any:
     return (run + 6) // 8 + 1
 
 
-@lru_cache(maxsize=1024)
 def _layout(axes: tuple[Axis, ...]) -> tuple[int, ...]:
     """The columns of a table row from `run` on."""
     *row_axes, run = axes

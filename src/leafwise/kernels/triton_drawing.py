@@ -209,7 +209,7 @@ def close_quantiles(words, points, nodes, narrow, beyond, NVIDIA: tl.constexpr):
     c = tl.fma(c, s, tl.fma(square, 0.33333333, 0.16666667))
     c = tl.fma(c, s, center * 0.5)
     quantile = center.to(tl.float64) + (step + (c * s * s).to(tl.float64))
-    return tl.where(words < 0, -quantile, quantile), (tl.abs(s) > 0.006).to(tl.int32)
+    return tl.where(words < 0, -quantile, quantile), (tl.abs(s) > 0.0055).to(tl.int32)
 
 
 @triton.jit
