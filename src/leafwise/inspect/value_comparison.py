@@ -19,7 +19,7 @@ from leafwise.kernels.comparing import compare
 
 _SAMPLES = 16  # elements of a square matrix that must agree with its transpose before all are compared
 
-_SAME = frozenset({"same"})
+_SAME, _CHANGED = frozenset({"same"}), frozenset({"changed"})
 
 ByteCounter = Callable[[int], None]
 
@@ -108,7 +108,7 @@ def _verdict(
         return Verdict.of("cast", comparison=comparison)
     sampled = may_be_transposed and _may_be_transposed(first, second)
     transposed = _with_name((first, second), _transposed) if sampled else None
-    return transposed or Verdict.of("changed", comparison=comparison)
+    return transposed or Verdict(_CHANGED, comparison)
 
 
 # -- on a device -----------------------------------------------------------------------------------------------------
