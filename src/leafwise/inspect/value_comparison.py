@@ -51,14 +51,14 @@ def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounte
     for portion in (range(middle), range(middle, len(pairs))):
         on_device: dict[Home, list[int]] = {}
         for number, place in zip(portion, _places(pairs, portion), strict=True):
-            if isinstance(place, Verdict):
+            if place is None:
+                in_pieces.append(number)
+            elif isinstance(place, Verdict):
                 verdicts[number] = place
-            elif isinstance(place, Home):
-                on_device.setdefault(place, []).append(number)
-            elif place is not None:
+            elif isinstance(place, tuple):
                 runs[number] = place
             else:
-                in_pieces.append(number)
+                on_device.setdefault(place, []).append(number)
         for home, numbers in on_device.items():
             started.append((numbers, _start_on_device(home, [pairs[number] for number in numbers], count)))
     for numbers, wait in started:

@@ -31,18 +31,18 @@ def start_comparing(pairs: Pairs, count: Count) -> Callable[[], Results]:
     kernels cannot compare it, or where memory on the device is short."""
     check_not_capturing("compare values")
     results: Results = [None] * len(pairs)
+    # A tensor that is the negative of its memory is compared in another way; only complex ones can be conjugated.
     direct: dict[torch.device, list[int]] = {}
     copied: dict[torch.device, list[int]] = {}
     streamed: dict[torch.device, list[int]] = {}
+    known = cache(lambda dtype, other: can_compare(dtype_name(dtype), dtype_name(other)))
     for number, (first, second) in enumerate(pairs):
-        tensor: Any = second if type(first) is OtherArray else first
-        if not can_compare(_dtype_of(first), _dtype_of(second)) or _is_negated(first) or _is_negated(second):
-            continue
         if type(first) is OtherArray or type(second) is OtherArray:
-            groups = streamed
-        else:
-            groups = direct if _same_layout(tensor, second) else copied
-        groups.setdefault(tensor.device, []).append(number)
+            if (tensor := _tensor_to_stream(first, second)) is not None:
+                streamed.setdefault(tensor.device, []).append(number)
+        elif known(first.dtype, second.dtype) and not first.is_neg() and not second.is_neg():  # type: ignore[union-attr]
+            groups = direct if _same_layout(first, second) else copied
+            groups.setdefault(first.device, []).append(number)  # type: ignore[union-attr]
     waits: list[Callable[[], None]] = []
     for device, numbers in direct.items():
         firsts, seconds = ([pairs[number][side] for number in numbers] for side in (0, 1))
@@ -62,16 +62,16 @@ def start_comparing(pairs: Pairs, count: Count) -> Callable[[], Results]:
     return wait
 
 
-def _dtype_of(side: Side) -> str:
-    return side.dtype if type(side) is OtherArray else dtype_name(side.dtype)
+def _tensor_to_stream(first: Side, second: Side) -> torch.Tensor | None:
+    """The tensor of a pair that is compared with a streamed array; None if the kernels cannot compare them."""
+    sides = (first, second) if isinstance(second, OtherArray) else (second, first)
+    tensor, array = sides
+    assert isinstance(tensor, torch.Tensor)
+    assert isinstance(array, OtherArray)
+    return tensor if can_compare(dtype_name(tensor.dtype), array.dtype) and not tensor.is_neg() else None
 
 
-def _is_negated(side: Side) -> bool:
-    """Whether a tensor is the negative of what is in its memory. Only complex tensors can also be conjugated."""
-    return type(side) is not OtherArray and side.is_neg()  # type: ignore[union-attr]
-
-
-def _same_layout(first: torch.Tensor, second: Any) -> bool:
+def _same_layout(first: Any, second: Any) -> bool:
     """Whether the elements of two tensors are on one device and in the same order in memory, without gaps."""
     if first.device != second.device:
         return False
