@@ -80,6 +80,14 @@ class Side:
         leaf_names = self._names_of_leaves[self.leaf(row)]
         return NamedArray(row, self.columns.home(value), value, self.spec(row), self.name_of[row], leaf_names)
 
+    def arrays(self, rows: Iterable[int]) -> list[NamedArray]:
+        """The arrays that are at rows now."""
+        columns, specs, names = self.columns, self._specs, self.name_of
+        if columns.ties:
+            return [self.array(row) for row in rows]
+        values = [(row, columns.current(row)) for row in rows]
+        return [NamedArray(row, columns.home(value), value, specs[row], names[row]) for row, value in values]
+
     @cached_property
     def _names_of_leaves(self) -> Counter[int]:
         return Counter(map(self.leaf, self.rows))

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,9 +19,12 @@ from leafwise.kernels.comparing import compare
 
 _SAMPLES = 16  # elements of a square matrix that must agree with its transpose before all are compared
 
-_SAME = frozenset({"same"})
+_SAME, _CHANGED = frozenset({"same"}), frozenset({"changed"})
+
+_SEVERAL = 32  # pairs, so that it is worth preparing them in two portions
 
 ByteCounter = Callable[[int], None]
+WaitForDevice = Callable[[], list[DeviceResult | None]]
 
 
 class Verdict(NamedTuple):
@@ -40,28 +43,26 @@ class Verdict(NamedTuple):
 def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter) -> list[Verdict]:
     """A verdict for each pair; `count` is called with the number of bytes of the first leaf of each pair when done."""
     verdicts: dict[int, Verdict] = {}
-    on_device: dict[Home, list[int]] = {}
     runs: dict[int, tuple[Run, Run]] = {}
     in_pieces: list[int] = []
-    compares = cache(lambda home, device: home.capability(Comparing).compares_on(device))
-    cannot_compare = cache(lambda home: home.capability(Comparing).cannot_compare)
-    for number, (first, second) in enumerate(pairs):
-        reason = cannot_compare(first.home)(first.value) or cannot_compare(second.home)(second.value)
-        if reason and (first.spec.size == second.spec.size or None in (first.spec.shape, second.spec.shape)):
-            verdicts[number] = Verdict.of("unknown", reason=reason)
-        elif first.spec.size != second.spec.size:
-            verdicts[number] = Verdict.of("reshaped")
-        elif compares(first.home, first.spec.device):
-            on_device.setdefault(first.home, []).append(number)
-        elif compares(second.home, second.spec.device):
-            on_device.setdefault(second.home, []).append(number)
-        elif (both_runs := _as_runs(first, second)) is not None:
-            runs[number] = both_runs
-        else:
-            in_pieces.append(number)
-    for home, numbers in on_device.items():
-        results = _compare_on_device(home, [pairs[number] for number in numbers], count)
-        for number, result in zip(numbers, results, strict=True):
+    started: list[tuple[list[int], WaitForDevice]] = []
+    # In two portions, so that a GPU is at work while the second one is prepared.
+    middle = len(pairs) // 2 if len(pairs) >= _SEVERAL else 0
+    for portion in (range(middle), range(middle, len(pairs))):
+        on_device: dict[Home, list[int]] = {}
+        for number, place in zip(portion, _places(pairs, portion), strict=True):
+            if place is None:
+                in_pieces.append(number)
+            elif isinstance(place, Verdict):
+                verdicts[number] = place
+            elif isinstance(place, tuple):
+                runs[number] = place
+            else:
+                on_device.setdefault(place, []).append(number)
+        for home, numbers in on_device.items():
+            started.append((numbers, _start_on_device(home, [pairs[number] for number in numbers], count)))
+    for numbers, wait in started:
+        for number, result in zip(numbers, wait(), strict=True):
             if result is None:
                 in_pieces.append(number)
             else:
@@ -71,6 +72,29 @@ def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounte
     for number in in_pieces:
         verdicts[number] = _with_name(pairs[number], lambda first, second: _compare_pieces(first, second, count))
     return [verdicts[number] for number in range(len(pairs))]
+
+
+def _places(
+    pairs: list[tuple[NamedArray, NamedArray]], numbers: range
+) -> Iterator[Verdict | Home | tuple[Run, Run] | None]:
+    """For each pair, the verdict if it is known already, or where it is compared: on a device by a home, in place, or
+    (None) in pieces."""
+    compares = cache(lambda home, device: home.capability(Comparing).compares_on(device))
+    cannot_compare = cache(lambda home: home.capability(Comparing).cannot_compare)
+    for number in numbers:
+        first, second = pairs[number]
+        spec, partner = first.spec, second.spec
+        reason = cannot_compare(first.home)(first.value) or cannot_compare(second.home)(second.value)
+        if reason and (spec.size == partner.size or None in (spec.shape, partner.shape)):
+            yield Verdict.of("unknown", reason=reason)
+        elif spec.size != partner.size:
+            yield Verdict.of("reshaped")
+        elif compares(first.home, spec.device):
+            yield first.home
+        elif compares(second.home, partner.device):
+            yield second.home
+        else:
+            yield _as_runs(first, second)
 
 
 def _has_transposed_shape(first: NamedArray, second: NamedArray) -> bool:
@@ -108,28 +132,38 @@ def _verdict(
         return Verdict.of("cast", comparison=comparison)
     sampled = may_be_transposed and _may_be_transposed(first, second)
     transposed = _with_name((first, second), _transposed) if sampled else None
-    return transposed or Verdict.of("changed", comparison=comparison)
+    return transposed or Verdict(_CHANGED, comparison)
 
 
 # -- on a device -----------------------------------------------------------------------------------------------------
 
 
-def _compare_on_device(
-    home: Home, pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter
-) -> list[DeviceResult | None]:
-    """Compares pairs where at least one array is on a device, where its home compares it."""
-    with ExitStack() as files:
+def _start_on_device(home: Home, pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter) -> WaitForDevice:
+    """Starts comparing pairs where at least one array is on a device, where its home compares it."""
+    with ExitStack() as files, _named(pairs):
         own_file = _own_files(files)
         firsts, seconds = ([_on_side(home, pair[side], own_file) for pair in pairs] for side in (0, 1))
-        try:
-            return home.capability(Comparing).compare_on_device(firsts, seconds, count)
-        except UnreadError as error:
-            raise _explained(pairs[error.number][error.side]) from error
-        except Error:
-            raise
-        except Exception as error:
-            names = pairs[0][0].name + f" and {len(pairs) - 1:,} more" * (len(pairs) > 1)
-            raise _failed(names, error) from error
+        wait = home.capability(Comparing).compare_on_device(firsts, seconds, count)
+
+    def wait_with_names() -> list[DeviceResult | None]:
+        with _named(pairs):
+            return wait()
+
+    return wait_with_names
+
+
+@contextmanager
+def _named(pairs: list[tuple[NamedArray, NamedArray]]) -> Iterator[None]:
+    """Adds the names of leaves to errors."""
+    try:
+        yield
+    except UnreadError as error:
+        raise _explained(pairs[error.number][error.side]) from error
+    except Error:
+        raise
+    except Exception as error:
+        names = pairs[0][0].name + f" and {len(pairs) - 1:,} more" * (len(pairs) > 1)
+        raise _failed(names, error) from error
 
 
 def _on_side(home: Home, held: NamedArray, own_file: Callable[[Run], Run]) -> Any:

@@ -209,24 +209,34 @@ def _pinned(table: PairTable, words: int) -> Any:
 def _outcomes(table: PairTable, results: Any, with_norms: bool) -> Outcomes:
     pairs = len(table.columns.sizes)
     rows = results[: FIELDS * pairs].reshape(FIELDS, pairs)
-    changed, nonfinite, lost, forth, back, transposed = rows[_COUNTED]
+    changed, _, _, forth, back, transposed = rows[_COUNTED]
     same = {size: Comparison(size, 0) for size in set(table.columns.sizes)}
     comparisons = [same[size] for size in table.columns.sizes]
     chosen = np.flatnonzero(table.columns.sizes if with_norms else changed)
-    counts = zip(changed[chosen].tolist(), nonfinite[chosen].tolist(), lost[chosen].tolist(), strict=True)
-    numbers = rows[_DOUBLES].view(np.float64)[:, chosen].T.tolist()
-    powers = rows[_POWERS][:, chosen].T.tolist()
-    for pair, count, doubles, exponents in zip(chosen.tolist(), counts, numbers, powers, strict=True):
-        comparisons[pair] = _comparison(table.columns.sizes[pair], count, doubles, exponents)
+    if len(chosen):
+        places = chosen.tolist()
+        found = _comparisons([table.columns.sizes[place] for place in places], rows[:, chosen])
+        for place, comparison in zip(places, found, strict=True):
+            comparisons[place] = comparison
     return Outcomes(comparisons, *((row != 0).tolist() for row in (forth, back, transposed)))
 
 
-def _comparison(size: int, counts: tuple[int, int, int], numbers: list[float], powers: list[int]) -> Comparison:
-    changed, nonfinite, lost = counts
-    *squares, dot, largest = numbers
-    distance, norm, other_norm = map(math.sqrt, squares)
-    both = norm * other_norm
-    norms = (distance, powers[0]), (norm, powers[1]), (other_norm, powers[2])
-    return Comparison.of(
-        (size, changed, nonfinite), norms, dot / both if both else math.nan, math.nan if lost else largest, lost
-    )
+def _comparisons(sizes: list[int], rows: Any) -> list[Comparison]:
+    """The comparisons of pairs, from their columns in the result; all at once, because a model has many."""
+    changed, nonfinite, lost = rows[_COUNTED[:3]]
+    squares, (dot, largest) = np.split(rows[_DOUBLES].view(np.float64), [3])
+    norms = np.sqrt(squares)
+    both = norms[1] * norms[2]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = np.where(both > 0, dot / both, math.nan)
+    columns = [changed, nonfinite, *norms, cosines, np.where(lost > 0, math.nan, largest), lost]
+    powers = rows[_POWERS]
+    comparisons = [*map(Comparison, sizes, *(column.tolist() for column in columns))]
+    for place in np.flatnonzero(powers.any(0)).tolist():  # some are scaled
+        found = comparisons[place]
+        scaled = zip(found[3:6], powers[:, place].tolist(), strict=True)
+        distance, norm, other_norm = scaled
+        comparisons[place] = Comparison.of(
+            found[:3], (distance, norm, other_norm), found.cosine, found.largest, found.nonfinite_changed
+        )
+    return comparisons

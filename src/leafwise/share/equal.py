@@ -95,7 +95,7 @@ def _on_device(home: Home, a: Any, second_home: Home, b: Any) -> DeviceResult | 
         return None
     if home.spec(a).size != home.spec(b).size:
         return None
-    [result] = comparing.compare_on_device([a], [b], lambda count: None)
+    [result] = comparing.compare_on_device([a], [b], lambda count: None)()
     return None if result is None or result.is_transposed is None else result
 
 

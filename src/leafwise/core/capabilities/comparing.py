@@ -39,11 +39,12 @@ class Comparing(Capability):
 
     def compare_on_device(
         self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
-    ) -> list[DeviceResult | None]:
-        """Compares the pairs of arrays of the same size in two lists, each with at least one array of this home on a
-        device; the other one may be an `OtherArray`. The result is None for pairs that must be compared in another way.
-        `count` is called with the number of bytes of the first arrays that were compared since the last call. Raises
-        `UnreadError` if a run in a file could not be read to its end."""
+    ) -> Callable[[], list[DeviceResult | None]]:
+        """Starts comparing the pairs of arrays of the same size in two lists, each with at least one array of this home
+        on a device; the other one may be an `OtherArray`, which is read before this returns. The function that is
+        returned waits for the results. A result is None for a pair that must be compared in another way. `count` is
+        called with the number of bytes of the first arrays that were compared since the last call. Raises `UnreadError`
+        if a run in a file could not be read to its end."""
         raise self.missing("compare values on a device")
 
     def cannot_compare(self, value: Any) -> str:

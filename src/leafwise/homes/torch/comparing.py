@@ -30,8 +30,8 @@ class TorchComparing(Comparing):
 
     def compare_on_device(
         self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
-    ) -> list[DeviceResult | None]:
-        from leafwise.homes.torch.device_comparing import compare_pairs
+    ) -> Callable[[], list[DeviceResult | None]]:
+        from leafwise.homes.torch.device_comparing import start_comparing
 
         elsewhere = cache(lambda device: not runs_kernels(device))
         sides = [
@@ -39,7 +39,7 @@ class TorchComparing(Comparing):
              for value in values]
             for values in (firsts, seconds)
         ]  # fmt: skip
-        return compare_pairs([*zip(*sides, strict=True)], count)
+        return start_comparing([*zip(*sides, strict=True)], count)
 
     def _other_array(self, value: torch.Tensor) -> OtherArray:
         pieces = self.home.capability(Saving).pieces

@@ -9,11 +9,11 @@ import torch
 
 from leafwise.core.capabilities.comparing import DeviceResult, OtherArray
 from leafwise.homes.torch.device_streams import ACTION, StreamedPair, compare_streamed, uploaded
-from leafwise.homes.torch.launching import check_not_capturing, start_kernels
+from leafwise.homes.torch.launching import check_not_capturing, on_device, start_kernels
 from leafwise.homes.torch.tensors import dtype_name
 from leafwise.kernels import cuda_comparing
 from leafwise.kernels.cpu import lies_densely
-from leafwise.kernels.cuda_comparing import Outcomes, PairColumns, can_compare
+from leafwise.kernels.cuda_comparing import PairColumns, can_compare
 from leafwise.kernels.dtypes import item_bytes
 
 Side = torch.Tensor | OtherArray
@@ -26,39 +26,52 @@ _BAND = 64 << 20  # elements of a matrix that are transposed at a time
 _MOST_COPIES = 1 << 30  # bytes of tensors that are copied to be contiguous, on a device that does not say what is free
 
 
-def compare_pairs(pairs: Pairs, count: Count) -> Results:
-    """A result for each pair; None where the kernels cannot compare it, or where memory on the device is short."""
+def start_comparing(pairs: Pairs, count: Count) -> Callable[[], Results]:
+    """Starts comparing pairs. The function that it returns waits, and returns a result for each pair: None where the
+    kernels cannot compare it, or where memory on the device is short."""
     check_not_capturing("compare values")
     results: Results = [None] * len(pairs)
+    # A tensor that is the negative of its memory is compared in another way; only complex ones can be conjugated.
     direct: dict[torch.device, list[int]] = {}
     copied: dict[torch.device, list[int]] = {}
     streamed: dict[torch.device, list[int]] = {}
+    known = cache(lambda dtype, other: can_compare(dtype_name(dtype), dtype_name(other)))
     for number, (first, second) in enumerate(pairs):
-        tensor: Any = second if type(first) is OtherArray else first
-        if not can_compare(_dtype_of(first), _dtype_of(second)) or _is_negated(first) or _is_negated(second):
-            continue
         if type(first) is OtherArray or type(second) is OtherArray:
-            groups = streamed
-        else:
-            groups = direct if _same_layout(tensor, second) else copied
-        groups.setdefault(tensor.device, []).append(number)
-    for compare, groups in ((_compare_same, direct), (_compare_copies, copied), (_compare_streams, streamed)):
+            if (tensor := _tensor_to_stream(first, second)) is not None:
+                streamed.setdefault(tensor.device, []).append(number)
+        elif known(first.dtype, second.dtype) and not first.is_neg() and not second.is_neg():  # type: ignore[union-attr]
+            groups = direct if _same_layout(first, second) else copied
+            groups.setdefault(first.device, []).append(number)  # type: ignore[union-attr]
+    waits: list[Callable[[], None]] = []
+    for device, numbers in direct.items():
+        firsts, seconds = ([pairs[number][side] for number in numbers] for side in (0, 1))
+        with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
+            waits.append(_start_tensors(numbers, firsts, seconds, device, results, count))
+    for compare, groups in ((_compare_copies, copied), (_compare_streams, streamed)):
         for device, numbers in groups.items():
-            with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
+            with suppress(torch.cuda.OutOfMemoryError):
                 compare(pairs, numbers, device, results, count)
-    return results
+
+    def wait() -> Results:
+        for wait_for_device in waits:
+            with suppress(torch.cuda.OutOfMemoryError):
+                wait_for_device()
+        return results
+
+    return wait
 
 
-def _dtype_of(side: Side) -> str:
-    return side.dtype if type(side) is OtherArray else dtype_name(side.dtype)
+def _tensor_to_stream(first: Side, second: Side) -> torch.Tensor | None:
+    """The tensor of a pair that is compared with a streamed array; None if the kernels cannot compare them."""
+    sides = (first, second) if isinstance(second, OtherArray) else (second, first)
+    tensor, array = sides
+    assert isinstance(tensor, torch.Tensor)
+    assert isinstance(array, OtherArray)
+    return tensor if can_compare(dtype_name(tensor.dtype), array.dtype) and not tensor.is_neg() else None
 
 
-def _is_negated(side: Side) -> bool:
-    """Whether a tensor is the negative of what is in its memory. Only complex tensors can also be conjugated."""
-    return type(side) is not OtherArray and side.is_neg()  # type: ignore[union-attr]
-
-
-def _same_layout(first: torch.Tensor, second: Any) -> bool:
+def _same_layout(first: Any, second: Any) -> bool:
     """Whether the elements of two tensors are on one device and in the same order in memory, without gaps."""
     if first.device != second.device:
         return False
@@ -76,29 +89,31 @@ def _has_turned_shape(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 # -- both on the device ---------------------------------------------------------------------------------------------
 
 
-def _compare_same(pairs: Pairs, numbers: list[int], device: torch.device, results: Results, count: Count) -> None:
-    """Tensors on one device, with the same order in memory."""
-    firsts, seconds = ([pairs[number][side] for number in numbers] for side in (0, 1))
-    _compare_tensors(numbers, firsts, seconds, device, results, count)
-
-
-def _compare_tensors(
+def _start_tensors(
     numbers: list[int], firsts: list[Any], seconds: list[Any], device: torch.device, results: Results, count: Count
-) -> None:
+) -> Callable[[], None]:
+    """Starts comparing tensors on one device, with the same order in memory. The function that it returns waits, and
+    enters the results."""
     columns, turned = _columns(firsts, seconds)
-    outcomes = _outcomes(_table(columns, device), device)
-    if outcomes is None:
-        return
-    same = cache(DeviceResult)  # models repeat a few shapes thousands of times
-    for place, (number, comparison) in enumerate(zip(numbers, outcomes.comparisons, strict=True)):
-        is_mixed = columns.dtypes[place] != columns.other_dtypes[place]
-        is_cast = is_mixed and (outcomes.forth[place] or outcomes.back[place])
-        results[number] = DeviceResult(comparison, is_cast) if comparison.changed else same(comparison, is_cast)
-        if turned[place] or (outcomes.transposed[place] and comparison.changed and not is_cast):
-            how = _transposed(firsts[place], seconds[place], device)
-            if how is not None:
-                results[number] = DeviceResult(None, how == "cast", True)
-    count(sum(size * item_bytes(dtype) for size, dtype in zip(columns.sizes, columns.dtypes, strict=True)))
+    table = _table(columns, device)
+    wait = start_kernels(device, lambda: cuda_comparing.compare(table), ACTION)
+
+    def enter() -> None:
+        if wait is None:
+            return
+        outcomes = wait()
+        same = cache(DeviceResult)  # models repeat a few shapes thousands of times
+        for place, (number, comparison) in enumerate(zip(numbers, outcomes.comparisons, strict=True)):
+            is_mixed = columns.dtypes[place] != columns.other_dtypes[place]
+            is_cast = is_mixed and (outcomes.forth[place] or outcomes.back[place])
+            results[number] = DeviceResult(comparison, is_cast) if comparison.changed else same(comparison, is_cast)
+            if turned[place] or (outcomes.transposed[place] and comparison.changed and not is_cast):
+                how = _transposed(firsts[place], seconds[place], device)
+                if how is not None:
+                    results[number] = DeviceResult(None, how == "cast", True)
+        count(sum(size * item_bytes(dtype) for size, dtype in zip(columns.sizes, columns.dtypes, strict=True)))
+
+    return enter
 
 
 def _columns(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]]:
@@ -123,12 +138,6 @@ _tables: dict[tuple[Any, ...], cuda_comparing.PairTable] = {}
 _MOST_TABLES = 4
 
 
-def _outcomes(table: cuda_comparing.PairTable, device: torch.device) -> Outcomes | None:
-    """How the tensors of a table compare, in the order of memory; None, with one warning, if Triton cannot run."""
-    wait = start_kernels(device, lambda: cuda_comparing.compare(table), ACTION)
-    return None if wait is None else wait()
-
-
 def _table(columns: PairColumns, device: torch.device) -> cuda_comparing.PairTable:
     """The table of these pairs, from the cache unless a tensor has moved."""
     key = (device, len(columns.sizes), *columns.addresses[:1], *columns.other_addresses[:1])
@@ -143,15 +152,18 @@ def _table(columns: PairColumns, device: torch.device) -> cuda_comparing.PairTab
 
 def _transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
     """Whether a matrix is the transpose of another: with the same bits, or after a cast. A band of rows at a time."""
+    with on_device(device):
+        return _compare_bands(first, second, device)
+
+
+def _compare_bands(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
     rows, columns = first.shape
     forth = back = True
     start, stop = 0, _FIRST_ROWS
     while start < rows and columns:
         band = first.detach()[start:stop].contiguous(), second.detach().t()[start:stop].contiguous()
         table = cuda_comparing.table_of(_columns([band[0]], [band[1]])[0], device)
-        outcomes = _outcomes(table, device)
-        if outcomes is None:
-            return None
+        outcomes = cuda_comparing.compare(table)()
         if first.dtype == second.dtype:
             forth = back = not outcomes.comparisons[0].changed
         else:
@@ -199,7 +211,7 @@ def _compare_copies(pairs: Pairs, numbers: list[int], device: torch.device, resu
     """Tensors that are not contiguous, or on two devices."""
     for batch in _batches(pairs, numbers, device):
         firsts, seconds = ([_contiguous(pairs[number][side], device) for number in batch] for side in (0, 1))
-        _compare_tensors(batch, firsts, seconds, device, results, count)
+        _start_tensors(batch, firsts, seconds, device, results, count)()
 
 
 def _contiguous(side: Side, device: torch.device) -> torch.Tensor:

@@ -49,8 +49,9 @@ def may_be_marked() -> bool:
 def not_understood(value: torch.Tensor) -> str:
     """Why the bytes of a tensor in this process are not its values; empty if they are."""
     kind = type(value)
-    if kind is nn.Parameter and not value.__dict__:
-        return ""
+    if kind in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where libraries would mark it
+        is_wrapped = kind is torch.Tensor and torch._C._functorch.is_functorch_wrapped_tensor(value)
+        return _FUNCTORCH if is_wrapped else ""
     if getattr(value, "_fsdp_flattened", False) or getattr(value, "_is_flat_param", False):
         return _FSDP1
     if is_partitioned(value):

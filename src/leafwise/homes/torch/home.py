@@ -197,6 +197,8 @@ class TorchHome(Home):
     # -- a leaf ----------------------------------------------------------------------------------------
 
     def spec(self, value: torch.Tensor) -> Spec:
+        if type(value) is torch.Tensor and not value.__dict__ and not value.is_nested:
+            return _spec(value.shape, value.dtype, value.device, True if value.requires_grad else None)
         trainable = True if value.requires_grad else False if isinstance(value, nn.Parameter) else None
         if is_lazy(value):
             return Spec(None, dtype_name(value.dtype), str(value.device), 0, 0, trainable)

@@ -19,8 +19,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def is_lazy(value: torch.Tensor) -> bool:
-    # Called for every leaf in a picture; almost all of them are plain parameters.
-    return type(value) is not nn.Parameter and isinstance(value, UninitializedParameter | UninitializedBuffer)
+    # Called for every leaf in a picture; almost all of them are plain parameters or tensors.
+    plain = (nn.Parameter, torch.Tensor)
+    return type(value) not in plain and isinstance(value, UninitializedParameter | UninitializedBuffer)
 
 
 def holds_nothing(value: torch.Tensor) -> str:

@@ -79,7 +79,7 @@ class PieceSource:
 
     def check_end(self) -> None:
         """Raises if there are values that were not read."""
-        if len(self._left) or any(len(memoryview(piece)) for piece in self._pieces):
+        if len(self._left) or any(memoryview(piece).nbytes for piece in self._pieces):
             raise ValueError("there are more values than the shape says")
 
 

@@ -201,9 +201,9 @@ class _LeafComparison:
     def compare_values(self, progress: bool) -> None:
         from leafwise.inspect.value_comparison import compare_values
 
-        pairs = [(self.source.array(pair.source), self.target.array(pair.target)) for pair in self.pairs]
-        removed = [self.source.array(row) for row in self.removed]
-        added = [self.target.array(row) for row in self.added]
+        sources = self.source.arrays(pair.source for pair in self.pairs)
+        pairs = [*zip(sources, self.target.arrays(pair.target for pair in self.pairs), strict=True)]
+        removed, added = self.source.arrays(self.removed), self.target.arrays(self.added)
         left = [*removed, *added] if removed and added else []
         total = sum(array.spec.nbytes for array in [*(array for array, _ in pairs), *left])
         with bar(total, "comparing", progress) as count:
