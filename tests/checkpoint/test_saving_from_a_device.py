@@ -390,7 +390,7 @@ def test_an_interrupt_ends_the_threads_before_the_file_is_closed(
 
 
 def test_a_save_while_a_graph_is_captured_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     for background in (False, True):
         with pytest.raises(lw.WalkError, match="cannot save tensors that are on a GPU while a CUDA graph is being"):

@@ -49,14 +49,12 @@ def in_order(work: Callable[[int, T], None], tasks: Sequence[T], threads: int) -
 
 def _run_all(threads: list[threading.Thread], errors: dict[int, BaseException]) -> None:
     """Runs threads to their end. An interrupt becomes the first error, after which they begin nothing new."""
-    started = []
     try:
         for thread in threads:
             thread.start()
-            started.append(thread)
     except BaseException as error:
         errors[-1] = error
-    for thread in started:
+    for thread in threads:  # also one that was interrupted while it started
         while thread.is_alive():
             try:
                 thread.join()
