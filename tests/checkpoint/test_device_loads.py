@@ -1,5 +1,6 @@
 """Loads into tensors on a device, through buffers. Without a GPU, the tests treat the CPU as a device."""
 
+import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -263,6 +264,15 @@ def test_many_small_leaves_share_reads_and_copies(
     assert counting.reads <= 4
 
 
+def test_a_model_on_two_devices_is_loaded(counts: Counts, tmp_path: Path) -> None:
+    values = some_values()
+    path = lw.save(values, tmp_path / "a.safetensors")
+    there = {name: torch.zeros_like(value, device="cpu" if number % 2 else DEVICE)
+             for number, (name, value) in enumerate(values.items())}  # fmt: skip
+    lw.load(there, path)
+    assert same(there, values)
+
+
 # -- casts -------------------------------------------------------------------------------------------------
 
 
@@ -466,7 +476,12 @@ def test_the_state_of_an_optimizer_is_copied_through_buffers(
     run, other, copies = trained(1), trained(2), []
     path = lw.save(run, tmp_path / "run.safetensors")
     copy = PinnedPool.copy
-    monkeypatch.setattr(PinnedPool, "copy", lambda self, *args: (copies.append(1), copy(self, *args)))
+
+    def counted(self: PinnedPool, *args: Any) -> None:
+        copies.append(1)
+        copy(self, *args)
+
+    monkeypatch.setattr(PinnedPool, "copy", counted)
     if not pinned:
         monkeypatch.setattr(landing, "pinned_pool", lambda *args, **options: None)
     lw.load(other, path)
@@ -475,3 +490,46 @@ def test_the_state_of_an_optimizer_is_copied_through_buffers(
         assert same(state, expected)
         assert state["exp_avg"].device == mine.device
     assert bool(copies) == pinned
+
+
+needs_gpu = pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+
+
+@needs_gpu
+def test_the_load_waits_for_the_current_stream_and_the_stream_sees_the_values(counts: Counts, tmp_path: Path) -> None:
+    values = {"a": torch.randn(3_000_000)}
+    path = lw.save(values, tmp_path / "a.safetensors")
+    cuda: Any = torch.cuda
+    with cuda.stream(cuda.Stream()):
+        target = torch.zeros(3_000_000)
+        for _ in range(200):
+            target.add_(1)  # still under way when the load begins
+        lw.load({"a": target}, path)
+        assert torch.equal(target * 1, values["a"])
+
+
+@needs_gpu
+def test_a_load_is_refused_while_a_graph_is_captured(counts: Counts, tmp_path: Path) -> None:
+    path = lw.save({"a": torch.ones(5)}, tmp_path / "a.safetensors")
+    target = {"a": torch.zeros(5)}
+    cuda: Any = torch.cuda
+    with (
+        pytest.raises(lw.Error, match=r"cannot load while a CUDA graph is being captured"),
+        cuda.graph(cuda.CUDAGraph()),
+    ):
+        lw.load(target, path)
+    assert not target["a"].any()
+
+
+@needs_gpu
+def test_a_model_larger_than_the_device_says_how_much_it_needs(counts: Counts, tmp_path: Path) -> None:
+    size = 400 << 30
+    header = f'{{"weight":{{"dtype":"U8","shape":[{size}],"data_offsets":[0,{size}]}}}}'.encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(path, 8 + len(header) + size)  # a file without blocks
+    model = {"weight": torch.empty(size, dtype=torch.uint8, device="meta")}
+    text = rf"cannot load weight: .*cuda:0 is out of memory: {size:,} bytes are needed.* free; nothing was changed"
+    with pytest.raises(lw.LoadError, match=text):
+        lw.load(model, path)
+    assert model["weight"].is_meta

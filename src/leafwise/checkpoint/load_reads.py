@@ -38,9 +38,8 @@ class TargetReads(NamedTuple):
 class LoadReads:
     """Finds out what to read for the targets of one load."""
 
-    def __init__(self, source: SourceValues, staged: dict[int, Any]) -> None:
-        self._source, self._staged = source, staged
-        self.transfers = Transfers()
+    def __init__(self, source: SourceValues, staged: dict[int, Any], transfers: Transfers) -> None:
+        self._source, self._staged, self.transfers = source, staged, transfers
 
     def of(self, target: LoadTarget) -> TargetReads | None:
         """What to read for a target; None if its values must be converted on the CPU."""

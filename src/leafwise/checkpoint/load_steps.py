@@ -20,6 +20,7 @@ from leafwise.files import reader
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
 from leafwise.files.assembled import Assembled
 from leafwise.files.casts import cast_to, misfit
+from leafwise.files.landings import Transfers
 from leafwise.files.reader import ReadRequest
 from leafwise.share.tie_requests import TieRequest, make_ties
 
@@ -27,7 +28,7 @@ from leafwise.share.tie_requests import TieRequest, make_ties
 class Load:
     """One load: `prepare` does everything that can fail, `apply` changes the model."""
 
-    def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None]) -> None:
+    def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None], transfers: Transfers) -> None:
         self.plan, self.verify, self.progress = plan, verify, progress
         self.columns: Columns = plan.target.columns
         self.source = SourceValues(plan, verify)
@@ -35,7 +36,7 @@ class Load:
         self.fresh_leaves: dict[int, Any] = {}  # the same by leaf
         self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
         self.staged: dict[int, Any] = {}  # by the row of the target, source values that were copied first
-        self.reads = LoadReads(self.source, self.staged)
+        self.reads = LoadReads(self.source, self.staged, transfers)
         self.cast_on_device: set[int] = set()  # rows of targets whose values can be cast there
         self.optimizers = OptimizerStates(plan, self.source, verify, progress)
         self.ties: list[TieRequest] = []  # ties to make

@@ -19,9 +19,7 @@ LANDING_DEVICES = frozenset({"cuda"})  # the types of devices to which values ar
 # Bytes of a buffer. For each, threads wait for Python's lock a few times, which takes as long as reading a megabyte.
 BUFFER = 8 << 20
 BUFFERS = 20  # at most; one for each of sixteen threads, and a few that are being copied
-_UPLOADING = 4  # buffers for one thread
-# Small tensors in one buffer are copied to the device together, from this number on.
-_SMALL, _TOGETHER = 1 << 20, 4
+_UPLOADING, _LARGE = 4, 1 << 20  # buffers for one thread, and bytes of a tensor for which it pays
 
 # Pairs of dtypes for which PyTorch casts, on every device, to the same bits as `leafwise.kernels.casting`, for all
 # numbers that fit. Not for nan, and not where PyTorch rounds twice (float64 to 16 bits).
@@ -60,12 +58,10 @@ class TorchTransfer:
 
     def takes(self, landing: Landing) -> bool:
         assert isinstance(landing, TorchLanding)
-        is_small = landing.nbytes < _SMALL
-        if (landing.is_plain and not is_small) or self._scratch is not None:
-            return True
-        # On the current stream, whose memory PyTorch uses again. The stream of the pool is done when it is freed.
-        with suppress(torch.OutOfMemoryError):
-            self._scratch = torch.empty(self._pool.most, self.nbytes, dtype=torch.uint8, device=landing.device)
+        if self._scratch is None and not landing.is_plain:
+            # On the current stream, whose memory PyTorch uses again. The stream of the pool is done when it is freed.
+            with suppress(torch.OutOfMemoryError):
+                self._scratch = torch.empty(self._pool.most, self.nbytes, dtype=torch.uint8, device=landing.device)
         return landing.is_plain or self._scratch is not None
 
     def buffer(self) -> AbstractContextManager[PinnedBuffer]:
@@ -74,28 +70,16 @@ class TorchTransfer:
     def copy(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
         try:
             with self._pool.copying(buffer):
-                is_plain = all(isinstance(place, torch.Tensor) for _, _, place in parts)
-                if not is_plain or (len(parts) >= _TOGETHER and self._scratch is not None):
-                    self._copy_together(buffer, parts)
-                elif (parts[0][0], parts[0][1]) == (0, self.nbytes):
-                    parts[0][2].copy_(buffer.tensor, non_blocking=True)
-                else:
-                    for start, stop, place in parts:
-                        place.copy_(buffer.tensor[start:stop], non_blocking=True)
+                for start, stop, place in parts:
+                    # Even a slice takes Python's lock, for which other threads wait.
+                    part = buffer.tensor if stop - start == self.nbytes else buffer.tensor[start:stop]
+                    if isinstance(place, torch.Tensor):
+                        place.copy_(part, non_blocking=True)
+                    else:
+                        assert self._scratch is not None
+                        place.take(self._scratch[buffer.number, start:stop].copy_(part, non_blocking=True))
         except RuntimeError as error:
             raise _device_error(self._pool.device, error) from error
-
-    def _copy_together(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
-        first, last = min(start for start, _, _ in parts), max(stop for _, stop, _ in parts)
-        assert self._scratch is not None
-        there = self._scratch[buffer.number]
-        there[first:last].copy_(buffer.tensor[first:last], non_blocking=True)
-        plain = [(place, there[start:stop]) for start, stop, place in parts if isinstance(place, torch.Tensor)]
-        if plain:
-            torch._foreach_copy_([place for place, _ in plain], [part for _, part in plain])
-        for start, stop, place in parts:
-            if isinstance(place, _Place):
-                place.take(there[start:stop])
 
     def finish(self) -> None:
         try:
@@ -184,7 +168,7 @@ class Uploads:
 
     def to(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         """The tensor on a device. Its values are there after `finish`."""
-        is_large = tensor.nbytes >= _SMALL and tensor.is_contiguous()
+        is_large = tensor.nbytes >= _LARGE and tensor.is_contiguous()
         pool = self._pool(device) if is_large and device.type in LANDING_DEVICES else None
         if pool is None:
             return tensor.to(device)
