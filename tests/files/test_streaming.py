@@ -21,7 +21,7 @@ from tests.files.streams import checkpoint_of, item_of, stored, stream
 
 import leafwise as lw
 from leafwise.core.memory import SAME
-from leafwise.files import checkpoint_writer, reader
+from leafwise.files import checkpoint_writer
 from leafwise.files import disk as local
 from leafwise.files.arrays import InMemory, Storage, Stored, Strided, spec_of
 from leafwise.files.casts import CastArray
@@ -111,7 +111,7 @@ def test_the_file_has_the_same_bytes_for_any_number_of_threads(
     files = []
     with lw.open(writer(tmp_path / "a")) as t:
         for threads in (1, 2, 7):
-            monkeypatch.setattr(reader, "THREADS", threads)
+            monkeypatch.setattr("leafwise.files.threads.THREADS", threads)
             files.append(Path(stream(stored(t), tmp_path / f"{threads}.safetensors")).read_bytes())
     assert files[0] == files[1] == files[2]
 
@@ -425,7 +425,7 @@ def generation_of(path: Path) -> int:
 def test_a_crash_after_any_call_leaves_the_old_or_the_new(
     shard_size: int | None, threads: int, power: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "THREADS", threads)
+    monkeypatch.setattr("leafwise.files.threads.THREADS", threads)
     new = generation(2)
     stream(generation(1), tmp_path / "count.safetensors", shard_size)
     steps = steps_of(lambda: stream(new, tmp_path / "count.safetensors", shard_size), monkeypatch)

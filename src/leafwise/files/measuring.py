@@ -10,8 +10,9 @@ import numpy as np
 from leafwise.core.moments import NOTHING, Moments, nothing, together
 from leafwise.core.runs import Run, UnreadError
 from leafwise.files.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
-from leafwise.files.reader import in_threads, unchanged
+from leafwise.files.reader import unchanged
 from leafwise.files.source import LocalSource
+from leafwise.files.threads import in_threads
 from leafwise.kernels import cpu
 from leafwise.kernels.cpu import PIECE, lies_densely
 from leafwise.kernels.dtypes import unknown_dtype

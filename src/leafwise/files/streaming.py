@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from leafwise.core.path import escape
 from leafwise.errors import FileError, WriteError
-from leafwise.files import reader
+from leafwise.files import reader, threads
 from leafwise.files.arrays import ITEM_BYTES, Inflated, Storage, Stored
 from leafwise.files.casts import SATURATE
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher, checksummer, count
 from leafwise.files.elementwise import Elementwise
 from leafwise.files.ranges import Ranged, fill_range, rooms
 from leafwise.files.source import InflatedSource
+from leafwise.files.threads import in_threads
 from leafwise.files.writer import Output
 
 _TASK = 4 << 20  # bytes that a thread writes before it takes the next task
@@ -71,7 +72,7 @@ class Streaming:
             task.run(output)
             written.add(number, task)
 
-        _in_threads(work, tasks)
+        in_threads(lambda numbered: work(*numbered), list(enumerate(tasks)), threads.THREADS)
         return [checksum for sums_of_array in sums for checksum in sums_of_array]
 
     def _locks_of(self, name: str) -> list[threading.Lock]:
@@ -249,39 +250,3 @@ class _Written:
                 self._output.start_writing(self._complete)
             finally:
                 self._starting.release()
-
-
-def _in_threads(work: Callable[[int, _Task], None], tasks: list[_Task]) -> None:
-    """Calls `work` for each task and its number, in several threads. After an error, no task is begun."""
-    numbered = iter(enumerate(tasks))
-    lock = threading.Lock()
-    errors: dict[int, BaseException] = {}
-
-    def run() -> None:
-        while not errors:
-            with lock:
-                number, task = next(numbered, (-1, None))
-            if task is None:
-                return
-            try:
-                work(number, task)
-            except BaseException as error:
-                errors[number] = error
-
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(reader.THREADS, len(tasks)))]
-    interrupt: BaseException | None = None
-    try:
-        for thread in threads:
-            thread.start()
-    except BaseException as error:
-        interrupt = errors[-1] = error
-    for thread in threads:
-        while thread.is_alive():  # even after an interrupt: the threads write to a file that must not be closed before
-            try:
-                thread.join()
-            except BaseException as error:
-                interrupt = errors[-1] = error
-    if interrupt is not None:
-        raise interrupt
-    if errors:
-        raise errors[min(errors)]
