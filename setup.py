@@ -9,7 +9,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 KERNELS = "src/leafwise/kernels"
-HEADERS = ("instruction_sets", "lanes", "pairs", "weighted", "chunk", "combining", "comparing", "listing")
+HEADERS = ("instruction_sets", "lanes", "pairs", "weighted", "chunk", "combining", "comparing", "hashing", "listing")
 # The same bits everywhere: a product is rounded before it is added, unless the code says otherwise.
 OPTIONS = ["-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-Wno-psabi"]
 if platform.machine() in ("i386", "i686"):

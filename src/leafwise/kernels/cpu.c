@@ -128,4 +128,5 @@ int64_t leafwise_result_bytes(void)
 
 #include "combining.h"
 #include "comparing.h"
+#include "hashing.h"
 #include "listing.h"
