@@ -157,6 +157,12 @@ class Stored:
         """Storage, start and stop, if the array is one contiguous range of bytes that can be copied unchanged."""
         return None
 
+    def runs(self) -> "list[tuple[Storage, int, int, int]] | None":
+        """What to read to fill an array in C order without a copy: storages, the byte to begin at, the byte of the
+        array, and the number of bytes. None if some bytes cannot be copied unchanged."""
+        run = self.plain_run()
+        return None if run is None else [(run[0], run[1], 0, run[2] - run[1])]
+
     def __getitem__(self, index: Index) -> Any:
         return self.read(index)
 

@@ -1,13 +1,14 @@
 """Arrays that are made from several stored ones when they are read: stacked, concatenated, split, transposed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
 from typing import Any
 
-from leafwise.core.home import Spec
+from leafwise.core.home import Memory, Spec
 from leafwise.core.recipes import Cut, Joined, Lengthened, Recipe, Reshaped, Taken, Turned
-from leafwise.files.arrays import Storage, Stored, Unreadable, numpy_dtype, spec_of
+from leafwise.files.arrays import ITEM_BYTES, Storage, Stored, Unreadable, numpy_dtype, spec_of
 from leafwise.files.computed import Computed
-from leafwise.files.slices import Index, box_of
+from leafwise.files.slices import Index, box_of, c_strides, is_c_order, sliced
 
 Box = list[tuple[int, int]]  # start and stop along each axis
 
@@ -62,10 +63,10 @@ class Assembled(Computed):
         recipe reshapes."""
         self._fill(self.recipe, out)
 
-    def runs(self, out: Any) -> list[tuple[Storage, int, memoryview]] | None:
-        """What to read to fill an array without a copy: storages, the byte to begin at, and the memory to fill. None if
-        some bytes cannot be copied unchanged."""
-        return self._runs(self.recipe, out)
+    def runs(self) -> list[tuple[Storage, int, int, int]] | None:
+        itemsize = ITEM_BYTES[self.spec.dtype]
+        shape = self.recipe.shape
+        return self._runs(self.recipe, Memory(0, shape, c_strides(shape, itemsize), itemsize, self.spec.dtype))
 
     @property
     def unreadable(self) -> Stored | None:
@@ -142,22 +143,21 @@ class Assembled(Computed):
             values[(*ahead, slice(max(kept, 0), None))] = new
         return values
 
-    def _runs(self, recipe: Recipe, out: Any) -> list[tuple[Storage, int, memoryview]] | None:
-        import numpy as np
-
+    def _runs(self, recipe: Recipe, out: Memory) -> list[tuple[Storage, int, int, int]] | None:
         if isinstance(recipe, Joined):
             runs = []
-            for part, place in _places(recipe, out):
-                further = self._runs(part, place)
+            for part, taken in _taken(recipe):
+                offset, shape, strides = sliced(out, taken)
+                further = self._runs(part, out._replace(offset=offset, shape=shape, strides=strides))
                 if further is None:
                     return None
                 runs += further
             return runs
         run = self.inputs[recipe.name].plain_run() if isinstance(recipe, Taken) else None
-        if run is None or not out.flags.c_contiguous:
+        if run is None or not is_c_order(out):
             return None
         storage, start, stop = run
-        return [(storage, start, out.reshape(-1).view(np.uint8).data)] if out.nbytes == stop - start else None
+        return [(storage, start, out.offset, stop - start)] if prod(out.shape) * out.itemsize == stop - start else None
 
     def _array(self, recipe: Recipe) -> Any:
         import numpy as np
@@ -185,9 +185,14 @@ def _along(axis: int, ends: tuple[int, int], box: Box) -> Box:
 
 def _places(recipe: Joined, out: Any) -> Iterator[tuple[Recipe, Any]]:
     """The parts of joined arrays, each with the part of `out` that it fills."""
+    for part, taken in _taken(recipe):
+        yield part, out[taken]
+
+
+def _taken(recipe: Joined) -> Iterator[tuple[Recipe, Index]]:
+    """The parts of joined arrays, each with the index of its place in the whole."""
     at = 0
     for part in recipe.parts:
         size = 1 if recipe.is_stack else part.shape[recipe.axis]
-        taken = at if recipe.is_stack else slice(at, at + size)
-        yield part, out[(*[slice(None)] * recipe.axis, taken, ...)]
+        yield part, (*[slice(None)] * recipe.axis, at if recipe.is_stack else slice(at, at + size), ...)
         at += size

@@ -6,10 +6,10 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from leafwise.core.home import Spec
-from leafwise.files.arrays import Storage, Stored, numpy_dtype
+from leafwise.core.home import Memory, Spec
+from leafwise.files.arrays import ITEM_BYTES, Storage, Stored, numpy_dtype
 from leafwise.files.limits import Limits
-from leafwise.files.slices import Index, expanded, shifted, taken_of
+from leafwise.files.slices import Index, c_strides, expanded, is_c_order, shifted, taken_of
 
 
 class NotTiledError(ValueError):
@@ -47,6 +47,20 @@ class Pieces(Stored):
 
     def storages(self) -> list[Storage]:
         return [storage for _, _, open_piece in self.pieces for storage in open_piece().storages()]
+
+    def runs(self) -> list[tuple[Storage, int, int, int]] | None:
+        shape, itemsize = self.spec.shape or (), ITEM_BYTES[self.spec.dtype]
+        strides, runs = c_strides(shape, itemsize), []
+        for position, size, open_piece in self.pieces:
+            at = sum(start * stride for start, stride in zip(position, strides, strict=True))
+            run = open_piece().plain_run()
+            nbytes = prod(size) * itemsize
+            if run is None or run[2] - run[1] != nbytes:
+                return None
+            if not is_c_order(Memory(at, size, strides, itemsize, self.spec.dtype)):
+                return None  # the piece is scattered over the array
+            runs.append((run[0], run[1], at, nbytes))
+        return runs
 
     def read(self, index: Index = ()) -> Any:
         import numpy as np
