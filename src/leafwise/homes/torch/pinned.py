@@ -6,7 +6,7 @@ of its own, and an event for each buffer: a thread that takes a buffer gets it w
 
 import queue
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -17,26 +17,30 @@ BUFFER = 8 << 20  # bytes; a copy of this size runs at the full speed of the bus
 class PinnedBuffer:
     """Memory of the host that a GPU can read and write directly."""
 
-    __slots__ = ("copied", "tensor", "view")
+    __slots__ = ("copied", "number", "tensor", "view")
 
-    def __init__(self, tensor: torch.Tensor, copied: Any) -> None:
+    def __init__(self, number: int, tensor: torch.Tensor, copied: Any) -> None:
+        self.number = number  # in its pool
         self.tensor = tensor
         self.view: memoryview = tensor.numpy().data
         self.copied = copied  # the event that the last copy from or to it is done; None if there are no events
 
 
 class PinnedPool:
-    """Some buffers for copies between the host and one device, which any number of threads may use."""
+    """Some buffers for copies between the host and one device, which any number of threads may use. If none is free, a
+    thread makes another one, as long as there are fewer than `most`: pinning takes time, in which others work."""
 
-    def __init__(self, device: torch.device, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, device: torch.device, tensors: list[torch.Tensor], most: int = 0) -> None:
         self.device = device
         self.is_cuda = device.type == "cuda"
         self.nbytes = tensors[0].numel()  # of a buffer
+        self.most = max(most, len(tensors))
         cuda: Any = torch.cuda
         self.stream: Any = None
         self._free: queue.SimpleQueue[PinnedBuffer] = queue.SimpleQueue()
-        for tensor in tensors:
-            self._free.put(PinnedBuffer(tensor, cuda.Event() if self.is_cuda else None))
+        for number, tensor in enumerate(tensors):
+            self._free.put(self._made(number, tensor))
+        self._numbers = iter(range(len(tensors), self.most))  # of buffers that may still be made
         if self.is_cuda:
             self.stream = cuda.Stream(device)
             # What the program has queued so far may still read or write the same tensors.
@@ -45,22 +49,46 @@ class PinnedPool:
     @contextmanager
     def buffer(self) -> Iterator[PinnedBuffer]:
         """A buffer that no copy uses any more. Copies that are queued in the meantime may still use it afterwards."""
-        buffer = self._free.get()
+        buffer = self._taken()
         try:
-            if buffer.copied is not None:
+            # Waiting releases Python's lock, which other threads then take: it is done only if there is a reason.
+            if buffer.copied is not None and not buffer.copied.query():
                 buffer.copied.synchronize()
             yield buffer
         finally:
             self._free.put(buffer)
 
+    def _taken(self) -> PinnedBuffer:
+        with suppress(queue.Empty):
+            return self._free.get_nowait()
+        number = next(self._numbers, None)
+        if number is not None:
+            with suppress(RuntimeError):
+                return self._made(number, _pinned(self.device, self.nbytes))
+        return self._free.get()
+
+    def _made(self, number: int, tensor: torch.Tensor) -> PinnedBuffer:
+        cuda: Any = torch.cuda
+        return PinnedBuffer(number, tensor, cuda.Event() if self.is_cuda else None)
+
     def copy(self, target: torch.Tensor, source: torch.Tensor, buffer: PinnedBuffer) -> None:
         """Queues a copy between a part of a buffer and a tensor on the device."""
-        if not self.is_cuda:
-            target.copy_(source)
-            return
-        with torch.cuda.stream(self.stream), torch.no_grad():
+        with self.copying(buffer):
             target.copy_(source, non_blocking=True)
-            buffer.copied.record(self.stream)
+
+    @contextmanager
+    def copying(self, buffer: PinnedBuffer) -> Iterator[None]:
+        """What is done inside is queued on the stream of the pool, and the buffer is in use until it is done."""
+        with self.on_stream(), torch.no_grad():
+            try:
+                yield
+            finally:
+                if buffer.copied is not None:  # even after an error: other copies may have been queued before
+                    buffer.copied.record(self.stream)
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Queues the work of this thread on the stream of the pool."""
+        return torch.cuda.stream(self.stream) if self.is_cuda else nullcontext()
 
     def finish(self) -> None:
         """Waits for all copies. Raises the error of the device, if there was one."""
@@ -68,14 +96,20 @@ class PinnedPool:
             self.stream.synchronize()
 
 
-def pinned_pool(device: torch.device, buffers: int, nbytes: int = BUFFER) -> PinnedPool | None:
-    """A pool for copies to or from a device; None if the system refuses pinned memory. It may have fewer buffers than
-    asked for, but at least two. PyTorch keeps pinned memory for the next pool."""
+def pinned_pool(device: torch.device, buffers: int, nbytes: int = BUFFER, most: int = 0) -> PinnedPool | None:
+    """A pool for copies to or from a device, with `buffers` buffers to begin with, and more when threads need them, up
+    to `most`; None if the system refuses pinned memory. It may have fewer buffers than asked for, but at least two.
+    PyTorch keeps pinned memory for the next pool."""
     tensors = []
     try:
         for _ in range(buffers):
-            tensors.append(torch.empty(nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda"))  # noqa: PERF401
+            tensors.append(_pinned(device, nbytes))  # noqa: PERF401
     except RuntimeError:  # for example, because the limit for locked memory is reached
         if len(tensors) < 2:
             return None
-    return PinnedPool(device, tensors)
+    return PinnedPool(device, tensors, most)
+
+
+def _pinned(device: torch.device, nbytes: int) -> torch.Tensor:
+    # The host is named, because the default may be another device: inside `with torch.device("cuda"):`.
+    return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
