@@ -1,8 +1,9 @@
 """The steps of a load: first everything that can fail, then the changes."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any
 
+from leafwise.checkpoint.load_reads import LoadReads, LoadTarget, TargetReads
 from leafwise.checkpoint.optimizer_states import OptimizerStates
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie, the_source
 from leafwise.checkpoint.source_values import SourceValues
@@ -14,28 +15,20 @@ from leafwise.core.home import Home, Memory
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import listed
 from leafwise.core.rebuild import rebuilt
-from leafwise.errors import Error, LoadError
+from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files import reader
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
 from leafwise.files.assembled import Assembled
 from leafwise.files.casts import cast_to, misfit
+from leafwise.files.landings import Transfers
 from leafwise.files.reader import ReadRequest
 from leafwise.share.tie_requests import TieRequest, make_ties
-
-
-class LoadTarget(NamedTuple):
-    """A leaf that gets values: the array they go into, and its home."""
-
-    feed: Feed
-    home: Home
-    value: Any
-    fresh: bool  # whether `value` is new memory that will replace the current array
 
 
 class Load:
     """One load: `prepare` does everything that can fail, `apply` changes the model."""
 
-    def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None]) -> None:
+    def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None], transfers: Transfers) -> None:
         self.plan, self.verify, self.progress = plan, verify, progress
         self.columns: Columns = plan.target.columns
         self.source = SourceValues(plan, verify)
@@ -43,6 +36,8 @@ class Load:
         self.fresh_leaves: dict[int, Any] = {}  # the same by leaf
         self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
         self.staged: dict[int, Any] = {}  # by the row of the target, source values that were copied first
+        self.reads = LoadReads(self.source, self.staged, transfers)
+        self.cast_on_device: set[int] = set()  # rows of targets whose values can be cast there
         self.optimizers = OptimizerStates(plan, self.source, verify, progress)
         self.ties: list[TieRequest] = []  # ties to make
         self.in_place: list[LoadTarget] = []
@@ -53,11 +48,15 @@ class Load:
         """Does everything that can fail, before anything changes."""
         self.ties = self._agreed_ties()
         targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.ties})
-        self._fill_fresh(targets)
         self.in_place = [target for target in targets if not target.fresh]
-        self._stage(self.in_place)
-        self._check_casts(targets)
-        self._verify([target for target in self.in_place if target.feed.row not in self.staged])
+        try:
+            self._fill_fresh([target for target in targets if target.fresh])
+            self._stage(self.in_place)
+            verified = self._check_casts_on_devices(self.in_place)
+        except WriteError as error:
+            raise LoadError(f"{error}; nothing was changed", self.plan) from error
+        self._check_casts(self.in_place)
+        self._verify([target for target in self.in_place if target.feed.row not in {*self.staged, *verified}])
         self.optimizers.read()
         self.source.check_unchanged()
 
@@ -155,35 +154,20 @@ class Load:
         except Error as error:
             raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
 
-    def _read_requests(self, target: LoadTarget) -> list[ReadRequest] | None:
-        """Requests to read bytes of the file straight into the array; None if they need a conversion."""
-        value = self.source.current(target.feed.source)
-        if target.feed.order is not None or "cast" in target.feed.how or not isinstance(value, Stored):
-            return None
-        run = value.plain_run()
-        if run is None and not isinstance(value, Assembled):
-            return None
-        view = target.home.capability(Loading).writable_bytes(target.value)
-        if view is None or len(view) != value.spec.nbytes:
-            return None
-        runs = [(*run[:2], view)] if run is not None else cast("Assembled", value).runs(reader.over(view, value.spec))
-        if runs is None:
-            return None
-        return [ReadRequest(storage, start, part, target.feed.name) for storage, start, part in runs]
-
     def _fill_fresh(self, targets: list[LoadTarget]) -> None:
         """Fills new arrays, which are not in the model yet, and verifies checksums on the way."""
-        requests, others = [], []
+        reads, others = [], []
         for target in targets:
-            if target.fresh:
-                reads = self._read_requests(target) if target.home.in_place else None
-                if reads is None:
-                    others.append(target)
-                else:
-                    requests += reads
-                    self._put(target, target.value)
-        reader.fill(requests, self.verify, self.progress)
+            read = self.reads.of(target) if target.home.in_place else None
+            if read is None:
+                others.append(target)
+            else:
+                reads.append(read)
+                self._put(target, target.value)
+        self._fill(reads, self.verify)
+        others += [read.target for read in reads if read.landing is not None and not read.landing.fits()]
         self._verify(others)
+        self._check_casts(others)
         for target in others:
             if target.home.in_place:
                 target.home.write(target.value, self.cast_array(target))
@@ -191,6 +175,10 @@ class Load:
             else:
                 rebuilding = target.home.capability(Rebuilding)
                 self._put(target, rebuilding.from_numpy(target.value, self.cast_array(target)))
+
+    def _fill(self, reads: list[TargetReads], verify: bool) -> None:
+        requests = [request for read in reads for request in read.requests]
+        reader.fill(requests, verify, self.progress, self.reads.transfers)
 
     def _put(self, target: LoadTarget, new: Any) -> None:
         row = target.feed.row
@@ -203,7 +191,7 @@ class Load:
         """The values of the source, with the axes and the dtype of the target."""
         array = self._turned_array(target)
         dtype = target.home.spec(target.value).dtype
-        return cast_to(array, dtype, self.plan.saturate) if "cast" in target.feed.how else array
+        return cast_to(array, dtype, self.plan.saturate) if target.is_cast else array
 
     def _turned_array(self, target: LoadTarget) -> Any:
         array = self.staged.get(target.feed.row)
@@ -254,9 +242,19 @@ class Load:
     def _check_casts(self, targets: list[LoadTarget]) -> None:
         """Raises if a value does not fit into its new dtype. A cast may only round."""
         for target in targets:
-            if "cast" in target.feed.how:
+            if target.is_cast and target.feed.row not in self.cast_on_device:
                 dtype = target.home.spec(target.value).dtype
                 self.source.check_cast(self._turned_array(target), dtype, target.feed.name)
+
+    def _check_casts_on_devices(self, targets: list[LoadTarget]) -> set[int]:
+        """Finds out which values can be cast on the device of their target. Returns the rows of all targets whose
+        values were read, and verified, for that."""
+        checks = [check for target in targets if target.is_cast and (check := self.reads.to_check(target)) is not None]
+        requests = [request for check in checks for request in check.requests]
+        reader.fill(requests, self.verify, lambda count: None, self.reads.transfers)
+        fitting = [check.target for check in checks if check.landing is not None and check.landing.fits()]
+        self.cast_on_device = {target.feed.row for target in fitting}
+        return {check.target.feed.row for check in checks}
 
     def _verify(self, targets: list[LoadTarget]) -> None:
         """Verifies the checksums of the source values of these targets."""
@@ -265,18 +263,18 @@ class Load:
     # -- writing -----------------------------------------------------------------------------------------
 
     def _write(self, targets: list[LoadTarget]) -> None:
-        requests, others, filled = [], [], []
+        reads, others = [], []
         for target in targets:
-            reads = self._read_requests(target) if target.feed.row not in self.staged else None
-            if reads is None:
+            on_cpu = target.is_cast and target.feed.row not in self.cast_on_device
+            read = None if on_cpu else self.reads.of(target)
+            if read is None:
                 others.append(target)
             else:
-                requests += reads
-                filled.append(target)
-        reader.fill(requests, False, self.progress)
+                reads.append(read)
+        self._fill(reads, False)
         by_home: dict[Home, list[Any]] = {}
-        for target in filled:
-            by_home.setdefault(target.home, []).append(target.value)
+        for read in reads:
+            by_home.setdefault(read.target.home, []).append(read.target.value)
         for home, values in by_home.items():
             home.capability(Loading).mark_written(values)
         for target in others:

@@ -18,6 +18,7 @@ from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import LoadError
 from leafwise.files.casts import Cast
+from leafwise.files.landings import Transfers
 
 M = TypeVar("M")
 
@@ -107,7 +108,8 @@ def load(
             for fact in plan.source.columns.facts([feed.source for feed in plan.feeds])
         )
         with bar(total, "loading", progress) as count:
-            loads = [Load(plan, verify, count) for plan in plans]
+            transfers = Transfers()
+            loads = [Load(plan, verify, count, transfers) for plan in plans]
             for step in loads:
                 step.prepare()
             check_overlaps(loads)

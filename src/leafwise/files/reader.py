@@ -1,34 +1,42 @@
 """Reads bytes from files into memory, with several threads, and compares them with their checksums."""
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.loading import Landing
 from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays import Storage, Stored, numpy_dtype
 from leafwise.files.checksums import CHUNK, ChecksumPass
+from leafwise.files.landings import LandingRead, Transfers, fill_landings
 from leafwise.files.source import LocalSource, Source
+from leafwise.files.threads import READERS, THREADS, in_threads
 
 _TASK = 16 << 20  # bytes that a thread reads at a time
-THREADS = min(8, os.cpu_count() or 1)
+# Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
+# waits for Python's lock.
+_ROOM = CHUNK if READERS <= 4 else 8 * CHUNK
 
 Progress = Callable[[int], None]
 
 
 class ReadRequest(NamedTuple):
-    """A request to fill `view` with the bytes of a storage from `start` on. Errors refer to the array as `name`."""
+    """A request to fill memory with the bytes of a storage from `start` on. Errors refer to the array as `name`."""
 
     storage: Storage
     start: int
-    view: memoryview
+    target: memoryview | Landing
     name: str
 
     @property
+    def nbytes(self) -> int:
+        return len(self.target) if isinstance(self.target, memoryview) else self.target.nbytes
+
+    @property
     def whole(self) -> bool:
-        return self.start == 0 and len(self.view) == self.storage.nbytes
+        return self.start == 0 and self.nbytes == self.storage.nbytes
 
 
 def empty(spec: Spec) -> tuple[Any, memoryview]:
@@ -37,14 +45,6 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
 
     array = np.empty(spec.shape or (), numpy_dtype(spec.dtype))
     return array, array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
-
-
-def over(view: memoryview, spec: Spec) -> Any:
-    """A NumPy array of this shape and dtype over memory."""
-    import numpy as np
-
-    dtype = numpy_dtype(spec.dtype)
-    return np.frombuffer(view, dtype).reshape(spec.shape or ()) if len(view) else np.empty(spec.shape or (), dtype)
 
 
 def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
@@ -66,7 +66,7 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress)
             checksum_pass.add(first, data)
         progress(stop - start)
 
-    in_threads(compare, tasks)
+    in_threads(compare, tasks, _threads_for(storage for _, storage, _ in passes))
     raise_damage(passes)
     return sum(stop - start for _, _, start, stop in tasks)
 
@@ -109,40 +109,72 @@ def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
     raise_damage([(name, storage, checksum_pass)])
 
 
-def fill(requests: list[ReadRequest], verify: bool, progress: Progress) -> None:
-    """Reads the bytes for each request into its memory. With `verify`, compares the checksums of storages that have
-    them: while reading if the storage is read whole, otherwise before. Raises an error that lists every damaged
-    array."""
-    tasks = []
+def fill(requests: list[ReadRequest], verify: bool, progress: Progress, transfers: Transfers | None = None) -> None:
+    """Reads the bytes for each request into its memory; what is on devices, through `transfers`. With `verify`,
+    compares the checksums of storages that have them: while reading if the storage is read whole, otherwise before.
+    Raises an error that lists every damaged array."""
+    transfers = transfers or Transfers()
     passes: list[tuple[str, Storage, ChecksumPass]] = []
-    if verify:
-        verify_storages(
-            [(request.name, request.storage) for request in requests if not request.whole], lambda count: None
-        )
+    before: list[tuple[str, Storage]] = []
+    in_memory: list[tuple[ReadRequest, ChecksumPass | None]] = []
+    on_devices: list[LandingRead] = []
     for request in requests:
         checksum_pass = None
-        if verify and request.whole and request.storage.checksums is not None:
-            checksum_pass = request.storage.checksums.new_pass()
-            passes.append((request.name, request.storage, checksum_pass))
+        if verify and request.storage.checksums is not None:
+            if _compares_on_the_way(request, transfers):
+                checksum_pass = request.storage.checksums.new_pass()
+                passes.append((request.name, request.storage, checksum_pass))
+            else:
+                before.append((request.name, request.storage))
+        if isinstance(request.target, memoryview):
+            in_memory.append((request, checksum_pass))
+        else:
+            on_devices.append(LandingRead(request.storage, request.start, request.target, checksum_pass))
+    if before:
+        verify_storages({id(storage): (name, storage) for name, storage in before}.values(), lambda count: None)
+    _fill_memory(in_memory, progress)
+    if on_devices:
+        fill_landings(on_devices, transfers, progress)
+    raise_damage(passes)
+
+
+def _compares_on_the_way(request: ReadRequest, transfers: Transfers) -> bool:
+    """Whether the threads that read a storage see each part of it that has a checksum as a whole."""
+    landing, sums = request.target, request.storage.checksums
+    if isinstance(landing, memoryview) or not request.whole or sums is None:
+        return request.whole
+    transfer = transfers.of(landing)
+    return transfer is not None and landing.is_flat and sums.piece <= transfer.nbytes and sums.piece % 16 == 0
+
+
+def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progress: Progress) -> None:
+    tasks = []
+    for request, checksum_pass in requests:
         piece = 1 if request.storage.checksums is None else request.storage.checksums.piece
-        tasks += [(request, checksum_pass, start, stop) for start, stop in _cuts(len(request.view), piece)]
+        tasks += [(request, checksum_pass, start, stop) for start, stop in _cuts(request.nbytes, piece)]
 
     def read(task: tuple[ReadRequest, ChecksumPass | None, int, int]) -> None:
         request, checksum_pass, start, stop = task
+        assert isinstance(request.target, memoryview)
         if checksum_pass is None or not isinstance(request.storage.source, LocalSource):
-            request.storage.read_into(request.start + start, request.view[start:stop])
+            request.storage.read_into(request.start + start, request.target[start:stop])
         if checksum_pass is not None:
             assert request.storage.checksums is not None
             piece = request.storage.checksums.piece
-            for first in range(start, stop, piece):
-                part = request.view[first : min(first + piece, stop)]
+            step = max(_ROOM // piece, 1) * piece
+            for first in range(start, stop, step):
+                part = request.target[first : min(first + step, stop)]
                 if isinstance(request.storage.source, LocalSource):  # compared while it is still in the cache
                     request.storage.read_into(first, part)
                 checksum_pass.add(first, part)
         progress(stop - start)
 
-    in_threads(read, tasks)
-    raise_damage(passes)
+    in_threads(read, tasks, _threads_for(request.storage for request, _ in requests))
+
+
+def _threads_for(storages: Iterable[Storage]) -> int:
+    """How many threads read these storages: all cores, unless each thread needs a connection."""
+    return READERS if all(isinstance(storage.source, LocalSource) for storage in storages) else THREADS
 
 
 def _cuts(nbytes: int, piece: int) -> Iterator[tuple[int, int]]:
@@ -156,48 +188,21 @@ _rooms = threading.local()
 
 
 def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]]:
-    """The bytes from `start` to `stop`, in pieces with one checksum each. Local files are read through one buffer per
-    thread, which is small enough to stay in the cache."""
+    """The bytes from `start` to `stop`, in multiples of the bytes that have one checksum. Local files are read through
+    one buffer per thread, which is small enough to stay in the cache."""
     assert storage.checksums is not None
     piece = storage.checksums.piece
     if not isinstance(storage.source, LocalSource):
-        data = memoryview(storage.read(start, stop))
-        for at in range(start, stop, piece):
-            yield at, data[at - start : at - start + piece]
+        yield start, memoryview(storage.read(start, stop))
         return
+    step = max(_ROOM // piece, 1) * piece
     room = getattr(_rooms, "room", None)
-    if room is None or len(room) < min(piece, stop - start):
-        room = _rooms.room = memoryview(bytearray(max(min(piece, stop - start), CHUNK)))
-    for at in range(start, stop, piece):
-        part = room[: min(piece, stop - at)]
+    if room is None or len(room) < min(step, stop - start):
+        room = _rooms.room = memoryview(bytearray(max(min(step, stop - start), CHUNK)))
+    for at in range(start, stop, step):
+        part = room[: min(step, stop - at)]
         storage.read_into(at, part)
         yield at, part
-
-
-def in_threads(work: Callable[[Any], None], tasks: list[Any]) -> None:
-    """Calls `work` for each task, with several threads if that is faster."""
-    if len(tasks) < 2 or THREADS < 2:
-        for task in tasks:
-            work(task)
-        return
-    # Threads get small tasks in bundles: submitting a task costs as much as reading a few kilobytes.
-    size = max(1, min(64, len(tasks) // (4 * THREADS)))
-    bundles = [tasks[start : start + size] for start in range(0, len(tasks), size)]
-
-    def do(bundle: list[Any]) -> None:
-        for task in bundle:
-            work(task)
-
-    from concurrent.futures import ThreadPoolExecutor  # only here, because it imports logging and much else
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        futures = [pool.submit(do, bundle) for bundle in bundles]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:

@@ -220,7 +220,7 @@ class BorrowedSource(Source):
 class BytesSource(Source):
     """Bytes in memory, such as an item from another file."""
 
-    def __init__(self, name: str, data: bytes) -> None:
+    def __init__(self, name: str, data: bytes | memoryview) -> None:
         self.name = name
         self.size = len(data)
         self._data = memoryview(data)

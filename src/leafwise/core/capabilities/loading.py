@@ -1,9 +1,61 @@
 """Writing values into the arrays of a live model. See `lw.load`."""
 
-from typing import Any
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.home import Home, Memory
+from leafwise.core.home import Home, Memory, Spec
+
+
+class HostBuffer(Protocol):
+    """Memory of the host, from which a device copies."""
+
+    view: memoryview
+
+
+class Transfer(Protocol):
+    """Copies the bytes of files to one device, in any number of threads and in any order."""
+
+    nbytes: int  # of a buffer
+
+    def takes(self, landing: "Landing") -> bool:
+        """Whether it can copy to a landing: for some, it needs memory on the device."""
+
+    def buffer(self) -> AbstractContextManager[Any]:
+        """A `HostBuffer` that no copy uses any more."""
+
+    def copy(self, buffer: Any, parts: list[tuple[int, int, Any]]) -> None:
+        """Queues copies of parts of a buffer: from `start` to `stop`, into a place given by `Landing.places`."""
+
+    def finish(self) -> None:
+        """Waits for all copies. Raises the error of the device, if there was one."""
+
+
+class Landing(Protocol):
+    """Where bytes of a file go that cannot be read straight into an array, because it is on a device."""
+
+    nbytes: int  # in the file
+    itemsize: int  # of an element in the file
+    is_flat: bool  # whether any elements that are neighbors in the file can be copied at once
+
+    @property
+    def device(self) -> Hashable:
+        """All landings on one device use one `Transfer`."""
+
+    def transfer(self) -> Transfer | None:
+        """What copies to the device. None if there is no memory for it: then the values are written by `Home.write`."""
+
+    def part(self, start: int, nbytes: int) -> "Landing":
+        """A range of the bytes of a flat landing."""
+
+    def places(self, most: int, piece: int) -> Iterator[tuple[int, int, Any]]:
+        """Ranges of at most `most` bytes in the file, with the place in the array where each goes. If it is flat, each
+        range begins at a multiple of `piece`, which is a multiple of 16."""
+
+    def fits(self) -> bool:
+        """Whether all values that were copied are known to be cast exactly as by `leafwise.kernels.casting`. If not,
+        the values are cast there and written by `Home.write`. Known only after `Transfer.finish`."""
 
 
 class Loading(Capability):
@@ -15,6 +67,16 @@ class Loading(Capability):
 
     def writable_bytes(self, value: Any) -> memoryview | None:
         """The memory of an array as writable bytes in C order; None if they are in another order, or on a device."""
+        return None
+
+    def has_landings(self, value: Any) -> bool:
+        """Whether `landing` may have an answer for an array."""
+        return False
+
+    def landing(self, value: Any, stored: Spec, order: tuple[int, ...] | None, only_check: bool) -> Landing | None:
+        """How the values of a stored array, with its axes in another order, are copied to an array on a device, and
+        cast there. With `only_check`, they are only checked for the cast, and the array is not changed. None if the
+        array is not on a device, or if its values must be prepared on the CPU."""
         return None
 
     def location(self, value: Any) -> tuple[object, Memory] | None:

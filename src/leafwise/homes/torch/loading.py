@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.loading import Loading
-from leafwise.core.home import Memory
+from leafwise.core.home import Memory, Spec
+from leafwise.homes.torch import landing
 from leafwise.homes.torch.foreign import cannot_be_changed, not_understood
+from leafwise.homes.torch.launching import check_not_capturing
 from leafwise.homes.torch.state import has_hooks, load_own_part, reads_its_own
 from leafwise.homes.torch.tensors import cannot_read, dtype_name
 
@@ -15,6 +17,8 @@ from leafwise.homes.torch.tensors import cannot_read, dtype_name
 class TorchLoading(Loading):
     def cannot_write(self, value: torch.Tensor) -> str:
         """Why values cannot be written into a tensor; empty if they can."""
+        if value.device.type == "cuda":
+            check_not_capturing("load")
         if reason := not_understood(value) or cannot_be_changed(value):
             return reason
         if value.is_inference() and not torch.is_inference_mode_enabled():
@@ -37,6 +41,14 @@ class TorchLoading(Loading):
         # A tensor with one element is contiguous, whatever its strides, but `view` checks them.
         flat = plain.as_strided((plain.numel(),), (1,))
         return flat.view(torch.uint8).numpy().data
+
+    def has_landings(self, value: torch.Tensor) -> bool:
+        return landing.has_landings(value)
+
+    def landing(
+        self, value: torch.Tensor, stored: Spec, order: tuple[int, ...] | None, only_check: bool
+    ) -> landing.TorchLanding | None:
+        return landing.landing_of(value, stored, order, only_check)
 
     def location(self, value: torch.Tensor) -> tuple[object, Memory] | None:
         (storage,) = self.home.storages([value])

@@ -1,5 +1,6 @@
 """New tensors for those without memory, and values that modules save besides tensors."""
 
+from math import prod
 from typing import Any
 
 import torch
@@ -17,7 +18,11 @@ class TorchRebuilding(Rebuilding):
         """A tensor with memory to replace one without; on PyTorch's current default device."""
         if reason := not_understood(value):
             raise Unsupported("torch", "allocate a new tensor", reason)
-        made = torch.empty(shape, dtype=value.dtype)
+        try:
+            made = torch.empty(shape, dtype=value.dtype)
+        except RuntimeError as error:  # PyTorch also has errors without a class of their own for too little memory
+            needed = prod(shape) * value.dtype.itemsize
+            raise Unsupported("torch", "allocate a new tensor", _too_little_memory(needed, error)) from error
         if isinstance(value, nn.Parameter):
             made = nn.Parameter(made, requires_grad=value.requires_grad)
             made.__dict__.update(value.__dict__)  # attributes that other libraries set on it
@@ -45,6 +50,16 @@ class TorchRebuilding(Rebuilding):
     def shows_copies(self, obj: Any) -> bool:
         cls: Any = type(obj)
         return has_extra_state(cls) or writes_its_own(cls)
+
+
+def _too_little_memory(needed: int, error: RuntimeError) -> str:
+    device = torch.empty(0).device  # the current default device
+    if device.type == "cuda" and isinstance(error, torch.OutOfMemoryError):
+        free, _ = torch.cuda.mem_get_info(device)
+        # What PyTorch has freed, it uses again before it asks the device for more.
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return f"{device} is out of memory: {needed:,} bytes are needed, and {free:,} are free"
+    return f"{needed:,} bytes are needed on {device}: {str(error).strip().partition(chr(10))[0].rstrip('.')}"
 
 
 def _put(owner: nn.Module, name: str, new: torch.Tensor) -> None:

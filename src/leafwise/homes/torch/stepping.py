@@ -10,6 +10,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
+from leafwise.homes.torch.landing import Uploads
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state
 from leafwise.homes.torch.tensors import tensor_over
 
@@ -73,6 +74,28 @@ class TorchStepping(Stepping):
         whole: bool,
         global_state: dict[Any, Any],
     ) -> None:
+        uploads = Uploads()
+        try:
+            self._put_states(optimizer, states, options, whole, global_state, uploads)
+        finally:
+            uploads.finish()
+        if type(optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
+            # Like load_state_dict: some optimizers convert the state of older versions there.
+            optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
+        else:
+            restored = optimizer.state_dict()
+            optimizer.load_state_dict(restored)
+            _undo_casts(optimizer.state_dict(), restored)
+
+    def _put_states(
+        self,
+        optimizer: torch.optim.Optimizer,
+        states: dict[tuple[int, int], dict[str, Any]],
+        options: dict[int, dict[str, Any]],
+        whole: bool,
+        global_state: dict[Any, Any],
+        uploads: Uploads,
+    ) -> None:
         states_by_key: Any = optimizer.state
         for key in [key for key in states_by_key if not isinstance(key, torch.Tensor)]:
             del states_by_key[key]
@@ -94,15 +117,8 @@ class TorchStepping(Stepping):
                 optimizer.state.pop(parameter, None)
                 if state:
                     optimizer.state[parameter] = {
-                        key: _on_device(parameter, group, key, value) for key, value in state.items()
+                        key: _on_device(parameter, group, key, value, uploads) for key, value in state.items()
                     }
-        if type(optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
-            # Like load_state_dict: some optimizers convert the state of older versions there.
-            optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
-        else:
-            restored = optimizer.state_dict()
-            optimizer.load_state_dict(restored)
-            _undo_casts(optimizer.state_dict(), restored)
 
     def cannot_restore(self, value: Any) -> str:
         # Arrays are restored as tensors.
@@ -199,7 +215,7 @@ def _undo_casts(loaded: Any, original: Any) -> None:
             _undo_casts(held, wanted)
 
 
-def _on_device(parameter: torch.Tensor, group: dict[str, Any], key: str, value: Any) -> Any:
+def _on_device(parameter: torch.Tensor, group: dict[str, Any], key: str, value: Any, uploads: Uploads) -> Any:
     """A value of the state on the device where PyTorch keeps it: the device of the parameter, except for the step
     count, which stays on the CPU unless a captured graph or a fused step needs it."""
     stays_on_cpu = key == "step" and not (group.get("capturable") or group.get("fused"))
@@ -207,6 +223,6 @@ def _on_device(parameter: torch.Tensor, group: dict[str, Any], key: str, value: 
     def placed(item: Any) -> Any:
         if not _is_array(item):
             return item
-        return tensor_over(item) if stays_on_cpu else tensor_over(item).to(parameter.device)
+        return tensor_over(item) if stays_on_cpu else uploads.to(tensor_over(item), parameter.device)
 
     return _mapped(value, placed)

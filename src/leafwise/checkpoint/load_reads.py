@@ -1,0 +1,97 @@
+"""What a load reads for each leaf: straight into the memory of an array, or to an array on a device."""
+
+from typing import Any, NamedTuple
+
+from leafwise.checkpoint.plan import Feed
+from leafwise.checkpoint.source_values import SourceValues
+from leafwise.core.capabilities.loading import Landing, Loading
+from leafwise.core.home import Home, Spec
+from leafwise.files.arrays import Storage, Stored, as_bytes, spec_of
+from leafwise.files.landings import Transfers
+from leafwise.files.reader import ReadRequest
+from leafwise.files.source import BytesSource
+
+_Runs = list[tuple[Storage, int, int, int]]  # storages, the byte to begin at, the byte of the array, how many bytes
+
+
+class LoadTarget(NamedTuple):
+    """A leaf that gets values: the array they go into, and its home."""
+
+    feed: Feed
+    home: Home
+    value: Any
+    fresh: bool  # whether `value` is new memory that will replace the current array
+
+    @property
+    def is_cast(self) -> bool:
+        return "cast" in self.feed.how
+
+
+class TargetReads(NamedTuple):
+    """What to read for one target, and how it gets to its device, if it is on one."""
+
+    target: LoadTarget
+    requests: list[ReadRequest]
+    landing: Landing | None = None
+
+
+class LoadReads:
+    """Finds out what to read for the targets of one load."""
+
+    def __init__(self, source: SourceValues, staged: dict[int, Any], transfers: Transfers) -> None:
+        self._source, self._staged, self.transfers = source, staged, transfers
+
+    def of(self, target: LoadTarget) -> TargetReads | None:
+        """What to read for a target; None if its values must be converted on the CPU."""
+        return self._to_device(target, False) or self._into_memory(target)
+
+    def to_check(self, target: LoadTarget) -> TargetReads | None:
+        """What to read to check, on the device of a target, whether its values can be cast there."""
+        return self._to_device(target, True)
+
+    def _into_memory(self, target: LoadTarget) -> TargetReads | None:
+        value, feed = self._source.current(target.feed.source), target.feed
+        if feed.row in self._staged or feed.order is not None or target.is_cast or not isinstance(value, Stored):
+            return None
+        runs = value.runs()
+        view = None if runs is None else target.home.capability(Loading).writable_bytes(target.value)
+        if runs is None or view is None or len(view) != value.spec.nbytes:
+            return None
+        requests = [
+            ReadRequest(storage, start, view[at : at + nbytes], feed.name) for storage, start, at, nbytes in runs
+        ]
+        return TargetReads(target, requests)
+
+    def _to_device(self, target: LoadTarget, only_check: bool) -> TargetReads | None:
+        feed = target.feed
+        loading = target.home.capability(Loading)
+        if not loading.has_landings(target.value) or (found := self._bytes(target)) is None:
+            return None
+        runs, spec = found
+        landing = loading.landing(target.value, spec, feed.order, only_check)
+        if landing is None or (len(runs) > 1 and not landing.is_flat) or self.transfers.of(landing) is None:
+            return None
+        if len(runs) == 1:
+            ((storage, start, _, _),) = runs
+            return TargetReads(target, [ReadRequest(storage, start, landing, feed.name)], landing)
+        requests = [
+            ReadRequest(storage, start, landing.part(at, nbytes), feed.name) for storage, start, at, nbytes in runs
+        ]
+        return TargetReads(target, requests, landing)
+
+    def _bytes(self, target: LoadTarget) -> tuple[_Runs, Spec] | None:
+        """Where the values of the source are: in files, in copies of them, or in the memory of a live source."""
+        value, array = self._source.current(target.feed.source), self._staged.get(target.feed.row)
+        if array is not None:
+            is_plain = array.flags.c_contiguous and array.dtype.isnative
+            return _in_memory(as_bytes(array), spec_of(array.shape, array.dtype.name)) if is_plain else None
+        if isinstance(value, Stored):
+            runs = value.runs()
+            return None if runs is None else (runs, value.spec)
+        home = self._source.columns.home(value)
+        view = home.capability(Loading).writable_bytes(value)
+        return None if view is None else _in_memory(view, home.spec(value))
+
+
+def _in_memory(view: memoryview, spec: Spec) -> tuple[_Runs, Spec]:
+    return [(Storage(BytesSource("", view), 0, len(view)), 0, 0, len(view))], spec
