@@ -50,7 +50,7 @@ class Transfers:
             raise errors[0]
 
 
-class _Part(NamedTuple):
+class _BufferPart(NamedTuple):
     """A part of a task: the bytes of a storage from `start` on, at `position` of the buffer."""
 
     storage: Storage
@@ -72,7 +72,7 @@ class _Part(NamedTuple):
 
 class _BufferTask(NamedTuple):
     transfer: Transfer
-    parts: list[_Part]
+    parts: list[_BufferPart]
 
 
 def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Callable[[int], None]) -> None:
@@ -94,7 +94,7 @@ def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Call
     transfers.finish()
 
 
-def _read(parts: list[_Part], view: memoryview) -> None:
+def _read(parts: list[_BufferPart], view: memoryview) -> None:
     """Fills a buffer, with one read for parts that are neighbors in a file, and compares checksums."""
     first = 0
     for number, part in enumerate(parts):
@@ -120,7 +120,7 @@ def _tasks(reads: list[LandingRead], transfers: Transfers) -> list[_BufferTask]:
         assert transfer is not None
         piece = _ALIGNED if checksum_pass is None or storage.checksums is None else storage.checksums.piece
         for start, stop, place in landing.places(transfer.nbytes, piece):
-            part = _Part(storage, first + start, 0, stop - start, place, checksum_pass)
+            part = _BufferPart(storage, first + start, 0, stop - start, place, checksum_pass)
             task = open_tasks.get(id(transfer))
             position = None if task is None else _position(task, part, landing)
             if task is None or position is None:
@@ -131,7 +131,7 @@ def _tasks(reads: list[LandingRead], transfers: Transfers) -> list[_BufferTask]:
     return tasks
 
 
-def _position(task: _BufferTask, part: _Part, landing: Landing) -> int | None:
+def _position(task: _BufferTask, part: _BufferPart, landing: Landing) -> int | None:
     """Where a part goes in the buffer of a task; None if there is no room for it."""
     last = task.parts[-1]
     end = last.end
