@@ -88,28 +88,18 @@ def table_of(columns: PairColumns, device: Any, chunk: int = CHUNK) -> PairTable
     check_known({dtype for dtypes in distinct for dtype in dtypes})
     if wrong := [dtypes for dtypes in distinct if not can_compare(*dtypes)]:
         raise TypeError(f"kernels do not compare {wrong[0][0]} with {wrong[0][1]}")
-    sizes = np.array(columns.sizes, np.int64)
-    per_pair = (sizes + chunk - 1) // chunk
-    first_chunks = np.concatenate([[0], np.cumsum(per_pair)]).astype(np.int64)
-    pairs = np.repeat(np.arange(len(sizes), dtype=np.int64), per_pair)
-    starts = (np.arange(len(pairs)) - first_chunks[pairs]) * chunk
-    addresses = _of_chunks(columns.addresses, columns.dtypes, pairs, starts)
-    other_addresses = _of_chunks(columns.other_addresses, columns.other_dtypes, pairs, starts)
-    lengths = np.minimum(sizes[pairs] - starts, chunk).astype(np.int32)
-    quick = _by_dtypes(columns, _is_narrow)
-    is_whole = quick[pairs] & (lengths == chunk) & ((addresses | other_addresses) % 16 == 0)
-    whole, careful = np.flatnonzero(is_whole), np.flatnonzero(~is_whole)
-    kinds, other_kinds = (
-        np.array([KERNELS[dtype] for dtype in dtypes], np.int32) for dtypes in (columns.dtypes, columns.other_dtypes)
-    )
+    of_pairs = _PairRows.of(columns, chunk)
+    there = of_pairs.on_device(device)
+    pairs, starts = there.counted(there.chunks, int(of_pairs.chunks.sum()))
+    whole_pairs, whole = there.counted(there.whole, int(of_pairs.whole.sum()))
+    careful_pairs, careful = there.counted(there.chunks - there.whole, int((of_pairs.chunks - of_pairs.whole).sum()))
+    first_chunks = torch.zeros(len(columns.sizes) + 1, dtype=torch.int64, device=device)
+    torch.cumsum(there.chunks, 0, out=first_chunks[1:])
+    starts *= chunk
     values = np.zeros(1, np.float32)
     if any(is_byte_float(dtype) for dtype, _ in distinct):
         nothing = np.zeros(_BYTES, np.float32)
         values = np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing for dtype in columns.dtypes])
-
-    def there(array: Any) -> Any:
-        return torch.from_numpy(array).to(device)
-
     return PairTable(
         columns,
         chunk,
@@ -118,34 +108,72 @@ def table_of(columns: PairColumns, device: Any, chunk: int = CHUNK) -> PairTable
         any(dtype != other for dtype, other in distinct),
         len(whole),
         len(careful),
-        there(whole.astype(np.int32)),
-        there(careful.astype(np.int32)),
-        there(addresses),
-        there(other_addresses),
-        there(lengths),
-        there(pairs.astype(np.int32)),
-        there(np.array(columns.sides, np.int64)),
-        (there(kinds), there(other_kinds), there(values)),
-        there(first_chunks),
+        (whole + first_chunks[whole_pairs]).int(),
+        (careful + (first_chunks[:-1] + there.whole)[careful_pairs]).int(),
+        there.addresses[pairs] + starts * there.items[pairs],
+        there.other_addresses[pairs] + starts * there.other_items[pairs],
+        torch.clamp(there.sizes[pairs] - starts, max=chunk).int(),
+        pairs.int(),
+        there.sides,
+        (there.kinds.int(), there.other_kinds.int(), torch.from_numpy(values).to(device)),
+        first_chunks,
         [],
     )
+
+
+class _PairRows(NamedTuple):
+    """What the columns of a table are computed from, with an element for each pair: NumPy arrays, or tensors on the
+    device. There are few of them, so that little is copied, and the device computes the many numbers of chunks."""
+
+    addresses: Any
+    other_addresses: Any
+    sizes: Any
+    items: Any  # bytes of an element
+    other_items: Any
+    kinds: Any
+    other_kinds: Any
+    sides: Any
+    chunks: Any
+    whole: Any  # chunks that are full, aligned, and narrow floats
+
+    @classmethod
+    def of(cls, columns: PairColumns, chunk: int) -> "_PairRows":
+        # As unsigned integers, because an address may use all bits.
+        addresses, others = (
+            np.array(side, np.uint64).view(np.int64) for side in (columns.addresses, columns.other_addresses)
+        )
+        sizes = np.array(columns.sizes, np.int64)
+        both = [*zip(columns.dtypes, columns.other_dtypes, strict=True)]
+        facts = {
+            dtypes: (*map(item_bytes, dtypes), *(KERNELS[dtype] for dtype in dtypes), _is_narrow(*dtypes))
+            for dtypes in set(both)
+        }
+        items, other_items, kinds, other_kinds, is_narrow = (
+            np.array([facts[dtypes] for dtypes in both], np.int64).reshape(-1, 5).T
+        )
+        is_quick = (is_narrow > 0) & ((addresses | others) % 16 == 0)
+        whole = np.where(is_quick, sizes // chunk, 0)
+        sides, chunks = np.array(columns.sides, np.int64), (sizes + chunk - 1) // chunk
+        return cls(addresses, others, sizes, items, other_items, kinds, other_kinds, sides, chunks, whole)
+
+    def on_device(self, device: Any) -> "_PairRows":
+        # Copied at once, and from pinned memory, so that the copy does not wait for kernels that run already.
+        rows = torch.from_numpy(np.stack(self))
+        if device.type == "cuda" and rows.numel():
+            rows = rows.pin_memory()
+        return _PairRows._make(rows.to(device, non_blocking=True))
+
+    def counted(self, counts: Any, total: int) -> tuple[Any, Any]:
+        """For each of so many elements of each pair: the number of the pair, and its own number in the pair."""
+        numbers = torch.arange(len(counts), device=counts.device)
+        pairs = torch.repeat_interleave(numbers, counts, output_size=total)
+        before = torch.cumsum(counts, 0) - counts
+        return pairs, torch.arange(total, device=counts.device) - before[pairs]
 
 
 def _is_narrow(dtype: str, other: str) -> bool:
     """Whether both dtypes are floats of at most 32 bits."""
     return is_float(dtype) and is_float(other) and max(item_bytes(dtype), item_bytes(other)) <= 4
-
-
-def _of_chunks(addresses: list[int], dtypes: list[str], pairs: Any, starts: Any) -> Any:
-    """The address of each chunk."""
-    items = np.array([item_bytes(dtype) for dtype in dtypes], np.int64)
-    # As unsigned integers, because an address may use all bits.
-    return np.array(addresses, np.uint64).view(np.int64)[pairs] + starts * items[pairs]
-
-
-def _by_dtypes(columns: PairColumns, holds: Callable[[str, str], bool]) -> Any:
-    known = cache(holds)
-    return np.array([known(*dtypes) for dtypes in zip(columns.dtypes, columns.other_dtypes, strict=True)], bool)
 
 
 def compare(table: PairTable, with_norms: bool = False) -> Callable[[], Outcomes]:

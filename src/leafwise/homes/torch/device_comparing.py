@@ -102,6 +102,7 @@ def _start_tensors(
         if wait is None:
             return
         outcomes = wait()
+        _keep(table, device)
         same = cache(DeviceResult)  # models repeat a few shapes thousands of times
         for place, (number, comparison) in enumerate(zip(numbers, outcomes.comparisons, strict=True)):
             is_mixed = columns.dtypes[place] != columns.other_dtypes[place]
@@ -140,14 +141,19 @@ _MOST_TABLES = 4
 
 def _table(columns: PairColumns, device: torch.device) -> cuda_comparing.PairTable:
     """The table of these pairs, from the cache unless a tensor has moved."""
-    key = (device, len(columns.sizes), *columns.addresses[:1], *columns.other_addresses[:1])
-    table = _tables.pop(key, None)
-    if table is None or table.columns != columns:
-        table = cuda_comparing.table_of(columns, device)
+    table = _tables.pop(_key(columns, device), None)
+    return cuda_comparing.table_of(columns, device) if table is None or table.columns != columns else table
+
+
+def _keep(table: cuda_comparing.PairTable, device: torch.device) -> None:
+    """Puts a table into the cache, when it was used: another stream might use it before it was copied."""
     while len(_tables) >= _MOST_TABLES:
         _tables.pop(next(iter(_tables)), None)
-    _tables[key] = table
-    return table
+    _tables[_key(table.columns, device)] = table
+
+
+def _key(columns: PairColumns, device: torch.device) -> tuple[Any, ...]:
+    return (device, len(columns.sizes), *columns.addresses[:1], *columns.other_addresses[:1])
 
 
 def _transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
