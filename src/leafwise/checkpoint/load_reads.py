@@ -65,9 +65,9 @@ class LoadReads:
     def _to_device(self, target: LoadTarget, only_check: bool) -> TargetReads | None:
         feed = target.feed
         loading = target.home.capability(Loading)
-        if not loading.has_landings(target.value) or (found := self._bytes(target)) is None:
+        if not loading.has_landings(target.value) or (stored := self._bytes(target)) is None:
             return None
-        runs, spec = found
+        runs, spec = stored
         landing = loading.landing(target.value, spec, feed.order, only_check)
         if landing is None or (len(runs) > 1 and not landing.is_flat) or self.transfers.of(landing) is None:
             return None

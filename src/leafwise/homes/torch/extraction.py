@@ -167,16 +167,16 @@ class _Copy(NamedTuple):
 def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
     """Copies of tensors on the CPU, in C order. They are complete when this returns, so nothing that is done to the
     tensors afterwards changes them, in whatever stream."""
-    found = [
+    extraction_of = [
         extraction if value.device.type in EXTRACTED else None
         for value, extraction in zip(values, extractions(values, COPIERS), strict=True)
     ]
     copied: list[Any] = [None] * len(values)
     tasks: list[_Copy] = []
     with torch.no_grad(), ExitStack() as ending:
-        for used in {id(used): used for used in found if used is not None}.values():
+        for used in {id(used): used for used in extraction_of if used is not None}.values():
             ending.callback(used.finish)
-        for extraction, positions in _bundles(values, found):
+        for extraction, positions in _bundles(values, extraction_of):
             bundle = [values[position] for position in positions]
             if extraction is None:
                 targets = [_on_cpu(value) for value in bundle]
@@ -192,13 +192,13 @@ def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _bundles(
-    values: list[torch.Tensor], found: list[TorchExtraction | None]
+    values: list[torch.Tensor], extraction_of: list[TorchExtraction | None]
 ) -> Iterator[tuple[TorchExtraction | None, list[int]]]:
     """The positions of tensors that are copied together: small ones of one device and dtype."""
     pending: dict[tuple[int, torch.dtype], list[int]] = {}
     room: dict[tuple[int, torch.dtype], int] = {}
-    by_id = {id(extraction): extraction for extraction in found}
-    for position, (value, extraction) in enumerate(zip(values, found, strict=True)):
+    by_id = {id(extraction): extraction for extraction in extraction_of}
+    for position, (value, extraction) in enumerate(zip(values, extraction_of, strict=True)):
         if extraction is None or value.nbytes > min(_SMALL, extraction.largest):
             yield extraction, [position]
             continue

@@ -34,13 +34,13 @@ def snapshot(values: list[torch.Tensor]) -> Any:
         return None
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Whether two snapshots are equal; None is equal to nothing."""
-    if one is None or other is None:
+    if first is None or second is None:
         return False
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return bool(np.array_equal(one, other))
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return bool(np.array_equal(first, second))
+    return type(first) is type(second) and bool(first == second)
 
 
 def _described(values: list[torch.Tensor]) -> Any:
