@@ -165,8 +165,8 @@ def test_inference_tensors_are_left_to_pytorch() -> None:
     net = nn.Linear(3, 3, device=DEVICE)
     with torch.inference_mode():
         inference = torch.ones(3, device=DEVICE)
-    assert not clipping._kernels_can_clip([inference], DEVICE)
-    assert clipping._kernels_can_clip([net.bias.detach()], DEVICE)
+    assert not clipping._kernels_can_clip([inference], inference.device)
+    assert clipping._kernels_can_clip([net.bias.detach()], net.bias.device)
 
 
 def test_a_capture_of_a_cuda_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.homes.torch.drawing import draw_with_kernels
+from leafwise.homes.torch.launching import check_not_capturing
 from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over
 
 
@@ -23,6 +24,8 @@ class TorchFilling(Filling):
     def cannot_fill(self, value: torch.Tensor) -> str:
         if reason := holds_nothing(value):
             return reason
+        if value.is_cuda:
+            check_not_capturing("initialize")
         return "" if _is_sharded(value) else super().cannot_fill(value)
 
     def local_parts(self, value: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...] | None]]:
