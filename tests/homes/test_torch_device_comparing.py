@@ -264,7 +264,7 @@ def test_progress_counts_the_bytes_of_the_first_side(on_device: list[int], tmp_p
 def test_values_are_not_compared_while_a_graph_is_captured(
     on_device: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     a = {"x": torch.ones(3, device=DEVICE)}
     with pytest.raises(lw.WalkError, match="cannot compare values while a CUDA graph is being captured"):
