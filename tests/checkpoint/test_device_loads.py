@@ -228,6 +228,23 @@ def test_a_tensor_of_inference_mode_is_written_by_the_thread_that_may(counts: Co
     assert not counts.copies
 
 
+def test_a_load_inside_inference_mode_fills_ordinary_tensors(counts: Counts, tmp_path: Path) -> None:
+    values = {"a": torch.randn(700, 1000), "b": torch.randn(700, 1000)}
+    path = lw.save(values, tmp_path / "a.safetensors")
+    plain: dict[str, Any] = {name: torch.zeros(700, 1000, requires_grad=True) for name in values}
+    cast: dict[str, Any] = {name: torch.zeros(700, 1000, dtype=torch.bfloat16) for name in values}
+    turned: dict[str, Any] = {name: torch.zeros(1000, 700).t() for name in values}
+    for target, options in ((plain, {}), (cast, {"cast": True}), (turned, {})):
+        versions = [value._version for value in target.values()]
+        with torch.inference_mode():
+            lw.load(target, path, **options)
+        assert counts.copies
+        for name, value in target.items():
+            assert torch.equal(value.detach(), values[name].to(value.dtype))
+            assert not value.is_inference()
+        assert all(value._version > version for value, version in zip(target.values(), versions, strict=True))
+
+
 def test_a_live_source_is_copied_through_buffers(counts: Counts) -> None:
     source: dict[str, Any] = {"a": torch.randn(300_000, device="cpu"), "b": np.arange(5.0)}
     target = {"a": torch.zeros(300_000), "b": torch.zeros(5, dtype=torch.float64)}

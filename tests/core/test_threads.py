@@ -1,5 +1,7 @@
 """Tasks that several threads share."""
 
+import os
+import signal
 import threading
 import time
 
@@ -39,25 +41,39 @@ def test_the_error_of_the_first_task_that_failed_is_raised() -> None:
         assert len(begun) < 20
 
 
-def test_an_interrupt_is_raised_once_all_threads_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = threading.active_count()
-    join = threading.Thread.join
-    interrupts = [KeyboardInterrupt()]
-
-    def joining(self: threading.Thread, timeout: float | None = None) -> None:
-        if interrupts:
-            raise interrupts.pop()
-        join(self, timeout)
-
+def test_an_interrupt_is_raised_once_all_threads_have_ended() -> None:
+    ended: list[int] = []
     begun: list[int] = []
 
-    def work(number: int, task: int) -> None:
+    def work(number: int, task: float) -> None:
         begun.append(number)
-        time.sleep(0.02)
+        if number == 1:
+            for _ in range(2):  # the second interrupt comes while the first is waited out
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.05)
+        time.sleep(task)
+        ended.append(number)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "join", joining)
-        with pytest.raises(KeyboardInterrupt):
-            in_order(work, range(1000), threads=3)
-    assert threading.active_count() == before
+    # The first thread is the slowest: an interrupted join would take it for dead.
+    with pytest.raises(KeyboardInterrupt):
+        in_order(work, [0.5, 0.1, 0.1, *[0.01] * 1000], threads=3)
+    assert sorted(ended) == sorted(begun)
     assert len(begun) < 100
+
+
+def test_a_system_without_more_threads_uses_those_that_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    allowed = [1, 1]
+
+    def starting(self: threading.Thread) -> None:
+        if not allowed:
+            raise RuntimeError("can't start new thread")
+        allowed.pop()
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", starting)
+    done: list[int] = []
+    in_order(lambda number, task: done.append(number), range(50), threads=8)
+    assert sorted(done) == list(range(50))
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        in_order(lambda number, task: done.append(number), range(50), threads=8)

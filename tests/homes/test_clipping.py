@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,25 @@ def test_doubles_whose_squares_overflow_are_clipped() -> None:
         parameter.grad = torch.full_like(parameter, 1e200)
     assert lw.clip(net, 1.0).total == pytest.approx(math.sqrt(12) * 1e200)
     assert net.weight.grad[0, 0].item() == pytest.approx(1 / math.sqrt(12))
+
+
+def test_norms_whose_squares_overflow_together_are_clipped() -> None:
+    net = nn.ParameterList([nn.Parameter(torch.zeros(1, dtype=torch.float64, device=DEVICE)) for _ in range(2)])
+    for parameter in net:
+        parameter.grad = torch.full_like(parameter, 1.2e154)
+    norms = lw.clip(net, 1.0)
+    assert norms.total == pytest.approx(1.2e154 * math.sqrt(2))
+    assert [parameter.grad.item() for parameter in net] == pytest.approx([math.sqrt(0.5)] * 2)
+
+
+def test_a_table_that_was_made_in_inference_mode_is_used_outside_of_it() -> None:
+    net = model()
+    with torch.inference_mode():
+        lw.stats(net).total  # noqa: B018
+        lw.clip(net, 1e9)
+    lw.stats(net).total  # noqa: B018
+    assert lw.clip(net, Fraction(1, 2)).total > 0.5
+    assert lw.clip(net, 1e9).total == pytest.approx(0.5, rel=1e-4)
 
 
 def test_inference_tensors_are_left_to_pytorch() -> None:

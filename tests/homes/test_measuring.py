@@ -296,3 +296,14 @@ def test_the_bytes_that_were_measured_are_counted() -> None:
     )
     assert sum(counted) == 88
     assert lw.stats({"a": torch.zeros(3)}, progress=True).total.count == 3
+
+
+@pytest.mark.usefixtures("triton_runs")
+def test_a_negated_view_is_not_taken_for_the_tensor_that_it_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
+    x = torch.tensor([3.0, 1.0], device=DEVICE)
+    with np.errstate(all="ignore"):
+        assert lw.stats({"x": x})["x"].max == 3
+        assert lw.stats({"x": torch._neg_view(x)})["x"].max == -1
+        assert lw.stats({"x": x})["x"].max == 3
+        assert lw.stats({"x": torch.tensor([[1 + 3j]], device=DEVICE).conj().imag})["x"].max == -3

@@ -353,3 +353,15 @@ def test_copies_of_leaves_are_compared_in_place(monkeypatch: pytest.MonkeyPatch)
     for name in ("same_bytes", "transposed"):
         monkeypatch.setattr(f"leafwise.kernels.streams.{name}", lambda *_: pytest.fail("values were read"))
     assert findings_in_place(moved(net)) == on_cpu
+
+
+def test_rows_of_another_dtype_are_not_the_same() -> None:
+    torch.manual_seed(0)
+    net = nn.Embedding(6, 8).to(DEVICE)
+    before = copy.deepcopy(net).bfloat16()
+    with torch.no_grad():
+        net.weight[2] = before.weight[2] = 0
+        net.weight[0] += 1
+    with in_place():
+        found = list(lw.check(net, against=before, select="LW115"))
+    assert found == list(lw.check(copy.deepcopy(net).cpu(), against=copy.deepcopy(before).cpu(), select="LW115")) == []

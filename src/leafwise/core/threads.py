@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -30,33 +31,49 @@ def in_order(work: Callable[[int, T], None], tasks: Sequence[T], threads: int) -
     interrupt: they write to files and memory that the caller may close or free."""
     waiting = deque(enumerate(tasks))
     errors: dict[int, BaseException] = {}
+    begun: list[threading.Event] = []  # of each thread that has begun, the event that it has ended
 
     def run() -> None:
-        while not errors:
-            try:
-                number, task = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                work(number, task)
-            except BaseException as error:
-                errors[number] = error
+        ended = threading.Event()
+        begun.append(ended)
+        try:
+            while not errors:  # asked after the thread is listed: one that begins after an interrupt does nothing
+                try:
+                    number, task = waiting.popleft()
+                except IndexError:
+                    return
+                try:
+                    work(number, task)
+                except BaseException as error:
+                    errors[number] = error
+        finally:
+            ended.set()
 
-    _run_all([threading.Thread(target=run, daemon=True) for _ in range(min(threads, len(tasks)))], errors)
+    try:
+        _start([threading.Thread(target=run, daemon=True) for _ in range(min(threads, len(tasks)))])
+    except BaseException as error:
+        errors[-1] = error
+    while True:
+        try:
+            if running := [ended for ended in begun if not ended.is_set()]:
+                running[0].wait()
+            elif errors or not waiting:
+                break
+            else:
+                time.sleep(0.0001)  # the first thread has not begun yet
+        except BaseException as error:
+            errors[-1] = error
     if errors:
         raise errors[min(errors)]
 
 
-def _run_all(threads: list[threading.Thread], errors: dict[int, BaseException]) -> None:
-    """Runs threads to their end. An interrupt becomes the first error, after which they begin nothing new."""
-    try:
-        for thread in threads:
+def _start(threads: list[threading.Thread]) -> None:
+    """Starts as many of the threads as the system allows, but at least one. They are not joined later: if a signal
+    interrupts `Thread.join`, versions of Python before 3.13 take the thread for dead."""
+    for number, thread in enumerate(threads):
+        try:
             thread.start()
-    except BaseException as error:
-        errors[-1] = error
-    for thread in threads:  # also one that was interrupted while it started
-        while thread.is_alive():
-            try:
-                thread.join()
-            except BaseException as error:
-                errors[-1] = error
+        except RuntimeError:
+            if not number:
+                raise
+            return

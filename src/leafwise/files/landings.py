@@ -37,6 +37,12 @@ class Transfers:
         transfer = self._by_device[landing.device]
         return transfer if transfer is not None and transfer.takes(landing) else None
 
+    def begin(self) -> None:
+        """Called before copies are queued, when all arrays have their memory."""
+        for transfer in self._by_device.values():
+            if transfer is not None:
+                transfer.begin()
+
     def finish(self) -> None:
         """Waits for all copies. Raises the first error of a device."""
         errors: list[Exception] = []
@@ -85,8 +91,10 @@ def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Call
         progress(sum(part.nbytes for part in task.parts))
 
     is_local = all(isinstance(read.storage.source, LocalSource) for read in reads)
+    tasks = _tasks(reads, transfers)
+    transfers.begin()
     try:
-        in_threads(work, _tasks(reads, transfers), READERS if is_local else THREADS)
+        in_threads(work, tasks, READERS if is_local else THREADS)
     except BaseException:
         with suppress(Exception):  # the first error says more
             transfers.finish()

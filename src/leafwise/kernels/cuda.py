@@ -181,7 +181,7 @@ class _Pass:
         try:
             copied, done = self._spare.pop()
         except IndexError:
-            copied = torch.empty(self.words, dtype=torch.int64, pin_memory=True)
+            copied = torch.empty(self.words, dtype=torch.int64, device="cpu", pin_memory=True)
             done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.copy_(self.results, non_blocking=True)
         done.record()

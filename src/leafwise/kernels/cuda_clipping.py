@@ -10,7 +10,7 @@ from leafwise.core.runs import Run
 from leafwise.kernels.cuda import RunTable, table_of
 from leafwise.kernels.dtypes import item_bytes
 from leafwise.kernels.launches import Launch
-from leafwise.kernels.triton_clipping import add_squares, find_factor, scale_chunks
+from leafwise.kernels.triton_clipping import MOST_SQUARES, add_squares, find_factor, scale_chunks
 
 # Elements that a program processes at a time, and the number of warps.
 _SQUARES_BLOCK, _SQUARES_WARPS = 1024, 4
@@ -30,7 +30,9 @@ class PreparedClip:
         self._max_norm = 1.0
         is_cuda = self._squares.device.type == "cuda"
         # `clip` reads it before it returns, so that one is enough.
-        self._copied = torch.empty(chunks, dtype=torch.float64, pin_memory=True) if is_cuda else self._squares
+        self._copied = self._squares
+        if is_cuda:
+            self._copied = torch.empty(chunks, dtype=torch.float64, device="cpu", pin_memory=True)
         self._done: Any = torch.cuda.Event() if is_cuda else None  # type: ignore[no-untyped-call]
         where = {name: table.on_device[name] for name in ("addresses", "sizes", "arrays", "kinds")}
         how = {"KINDS": table.kinds, "CHUNK": table.chunk}
@@ -60,7 +62,7 @@ class PreparedClip:
 
     def _clip(self, max_norm: float) -> list[float]:
         if max_norm != self._max_norm:
-            self._limit.fill_(max_norm)
+            self._limit.fill_(float(max_norm))
             self._max_norm = max_norm
         self._add()
         if self._done is not None:
@@ -70,7 +72,12 @@ class PreparedClip:
         self._scale()
         if self._done is not None:
             self._done.synchronize()
-        return _norms(self._table, self._copied.numpy())
+        squares = self._copied.numpy()
+        norms = _norms(self._table, squares)
+        with np.errstate(over="ignore", invalid="ignore"):
+            was_scaled = bool(squares.sum() < MOST_SQUARES)
+        # Each norm alone may be finite where the sum of all squares is not.
+        return norms if was_scaled or not all(map(math.isfinite, norms)) else [math.inf] * len(norms)
 
 
 def _norms(table: RunTable, squares: Any) -> list[float]:

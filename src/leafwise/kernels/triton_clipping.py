@@ -25,6 +25,8 @@ from leafwise.kernels.triton_values import (
 )
 
 _INFINITY = tl.constexpr(float("inf"))
+MOST_SQUARES = 1e300  # from this sum of squares on, nothing is scaled: the host then computes the norms with more range
+_MOST_SQUARES = tl.constexpr(MOST_SQUARES)
 _SMALL = tl.constexpr(2.0**-80)  # if squares in 32 bits add up to less, some of them may have been too small
 
 
@@ -67,9 +69,10 @@ def find_factor(squares, chunks, max_norm, factor, BLOCK: tl.constexpr):
     sums = tl.zeros([BLOCK], tl.float64)
     for start in range(0, chunks, BLOCK):
         sums += tl.load(squares + start + lanes, mask=start + lanes < chunks, other=0.0)
-    total = tl.sqrt(tl.sum(sums))
+    squares_sum = tl.sum(sums)
+    total = tl.sqrt(squares_sum)
     limit = tl.load(max_norm)
-    tl.store(factor, tl.where((total < _INFINITY) & (total > limit), limit / total, 1.0))
+    tl.store(factor, tl.where((squares_sum < _MOST_SQUARES) & (total > limit), limit / total, 1.0))
 
 
 @triton.jit

@@ -22,6 +22,9 @@ class Transfer(Protocol):
     def takes(self, landing: "Landing") -> bool:
         """Whether it can copy to a landing: for some, it needs memory on the device."""
 
+    def begin(self) -> None:
+        """Called before copies are queued, when all arrays have their memory."""
+
     def buffer(self) -> AbstractContextManager[Any]:
         """A `HostBuffer` that no copy uses any more."""
 

@@ -125,7 +125,7 @@ def _clipped_by_foreach(values: list[torch.Tensor], max_norm: float) -> list[flo
         return None
     with torch.no_grad():
         norms = torch.stack(torch._foreach_norm(values, 2, dtype=wide_of(first)))
-        total = torch.linalg.vector_norm(norms)
+        total = torch.linalg.vector_norm(norms.double())  # in 32 bits, the squares of finite norms may overflow
         factor = torch.where(total.isfinite(), (max_norm / total).clamp(max=1), 1)
         torch._foreach_mul_(values, factor)
         norms_as_numbers: list[float] = norms.tolist()

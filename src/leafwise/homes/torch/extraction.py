@@ -18,7 +18,8 @@ from leafwise.homes.torch.pinned import BUFFER, PinnedBuffer, PinnedPool, pinned
 from leafwise.homes.torch.tensors import cannot_read
 
 EXTRACTED = frozenset({"cuda"})  # the types of devices whose tensors are copied out through pinned memory
-_SMALLEST = 1 << 16  # bytes of a buffer; pinning memory takes time, so small models get small buffers
+# Bytes of a buffer. Pinning memory takes time, so small models get small buffers, but each takes a part of any array.
+_SMALLEST = 1 << 20
 _TOGETHER = 1_024  # small tensors that are copied at once
 _SMALL = 1 << 18  # bytes of a tensor that is copied together with others
 # Dtypes that tensors can be concatenated in. Others are concatenated by their bits.
@@ -39,9 +40,10 @@ class TorchExtraction:
     @contextmanager
     def copied(self, parts: Sequence[Part]) -> Iterator[memoryview]:
         """The bytes of parts, one after another, in a buffer."""
-        with self._pool.buffer() as buffer:
+        with ExitStack() as taken:
             filled = 0
             try:
+                buffer = taken.enter_context(self._pool.buffer())
                 # In inference mode, buffers that were made in that mode can be written, too.
                 with self._stream(), torch.inference_mode():
                     for source in _sources(parts, self._pool.device):

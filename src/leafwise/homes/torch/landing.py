@@ -2,7 +2,7 @@
 elements are made on the device, from a copy of the buffer there."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -62,14 +62,25 @@ class TorchTransfer:
             # On the current stream, whose memory PyTorch uses again. The stream of the pool is done when it is freed.
             with suppress(torch.OutOfMemoryError):
                 self._scratch = torch.empty(self._pool.most, self.nbytes, dtype=torch.uint8, device=landing.device)
+                self._pool.wait_for_program()
         return landing.is_plain or self._scratch is not None
 
-    def buffer(self) -> AbstractContextManager[PinnedBuffer]:
-        return self._pool.buffer()
+    def begin(self) -> None:
+        self._pool.wait_for_program()
+
+    @contextmanager
+    def buffer(self) -> Iterator[PinnedBuffer]:
+        with ExitStack() as taken:
+            try:
+                buffer = taken.enter_context(self._pool.buffer())
+            except RuntimeError as error:
+                raise _device_error(self._pool.device, error) from error
+            yield buffer
 
     def copy(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
         try:
-            with self._pool.copying(buffer):
+            # If the program is in inference mode, the places are inference tensors; the mode of a thread is its own.
+            with self._pool.copying(buffer), torch.inference_mode():
                 for start, stop, place in parts:
                     # Even a slice takes Python's lock, for which other threads wait.
                     part = buffer.tensor if stop - start == self.nbytes else buffer.tensor[start:stop]
@@ -136,9 +147,12 @@ class TorchLanding:
         extremes, self.extremes = self.extremes, []
         if not extremes:
             return True
-        least, largest = [torch.stack(values).double() for values in zip(*extremes, strict=True)]
-        # False if there is a nan.
-        return bool(((least > -self.limit) & (largest < self.limit)).all())
+        try:
+            least, largest = [torch.stack(values).double() for values in zip(*extremes, strict=True)]
+            # False if there is a nan.
+            return bool(((least > -self.limit) & (largest < self.limit)).all())
+        except RuntimeError as error:
+            raise _device_error(self.device, error) from error
 
 
 def _blocks(tensor: torch.Tensor, at: int, itemsize: int, most: int) -> Iterator[tuple[int, torch.Tensor]]:
@@ -173,6 +187,7 @@ class Uploads:
         if pool is None:
             return tensor.to(device)
         there = torch.empty_like(tensor, device=device)
+        pool.wait_for_program()
         source, target = [side.view(-1).view(torch.uint8) for side in (tensor, there)]
         for start in range(0, tensor.nbytes, pool.nbytes):
             part = source[start : start + pool.nbytes]

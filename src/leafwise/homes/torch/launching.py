@@ -37,7 +37,8 @@ def start_kernels(device: torch.device, start: Callable[[], T], action: str = ""
     """Calls `start`, which launches Triton kernels on a device. Returns None, and warns once, if Triton cannot run;
     `action` is what then happens, as in "statistics of tensors on a GPU are computed", and `instead` says how. Without
     `action`, there is no warning: for callers that use PyTorch's own kernels instead."""
-    with on_device(device):
+    # Memory that is kept for the next call must not be made of inference tensors, which only inference mode may change.
+    with on_device(device), torch.inference_mode(False), torch.no_grad():
         try:
             return start()
         except RuntimeError as error:

@@ -85,7 +85,7 @@ class TorchMeasuring(Measuring):
         from leafwise.kernels import cuda
 
         # The memory of a copy may be freed before it is measured: what reuses it comes later on the same stream.
-        runs = [value if is_run(value) else value.detach().contiguous() for value in values]
+        runs = [value if is_run(value) else value.detach().resolve_neg().contiguous() for value in values]
 
         def prepare() -> _Prepared:
             return _Prepared(cuda.table_of(list(map(run_of, runs)), device), self.home.specs(runs))

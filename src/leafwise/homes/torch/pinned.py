@@ -43,8 +43,14 @@ class PinnedPool:
         self._numbers = iter(range(len(tensors), self.most))  # of buffers that may still be made
         if self.is_cuda:
             self.stream = cuda.Stream(device)
-            # What the program has queued so far may still read or write the same tensors.
-            self.stream.wait_stream(cuda.current_stream(device))
+            self.wait_for_program()
+
+    def wait_for_program(self) -> None:
+        """Copies that are queued from now on wait for what the program has queued so far in its current stream, which
+        may still read or write the same memory. Call it after allocating memory that is copied to: PyTorch may have
+        queued a fill of it, or other work may still be using it."""
+        if self.is_cuda:
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))
 
     @contextmanager
     def buffer(self) -> Iterator[PinnedBuffer]:

@@ -86,7 +86,11 @@ def _nonfinite(value: torch.Tensor, most: int) -> Any:
 
 def _is_beside(first: torch.Tensor, second: Any) -> bool:
     """Whether two arrays can be compared without copying one to another device."""
-    return isinstance(second, torch.Tensor) and first.device == second.device and not second.is_neg()
+    return (
+        isinstance(second, torch.Tensor)
+        and (first.device, first.dtype) == (second.device, second.dtype)
+        and not second.is_neg()
+    )
 
 
 def _same_rows(first: torch.Tensor, second: torch.Tensor) -> Any:

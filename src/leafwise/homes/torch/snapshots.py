@@ -17,8 +17,8 @@ _WORDS = 9  # that most tensors need: three, and two for each axis
 
 
 def are_plain(values: list[torch.Tensor]) -> bool:
-    """Whether no tensor is of a subclass, whose bytes may have another meaning."""
-    return set(map(type, values)) <= _PLAIN
+    """Whether the bytes of each tensor are its numbers: it is not of a subclass, and not negated by a bit."""
+    return set(map(type, values)) <= _PLAIN and True not in map(torch.Tensor.is_neg, values)
 
 
 def snapshot(values: list[torch.Tensor]) -> Any:

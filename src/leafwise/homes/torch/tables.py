@@ -53,7 +53,8 @@ class KeptTables(Generic[T]):
         with self._lock:
             kept = self._kept.pop(key, None)
             if kept is None or not same(kept.facts, facts):
-                kept = _Kept(facts, make())
+                with torch.inference_mode(False), torch.no_grad():  # it may be used again outside of inference mode
+                    kept = _Kept(facts, make())
             while len(self._kept) >= _MOST_TABLES:
                 del self._kept[next(iter(self._kept))]
             if facts is not None:

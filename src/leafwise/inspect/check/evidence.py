@@ -216,6 +216,8 @@ class Evidence:
         assert self.baseline is not None
         before = self.baseline[self.changes[leaf.path].path]
         value = before.columns.current(before.row)
+        if before.columns.home(value).spec(value).dtype != leaf.spec.dtype:
+            return []  # no bits are the same
         searching = leaf.searching()
         same = None if searching is None else searching.same_rows(leaf.held.value, value)
         if same is None:
