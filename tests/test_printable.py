@@ -89,6 +89,8 @@ def test_built_in_exceptions_contain_no_raw_names() -> None:
         "files/unpickler.py: f'{len(items)} values for a tuple of {length}'",
         "homes/torch/grouping.py: f'{method}() returns {answer!r}, not a set of names'",
         "kernels/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
+        "kernels/cuda_comparing.py: f'a chunk is a multiple of a block, and {chunk} is not'",
+        "kernels/cuda_comparing.py: f'kernels do not compare {wrong[0][0]} with {wrong[0][1]}'",
     }
     assert {one for one in wrong if not one.startswith(inside)} == allowed
 
