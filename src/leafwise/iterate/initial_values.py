@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Callable, Iterable
 from operator import index
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
+from leafwise.core.home import Spec
 from leafwise.core.path import escape, listed
 from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
@@ -16,7 +17,7 @@ from leafwise.core.verbs import opened
 from leafwise.core.warn import warn
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.distributions import GeneratorKey
-from leafwise.iterate.init_jobs import InitJob, plan_jobs, values_for, values_for_all
+from leafwise.iterate.init_jobs import InitJob, LeafToFill, leaves_to_fill, plan_jobs, values_for, values_for_all
 from leafwise.iterate.leaf_filler import LeafFiller, fill_leaves
 from leafwise.iterate.rules import Rule, checked_rules
 
@@ -61,6 +62,14 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
         return _Initialization(t, checked_rules(rules), number, progress).result()
 
 
+class _Target(NamedTuple):
+    """An array to fill. If `is_new`, it replaces the leaf's current array."""
+
+    array: Any
+    spec: Spec
+    is_new: bool
+
+
 class _Initialization:
     """One call of `lw.initialize`. Everything that can be checked is checked before the first leaf is filled."""
 
@@ -74,17 +83,19 @@ class _Initialization:
         columns = self.columns
         lazy = self._lazy_jobs()
         now = [job for job in self.jobs if columns.row_nodes[job.leaf] not in lazy]
-        named = [job for job in now if not callable(job.options["init"])]
+        leaves = leaves_to_fill(columns, now)
+        named = [leaf for leaf in leaves if not callable(leaf.job.options["init"])]
         distributions = values_for_all(columns, named)
-        targets = {job.leaf: self._target(job) for job in now}
-        total = sum(facts.spec.size for facts in columns.facts(list(targets)))
+        targets = self._targets(leaves)
+        total = sum(leaf.spec.size for leaf in leaves)
         root = columns.node_objects[self.tree.root]
         with bar(total, "initializing", self.progress) as count:
             filler = _JobFiller(columns, self.seed, targets, count)
-            if new := filler.fill([(job, distributions[job.leaf]) for job in named]):
+            if new := filler.fill([(leaf, distributions[leaf.job.leaf]) for leaf in named]):
                 root = with_leaves(self.tree, new)
-            for job in now:
-                if job.leaf not in distributions and (newest := filler.fill([(job, values_for(columns, job))])):
+            for leaf in leaves:
+                job = leaf.job
+                if job.leaf not in distributions and (newest := filler.fill([(leaf, values_for(columns, job))])):
                     new |= newest
                     # A tree that cannot be changed in place is rebuilt with all new arrays so far.
                     in_place = columns.home(newest[job.leaf]).in_place
@@ -111,22 +122,27 @@ class _Initialization:
                 lazy[node].append(job)
         return lazy
 
-    def _target(self, job: InitJob) -> tuple[Any, bool]:
-        """The array to fill, and whether it replaces the leaf's current array."""
+    def _targets(self, leaves: list[LeafToFill]) -> dict[int, _Target]:
+        """The array to fill for each leaf."""
         columns = self.columns
-        value = columns.current(job.leaf)
-        home = columns.home(value)
-        spec = home.spec(value)
-        if not home.in_place:
-            return value, True
-        if spec.device == "meta":
-            try:
-                return home.capability(Rebuilding).allocate(value, spec.shape or ()), True
-            except Error as error:
-                raise RuleError(f"cannot initialize {job.path}: {error}; nothing was changed") from error
-        if reason := home.capability(Filling).cannot_fill(value):
-            raise RuleError(f"cannot initialize {job.path} by {job.rule}: {reason}; nothing was changed")
-        return value, False
+        targets = {}
+        for job, value, spec, _ in leaves:
+            home = columns.home(value)
+            target = _Target(value, spec, is_new=not home.in_place)
+            if home.in_place and spec.device == "meta":
+                target = self._allocated(job, value, spec)
+            elif home.in_place and (reason := home.capability(Filling).cannot_fill(value)):
+                raise RuleError(f"cannot initialize {job.path} by {job.rule}: {reason}; nothing was changed")
+            targets[job.leaf] = target
+        return targets
+
+    def _allocated(self, job: InitJob, value: Any, spec: Spec) -> _Target:
+        home = self.columns.home(value)
+        try:
+            array = home.capability(Rebuilding).allocate(value, spec.shape or ())
+        except Error as error:
+            raise RuleError(f"cannot initialize {job.path}: {error}; nothing was changed") from error
+        return _Target(array, home.spec(array), is_new=True)
 
     def _recompute(self) -> None:
         """Computes the buffers that are still on meta because no rule covers them."""
@@ -149,20 +165,24 @@ class _JobFiller:
     """Fills the target arrays of jobs."""
 
     def __init__(
-        self, columns: Columns, seed: int, targets: dict[int, tuple[Any, bool]], count: Callable[[int], None]
+        self, columns: Columns, seed: int, targets: dict[int, _Target], count: Callable[[int], None]
     ) -> None:
         self._columns, self._seed, self._targets, self._count = columns, seed, targets, count
 
-    def fill(self, jobs: list[tuple[InitJob, Any]]) -> dict[int, Any]:
-        """Fills the target of each job with its values. Returns the arrays that replace current ones, by leaf."""
-        leaves = []
-        for job, values in jobs:
-            target, _ = self._targets[job.leaf]
-            axes = self._columns.row_role(job.leaf)[1]
-            key = GeneratorKey.of(self._seed, job.key)
-            leaves.append((LeafFiller(self._columns.home(target), target, axes, key, self._count), values))
-        filled = fill_leaves(leaves, self._count)
-        return {job.leaf: array for (job, _), array in zip(jobs, filled, strict=True) if self._targets[job.leaf][1]}
+    def fill(self, leaves: list[tuple[LeafToFill, Any]]) -> dict[int, Any]:
+        """Fills the target of each leaf with its values. Returns the arrays that replace current ones, by leaf."""
+        targets = [self._targets[leaf.job.leaf] for leaf, _ in leaves]
+        fillers = []
+        for (leaf, values), (array, spec, _) in zip(leaves, targets, strict=True):
+            key = GeneratorKey.of(self._seed, leaf.job.key)
+            home, axes = self._columns.home(array), leaf.role[1]
+            fillers.append((LeafFiller(home, array, spec, axes, key, self._count), values))
+        filled = fill_leaves(fillers, self._count)
+        return {
+            leaf.job.leaf: array
+            for (leaf, _), target, array in zip(leaves, targets, filled, strict=True)
+            if target.is_new
+        }
 
 
 class _DeferredInit:
@@ -176,7 +196,8 @@ class _DeferredInit:
         columns = tree(owner).columns
         rows = {columns.row_names[row]: row for row in columns.own_rows(0)}
         jobs = [job._replace(leaf=rows[name], row=rows[name]) for job, name in zip(self.jobs, self.names, strict=True)]
-        targets = {job.leaf: (columns.current(job.leaf), False) for job in jobs}
+        leaves = leaves_to_fill(columns, sorted(jobs, key=lambda job: callable(job.options["init"])))
+        targets = {leaf.job.leaf: _Target(leaf.value, leaf.spec, is_new=False) for leaf in leaves}
         filler = _JobFiller(columns, self.seed, targets, lambda count: None)
-        for job in sorted(jobs, key=lambda job: callable(job.options["init"])):
-            filler.fill([(job, values_for(columns, job))])
+        for leaf in leaves:
+            filler.fill([(leaf, values_for(columns, leaf.job))])

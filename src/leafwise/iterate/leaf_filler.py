@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home
+from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.memory import Op
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words
 from leafwise.iterate.initializers import Orthogonal, Padded
@@ -21,9 +21,9 @@ _ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma
 _RANK = {axis: rank for rank, axis in enumerate(("out", "in", "in1", "in2", "d", "h", "w"))}
 
 
-def key_of(columns: Columns, row: int) -> str:
-    """The path that seeds the random numbers of a leaf, with a name that is the same in every framework."""
-    path = columns.row_text(row)
+def key_of(columns: Columns, row: int, path: str) -> str:
+    """The path that seeds the random numbers of a leaf, with a name that is the same in every framework. `path` is the
+    text of its row."""
     name = columns.row_names[row]
     alias = _ALIASES.get(name)
     if alias is None or columns.row_role(row)[0] is None:
@@ -35,7 +35,8 @@ def key_of(columns: Columns, row: int) -> str:
     return path.removesuffix(name) + alias
 
 
-def canonical_order(axes: Sequence[str] | None) -> tuple[int, ...] | None:
+@lru_cache(128)
+def canonical_order(axes: tuple[str, ...] | None) -> tuple[int, ...] | None:
     """The order of axes in which elements are numbered: out, in, then space; None if the axes are already in it."""
     if axes is None or not set(axes) <= _RANK.keys():
         return None
@@ -48,15 +49,17 @@ class LeafFiller:
     framework does not change the values."""
 
     def __init__(
-        self, home: Home, value: Any, axes: Sequence[str] | None, key: GeneratorKey, count: Callable[[int], None]
+        self, home: Home, value: Any, spec: Spec, axes: Axes, key: GeneratorKey, count: Callable[[int], None]
     ) -> None:
         self.home, self.value, self.key, self.count = home, value, key, count
         self.filling = home.capability(Filling)
         self.order = canonical_order(axes)
-        spec = home.spec(value)
         self.shape, self.dtype = spec.shape or (), spec.dtype
         self.whole = self._in_order(self.shape) or (1,)
-        self.draw_size = self.filling.draw_size(value)
+
+    @cached_property
+    def draw_size(self) -> int:
+        return self.filling.draw_size(self.value)
 
     def _in_order(self, sizes: Sequence[int]) -> tuple[int, ...]:
         return tuple(sizes) if self.order is None else tuple(sizes[axis] for axis in self.order)
