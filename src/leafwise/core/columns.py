@@ -8,7 +8,7 @@ Facts (shape, dtype, role) come from the home when they are needed. Everything t
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from operator import attrgetter, le
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -486,10 +486,11 @@ class Columns:
         )  # fmt: skip
         for row in rows:
             owner = objects[nodes[row]]
-            key = home_of(owner).role_key(owner, names[row], values[row])
+            home = home_of(owner)
+            key = home.role_key(owner, names[row], values[row])
             role = known.get(key) if key is not None else None
             if role is None:
-                role = self.row_role(row)
+                role = home.role(owner, names[row], values[row], partial(self.lineage, nodes[row]))
                 if key is not None:
                     known[key] = role
             roles.append(role)

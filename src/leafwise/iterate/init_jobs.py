@@ -42,16 +42,18 @@ class InitJob(NamedTuple):
 
 
 class LeafToFill(NamedTuple):
-    """The job of a leaf, its current array, the spec of that array, and the role and axes of the leaf."""
+    """The job of a leaf, the array to fill, its spec, and the role and axes of the leaf. If `is_new`, the array replaces
+    the current one."""
 
     job: InitJob
     value: Any
     spec: Spec
     role: tuple[str | None, Axes]
+    is_new: bool = False
 
 
 def leaves_to_fill(columns: Columns, jobs: list[InitJob]) -> list[LeafToFill]:
-    """The leaves of some jobs. Homes are asked once for all of them, because a model may have thousands."""
+    """The leaves of some jobs, with their current arrays. Homes are asked once for all of them, because a model may have thousands."""
     rows = [job.leaf for job in jobs]
     values = columns.current_arrays(rows)
     specs = columns.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
@@ -179,11 +181,13 @@ def _check_memory(columns: Columns, filled: set[int]) -> None:
 
 
 def values_for_all(columns: Columns, leaves: list[LeafToFill]) -> dict[int, Any]:
-    """The distributions of many leaves, by leaf. The initializers that have a name use only the options, role and shape
+    """The distributions of all leaves but those that a callable fills, by leaf. The initializers that have a name use only the options, role and shape
     of a leaf, and are called once for all leaves that have the same ones."""
     known: dict[Hashable, Any] = {}
     distributions = {}
-    for job, _, spec, role in leaves:
+    for job, _, spec, role, _ in leaves:
+        if callable(job.options["init"]):
+            continue
         key: Hashable = job.leaf
         if job.row == job.leaf and job.options["init"] in INITIALIZERS:
             key = id(job.options), spec, role

@@ -3,12 +3,11 @@
 import logging
 from collections.abc import Callable, Iterable
 from operator import index
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
-from leafwise.core.home import Spec
 from leafwise.core.path import escape, listed
 from leafwise.core.progress import bar
 from leafwise.core.rebuild import recomputed, with_leaves
@@ -62,14 +61,6 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
         return _Initialization(t, checked_rules(rules), number, progress).result()
 
 
-class _Target(NamedTuple):
-    """An array to fill. If `is_new`, it replaces the leaf's current array."""
-
-    array: Any
-    spec: Spec
-    is_new: bool
-
-
 class _Initialization:
     """One call of `lw.initialize`. Everything that can be checked is checked before the first leaf is filled."""
 
@@ -84,13 +75,13 @@ class _Initialization:
         lazy = self._lazy_jobs()
         now = [job for job in self.jobs if columns.row_nodes[job.leaf] not in lazy]
         leaves = leaves_to_fill(columns, now)
-        named = [leaf for leaf in leaves if not callable(leaf.job.options["init"])]
-        distributions = values_for_all(columns, named)
-        targets = self._targets(leaves)
+        distributions = values_for_all(columns, leaves)
+        leaves = self._targets(leaves)
+        named = [leaf for leaf in leaves if leaf.job.leaf in distributions]
         total = sum(leaf.spec.size for leaf in leaves)
         root = columns.node_objects[self.tree.root]
         with bar(total, "initializing", self.progress) as count:
-            filler = _JobFiller(columns, self.seed, targets, count)
+            filler = _JobFiller(columns, self.seed, count)
             if new := filler.fill([(leaf, distributions[leaf.job.leaf]) for leaf in named]):
                 root = with_leaves(self.tree, new)
             for leaf in leaves:
@@ -122,27 +113,35 @@ class _Initialization:
                 lazy[node].append(job)
         return lazy
 
-    def _targets(self, leaves: list[LeafToFill]) -> dict[int, _Target]:
-        """The array to fill for each leaf."""
+    def _targets(self, leaves: list[LeafToFill]) -> list[LeafToFill]:
+        """The leaves with the arrays to fill, which are new for arrays on meta."""
         columns = self.columns
-        targets = {}
-        for job, value, spec, _ in leaves:
-            home = columns.home(value)
-            target = _Target(value, spec, is_new=not home.in_place)
-            if home.in_place and spec.device == "meta":
-                target = self._allocated(job, value, spec)
-            elif home.in_place and (reason := home.capability(Filling).cannot_fill(value)):
-                raise RuleError(f"cannot initialize {job.path} by {job.rule}: {reason}; nothing was changed")
-            targets[job.leaf] = target
+        values = [leaf.value for leaf in leaves]
+        reasons = [""] * len(leaves)
+        for home, numbers in columns.by_home(values).items():
+            if home.in_place:
+                with_memory = [number for number in numbers if leaves[number].spec.device != "meta"]
+                refusals = home.capability(Filling).cannot_fill([values[number] for number in with_memory])
+                for number, reason in zip(with_memory, refusals, strict=True):
+                    reasons[number] = reason
+        targets = []
+        for leaf, reason in zip(leaves, reasons, strict=True):
+            if reason:
+                path, rule = leaf.job.path, leaf.job.rule
+                raise RuleError(f"cannot initialize {path} by {rule}: {reason}; nothing was changed")
+            is_kept = leaf.spec.device != "meta" and columns.home(leaf.value).in_place
+            targets.append(leaf if is_kept else self._new_target(leaf))
         return targets
 
-    def _allocated(self, job: InitJob, value: Any, spec: Spec) -> _Target:
-        home = self.columns.home(value)
+    def _new_target(self, leaf: LeafToFill) -> LeafToFill:
+        home = self.columns.home(leaf.value)
+        if not home.in_place:
+            return leaf._replace(is_new=True)
         try:
-            array = home.capability(Rebuilding).allocate(value, spec.shape or ())
+            array = home.capability(Rebuilding).allocate(leaf.value, leaf.spec.shape or ())
         except Error as error:
-            raise RuleError(f"cannot initialize {job.path}: {error}; nothing was changed") from error
-        return _Target(array, home.spec(array), is_new=True)
+            raise RuleError(f"cannot initialize {leaf.job.path}: {error}; nothing was changed") from error
+        return leaf._replace(value=array, spec=home.spec(array), is_new=True)
 
     def _recompute(self) -> None:
         """Computes the buffers that are still on meta because no rule covers them."""
@@ -162,27 +161,19 @@ class _Initialization:
 
 
 class _JobFiller:
-    """Fills the target arrays of jobs."""
+    """Fills the arrays of leaves."""
 
-    def __init__(
-        self, columns: Columns, seed: int, targets: dict[int, _Target], count: Callable[[int], None]
-    ) -> None:
-        self._columns, self._seed, self._targets, self._count = columns, seed, targets, count
+    def __init__(self, columns: Columns, seed: int, count: Callable[[int], None]) -> None:
+        self._columns, self._seed, self._count = columns, seed, count
 
     def fill(self, leaves: list[tuple[LeafToFill, Any]]) -> dict[int, Any]:
-        """Fills the target of each leaf with its values. Returns the arrays that replace current ones, by leaf."""
-        targets = [self._targets[leaf.job.leaf] for leaf, _ in leaves]
+        """Fills each leaf with its values. Returns the arrays that replace current ones, by leaf."""
         fillers = []
-        for (leaf, values), (array, spec, _) in zip(leaves, targets, strict=True):
-            key = GeneratorKey.of(self._seed, leaf.job.key)
-            home, axes = self._columns.home(array), leaf.role[1]
-            fillers.append((LeafFiller(home, array, spec, axes, key, self._count), values))
+        for (job, value, spec, (_, axes), _), values in leaves:
+            key = GeneratorKey.of(self._seed, job.key)
+            fillers.append((LeafFiller(self._columns.home(value), value, spec, axes, key, self._count), values))
         filled = fill_leaves(fillers, self._count)
-        return {
-            leaf.job.leaf: array
-            for (leaf, _), target, array in zip(leaves, targets, filled, strict=True)
-            if target.is_new
-        }
+        return {leaf.job.leaf: array for (leaf, _), array in zip(leaves, filled, strict=True) if leaf.is_new}
 
 
 class _DeferredInit:
@@ -197,7 +188,6 @@ class _DeferredInit:
         rows = {columns.row_names[row]: row for row in columns.own_rows(0)}
         jobs = [job._replace(leaf=rows[name], row=rows[name]) for job, name in zip(self.jobs, self.names, strict=True)]
         leaves = leaves_to_fill(columns, sorted(jobs, key=lambda job: callable(job.options["init"])))
-        targets = {leaf.job.leaf: _Target(leaf.value, leaf.spec, is_new=False) for leaf in leaves}
-        filler = _JobFiller(columns, self.seed, targets, lambda count: None)
+        filler = _JobFiller(columns, self.seed, lambda count: None)
         for leaf in leaves:
             filler.fill([(leaf, values_for(columns, leaf.job))])

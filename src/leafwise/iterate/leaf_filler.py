@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,8 @@ class LeafFiller:
     """Fills one leaf. Its elements are numbered with the axes in canonical order, so that the memory layout of a
     framework does not change the values."""
 
+    __slots__ = ("count", "dtype", "filling", "home", "key", "order", "shape", "value", "whole")
+
     def __init__(
         self, home: Home, value: Any, spec: Spec, axes: Axes, key: GeneratorKey, count: Callable[[int], None]
     ) -> None:
@@ -57,7 +59,7 @@ class LeafFiller:
         self.shape, self.dtype = spec.shape or (), spec.dtype
         self.whole = self._in_order(self.shape) or (1,)
 
-    @cached_property
+    @property
     def draw_size(self) -> int:
         return self.filling.draw_size(self.value)
 
