@@ -42,8 +42,8 @@ class InitJob(NamedTuple):
 
 
 class LeafToFill(NamedTuple):
-    """The job of a leaf, the array to fill, its spec, and the role and axes of the leaf. If `is_new`, the array replaces
-    the current one."""
+    """The job of a leaf, the array to fill, its spec, and the role and axes of the leaf. If `is_new`, the array
+    replaces the current one."""
 
     job: InitJob
     value: Any
@@ -53,7 +53,8 @@ class LeafToFill(NamedTuple):
 
 
 def leaves_to_fill(columns: Columns, jobs: list[InitJob]) -> list[LeafToFill]:
-    """The leaves of some jobs, with their current arrays. Homes are asked once for all of them, because a model may have thousands."""
+    """The leaves of some jobs, with their current arrays. Homes are asked once for all of them, because a model may
+    have thousands."""
     rows = [job.leaf for job in jobs]
     values = columns.current_arrays(rows)
     specs = columns.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
@@ -181,8 +182,8 @@ def _check_memory(columns: Columns, filled: set[int]) -> None:
 
 
 def values_for_all(columns: Columns, leaves: list[LeafToFill]) -> dict[int, Any]:
-    """The distributions of all leaves but those that a callable fills, by leaf. The initializers that have a name use only the options, role and shape
-    of a leaf, and are called once for all leaves that have the same ones."""
+    """The distributions of all leaves but those that a callable fills, by leaf. The initializers that have a name use
+    only the options, role and shape of a leaf, and are called once for all leaves that have the same ones."""
     known: dict[Hashable, Any] = {}
     distributions = {}
     for job, _, spec, role, _ in leaves:
@@ -190,7 +191,7 @@ def values_for_all(columns: Columns, leaves: list[LeafToFill]) -> dict[int, Any]
             continue
         key: Hashable = job.leaf
         if job.row == job.leaf and job.options["init"] in INITIALIZERS:
-            key = id(job.options), spec, role
+            key = id(job.options), id(spec), role  # homes return one spec for equal arrays
         if key not in known:
             known[key] = _values_for(columns, job, spec)
         distributions[job.leaf] = known[key]

@@ -72,9 +72,9 @@ class _Initialization:
     def result(self) -> Any:
         """Fills the leaves and returns the model. Callables run last, since they may read other leaves."""
         columns = self.columns
-        lazy = self._lazy_jobs()
-        now = [job for job in self.jobs if columns.row_nodes[job.leaf] not in lazy]
-        leaves = leaves_to_fill(columns, now)
+        leaves = leaves_to_fill(columns, self.jobs)
+        lazy = self._lazy_jobs(leaves)
+        leaves = [leaf for leaf in leaves if columns.row_nodes[leaf.job.leaf] not in lazy]
         distributions = values_for_all(columns, leaves)
         leaves = self._targets(leaves)
         named = [leaf for leaf in leaves if leaf.job.leaf in distributions]
@@ -97,20 +97,17 @@ class _Initialization:
             columns.home(owner).capability(Filling).when_shaped(owner, deferred)
         self._recompute()
         _log.info(
-            "initialized %s of %s leaves; the others follow when their shapes are known", len(now), len(self.jobs)
+            "initialized %s of %s leaves; the others follow when their shapes are known", len(leaves), len(self.jobs)
         )
         return root
 
-    def _lazy_jobs(self) -> dict[int, list[InitJob]]:
+    def _lazy_jobs(self, leaves: list[LeafToFill]) -> dict[int, list[InitJob]]:
         """The jobs of all nodes that have a leaf of unknown shape, by node."""
-        nodes = [self.columns.row_nodes[job.leaf] for job in self.jobs]
-        facts = self.columns.facts([job.leaf for job in self.jobs])
-        lazy: dict[int, list[InitJob]] = {
-            node: [] for node, job_facts in zip(nodes, facts, strict=True) if job_facts.spec.shape is None
-        }
-        for node, job in zip(nodes, self.jobs, strict=True):
-            if node in lazy:
-                lazy[node].append(job)
+        nodes = self.columns.row_nodes
+        lazy: dict[int, list[InitJob]] = {nodes[leaf.job.leaf]: [] for leaf in leaves if leaf.spec.shape is None}
+        for job in self.jobs if lazy else ():
+            if nodes[job.leaf] in lazy:
+                lazy[nodes[job.leaf]].append(job)
         return lazy
 
     def _targets(self, leaves: list[LeafToFill]) -> list[LeafToFill]:
@@ -168,12 +165,13 @@ class _JobFiller:
 
     def fill(self, leaves: list[tuple[LeafToFill, Any]]) -> dict[int, Any]:
         """Fills each leaf with its values. Returns the arrays that replace current ones, by leaf."""
-        fillers = []
-        for (job, value, spec, (_, axes), _), values in leaves:
-            key = GeneratorKey.of(self._seed, job.key)
-            fillers.append((LeafFiller(self._columns.home(value), value, spec, axes, key, self._count), values))
-        filled = fill_leaves(fillers, self._count)
+        filled = fill_leaves(((self._filler(leaf), values) for leaf, values in leaves), self._count)
         return {leaf.job.leaf: array for (leaf, _), array in zip(leaves, filled, strict=True) if leaf.is_new}
+
+    def _filler(self, leaf: LeafToFill) -> LeafFiller:
+        job, value, spec, (_, axes), _ = leaf
+        key = GeneratorKey.of(self._seed, job.key)
+        return LeafFiller(self._columns.home(value), value, spec, axes, key, self._count)
 
 
 class _DeferredInit:

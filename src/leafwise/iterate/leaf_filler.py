@@ -1,8 +1,9 @@
 """Fills a leaf with initial values: computes its key, numbers its elements, and fills the parts that are local."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from leafwise.iterate.initializers import Orthogonal, Padded
 # Names that frameworks use for the same leaf, and the name that is used for all of them in a key.
 _ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma": "weight", "beta": "bias"}
 _RANK = {axis: rank for rank, axis in enumerate(("out", "in", "in1", "in2", "d", "h", "w"))}
+
+_FIRST_PART, _LARGEST_PART = 16, 1024  # leaves that are drawn together
 
 
 def key_of(columns: Columns, row: int, path: str) -> str:
@@ -154,8 +157,21 @@ class LeafFiller:
             self.filling.fill(local, local_row, np.zeros((1, *shape[1:])))
 
 
-def fill_leaves(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[Any]:
-    """Fills leaves with their values, as many in one step as their home can. Returns the filled arrays."""
+def fill_leaves(leaves: Iterable[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[Any]:
+    """Fills leaves with their values; returns the filled arrays. What homes draw together comes first, because the rest
+    may wait for it: a few leaves, then more at a time, so that a GPU draws the first ones while others are prepared."""
+    remaining = iter(leaves)
+    started: list[tuple[LeafFiller, Any, list[DrawJob]]] = []
+    part_size = _FIRST_PART
+    while part := list(islice(remaining, part_size)):
+        left = _draw_together(part, count)
+        started += [(filler, values, jobs) for (filler, values), jobs in zip(part, left, strict=True)]
+        part_size = min(4 * part_size, _LARGEST_PART)
+    return [filler.fill(values, jobs) for filler, values, jobs in started]
+
+
+def _draw_together(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[list[DrawJob]]:
+    """Draws as many leaves as their homes can draw in one step; returns the jobs that are left of each leaf."""
     left = [filler.draw_jobs(values) for filler, values in leaves]
     numbers_by_filling: dict[Filling, list[int]] = {}
     for number, (filler, _) in enumerate(leaves):
@@ -165,7 +181,7 @@ def fill_leaves(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], Non
         is_drawn = iter(filling.draw_together(jobs, count))
         for number in leaf_numbers:
             left[number] = [job for job in left[number] if not next(is_drawn)]
-    return [filler.fill(values, jobs) for (filler, values), jobs in zip(leaves, left, strict=True)]
+    return left
 
 
 def _words(key: GeneratorKey, first: int, shape: tuple[int, ...], inside: tuple[slice, ...]) -> Any:
