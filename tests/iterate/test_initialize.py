@@ -549,3 +549,26 @@ def test_every_initializer_draws_the_same_in_each_precision(name: str) -> None:
         for dtype in (torch.float64, torch.float32)
     )
     torch.testing.assert_close(wide["a"].weight.float(), narrow["a"].weight, rtol=1e-5, atol=1e-6)
+
+
+def test_the_paths_of_many_leaves_are_spelled_as_those_of_one() -> None:
+    inner = nn.ModuleDict({"a*b": nn.Linear(2, 3), "layers": nn.ModuleList([nn.Linear(3, 1)])})
+    columns = lw.tree(nn.Sequential(nn.DataParallel(inner), nn.ParameterDict({'"': torch.ones(2)}))).columns
+    rows = range(len(columns.row_names))
+    texts = columns.row_texts(rows)
+    assert texts == [columns.row_text(row) for row in rows]
+    assert texts[0] == '0."a*b".weight'
+    assert columns.row_texts(rows[3:]) == texts[3:]
+
+
+def test_named_initializers_follow_the_shape_and_role_of_each_leaf() -> None:
+    """Leaves share a distribution only if their options, roles and shapes are the same."""
+    net = nn.Sequential(nn.Linear(4, 500), nn.Linear(4, 500), nn.Linear(400, 50), nn.ConvTranspose2d(4, 500, 1))
+    lw.initialize(
+        net, [lw.Rule("**.weight", init="xavier_uniform", gain=2.0), lw.Rule("3.weight", init="lecun_normal")]
+    )
+    bounds = [2 * (6 / 504) ** 0.5, 2 * (6 / 504) ** 0.5, 2 * (6 / 450) ** 0.5]
+    for layer, bound in zip(net, bounds, strict=False):
+        assert 0.98 * bound < layer.weight.abs().max() <= bound
+    assert not torch.equal(net[0].weight, net[1].weight)
+    assert abs(net[3].weight.std().item() - 500**-0.5) < 0.1 * 500**-0.5  # PyTorch exchanges its fans

@@ -8,7 +8,7 @@ Facts (shape, dtype, role) come from the home when they are needed. Everything t
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from operator import attrgetter, le
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -312,6 +312,17 @@ class Columns:
         name = quote(self.row_names[row])
         return f"{front}.{name}" if front else name
 
+    def row_texts(self, rows: Sequence[int]) -> list[str]:
+        """`row_text` of each row, but faster for many: each node is spelled once."""
+        fronts = [""]  # for each node, its path with a dot
+        hidden = self.hidden if self.wrapped else None
+        for node in range(1, len(self.node_names)):
+            front = fronts[self.node_parents[node]]
+            fronts.append(front if hidden is not None and hidden(node) else f"{front}{quote(self.node_names[node])}.")
+        nodes, names = self.row_nodes, self.row_names
+        quoted = {name: quote(name) for name in {names[row] for row in rows}}
+        return [fronts[nodes[row]] + quoted[names[row]] for row in rows]
+
     # -- leaves ----------------------------------------------------------------------------------------
 
     def home(self, obj: Any) -> Home:
@@ -470,12 +481,16 @@ class Columns:
         """The roles and axes of many rows. A model has few kinds of leaves, and its home is called once for each."""
         known: dict[object, tuple[str | None, Axes]] = {}
         roles = []
+        nodes, objects, names, values, home_of = (
+            self.row_nodes, self.node_objects, self.row_names, self.row_values, self.home
+        )  # fmt: skip
         for row in rows:
-            owner = self.node_objects[self.row_nodes[row]]
-            key = self.home(owner).role_key(owner, self.row_names[row], self.row_values[row])
+            owner = objects[nodes[row]]
+            home = home_of(owner)
+            key = home.role_key(owner, names[row], values[row])
             role = known.get(key) if key is not None else None
             if role is None:
-                role = self.row_role(row)
+                role = home.role(owner, names[row], values[row], partial(self.lineage, nodes[row]))
                 if key is not None:
                     known[key] = role
             roles.append(role)

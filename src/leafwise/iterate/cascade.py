@@ -44,6 +44,7 @@ class Cascade:
         self._columns: Columns = tree.columns
         self._rules = rules
         self._resetting = resetting
+        self._rule_texts: dict[int, str] = {}
         self._sets = [OptionSet(base, {}, {})]
         self._set_of = dict.fromkeys(rows, 0)
         self.matched: list[list[int]] = []
@@ -131,6 +132,8 @@ class Cascade:
 
     def deciding_row(self, rows: Sequence[int], option_set: OptionSet) -> int:
         """The first of a leaf's names that has this set."""
+        if len(rows) == 1:
+            return rows[0]
         return next(row for row in rows if self._sets[self._set_of[row]] is option_set)
 
     def uncovered(self, leaves: Iterable[int], tied: dict[int, list[int]]) -> list[int]:
@@ -145,7 +148,11 @@ class Cascade:
     def rule_of(self, option_set: OptionSet, option: str) -> str:
         """The rule that set an option, as text."""
         number = option_set.set_by.get(option, -1)
-        return repr(self._rules[number]) if number >= 0 else "the options for all leaves"
+        if number < 0:
+            return "the options for all leaves"
+        if number not in self._rule_texts:  # asked for each leaf
+            self._rule_texts[number] = repr(self._rules[number])
+        return self._rule_texts[number]
 
     def _disagreement(self, rows: Sequence[int], sets: list[OptionSet], option: str) -> RuleError:
         names = [self._columns.row_text(row) for row in rows]

@@ -8,12 +8,14 @@ its own, in any order, by any number of threads.
 
 import hashlib
 import math
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from leafwise.core.capabilities.filling import Draw
 
+_TWO_WORDS = Struct("<QQ")
 _WORDS = 8  # 32-bit words in a block
 
 
@@ -26,7 +28,7 @@ class GeneratorKey(NamedTuple):
     @classmethod
     def of(cls, seed: int, path: str) -> "GeneratorKey":
         digest = hashlib.blake2b(f"{seed}:{path}".encode(), digest_size=16).digest()
-        return cls(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
+        return cls(*_TWO_WORDS.unpack(digest))
 
 
 def words(key: GeneratorKey, start: int, count: int) -> Any:

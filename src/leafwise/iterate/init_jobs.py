@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.filling import Draw, Filling
 from leafwise.core.columns import Columns
-from leafwise.core.home import Spec
+from leafwise.core.home import Axes, Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.cascade import Cascade, tied_names
 from leafwise.iterate.initializers import (
+    INITIALIZERS,
     Distribution,
     InitializerError,
     LeafContext,
@@ -38,6 +39,26 @@ class InitJob(NamedTuple):
     options: dict[str, Any]
     rule: str
     path: str
+
+
+class LeafToFill(NamedTuple):
+    """The job of a leaf, the array to fill, its spec, and the role and axes of the leaf. If `is_new`, the array
+    replaces the current one."""
+
+    job: InitJob
+    value: Any
+    spec: Spec
+    role: tuple[str | None, Axes]
+    is_new: bool = False
+
+
+def leaves_to_fill(columns: Columns, jobs: list[InitJob]) -> list[LeafToFill]:
+    """The leaves of some jobs, with their current arrays. Homes are asked once for all of them, because a model may
+    have thousands."""
+    rows = [job.leaf for job in jobs]
+    values = columns.current_arrays(rows)
+    specs = columns.ask(rows, values, "getting its shape and dtype", lambda home, arrays: home.specs(arrays))
+    return list(map(LeafToFill, jobs, values, specs, columns.row_roles(rows)))
 
 
 class _ParameterRule(Rule):
@@ -70,14 +91,15 @@ def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
         if "init" in rule.options:
             _explained(repr(rule), partial(check_options, rule.options))
     names, cascade = _cascade(t, [LayerDefaults()], rules)
-    jobs, uncovered = [], []
+    chosen: list[tuple[int, int, dict[str, Any], str]] = []
+    uncovered = []
     for leaf, rows in names.items():
         option_set = cascade.options_of(rows)
         options = option_set.options
         if "init" in options:
             row, rule_text = cascade.deciding_row(rows, option_set), cascade.rule_of(option_set, "init")
             if options["init"] is not None:
-                jobs.append(InitJob(leaf, row, key_of(columns, leaf), options, rule_text, columns.row_text(row)))
+                chosen.append((leaf, row, options, rule_text))
             elif columns.facts([leaf])[0].spec.device == "meta":
                 name = columns.row_text(rows[0])
                 raise RuleError(
@@ -91,8 +113,14 @@ def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
             uncovered.append(rows[0])
     if uncovered:
         raise _uncovered(columns, uncovered, t.root)
-    _check_memory(columns, jobs)
-    return jobs
+    _check_memory(columns, {leaf for leaf, *_ in chosen})
+    leaf_paths = columns.row_texts([leaf for leaf, *_ in chosen])
+    return [
+        InitJob(
+            leaf, row, key_of(columns, leaf, path), options, rule_text, path if row == leaf else columns.row_text(row)
+        )
+        for (leaf, row, options, rule_text), path in zip(chosen, leaf_paths, strict=True)
+    ]
 
 
 def declared_distributions(t: Tree, rules: Any) -> Iterator[tuple[int, str, Distribution]]:
@@ -139,9 +167,8 @@ def _uncovered(columns: Columns, rows: list[int], below: int) -> RuleError:
     )
 
 
-def _check_memory(columns: Columns, jobs: list[InitJob]) -> None:
-    """Raises if filling one leaf would overwrite another, because they share memory."""
-    filled = {job.leaf for job in jobs}
+def _check_memory(columns: Columns, filled: set[int]) -> None:
+    """Raises if filling one of these leaves would overwrite another, because they share memory."""
     for members, _ in columns.overlaps:
         names = [columns.row_text(leaf) for leaf in members if leaf in filled]
         if len(names) > 1:
@@ -154,10 +181,21 @@ def _check_memory(columns: Columns, jobs: list[InitJob]) -> None:
 # -- values ------------------------------------------------------------------------------------------------------
 
 
-def values_for_all(columns: Columns, jobs: list[InitJob]) -> dict[int, Any]:
-    """The initial values of many leaves, by leaf."""
-    facts = columns.facts([job.leaf for job in jobs])
-    return {job.leaf: _values_for(columns, job, of_job.spec) for job, of_job in zip(jobs, facts, strict=True)}
+def values_for_all(columns: Columns, leaves: list[LeafToFill]) -> dict[int, Any]:
+    """The distributions of all leaves but those that a callable fills, by leaf. The initializers that have a name use
+    only the options, role and shape of a leaf, and are called once for all leaves that have the same ones."""
+    known: dict[Hashable, Any] = {}
+    distributions = {}
+    for job, _, spec, role, _ in leaves:
+        if callable(job.options["init"]):
+            continue
+        key: Hashable = job.leaf
+        if job.row == job.leaf and job.options["init"] in INITIALIZERS:
+            key = id(job.options), id(spec), role  # homes return one spec for equal arrays
+        if key not in known:
+            known[key] = _values_for(columns, job, spec)
+        distributions[job.leaf] = known[key]
+    return distributions
 
 
 def values_for(columns: Columns, job: InitJob) -> Any:

@@ -16,7 +16,7 @@ from leafwise.core.verbs import opened
 from leafwise.core.warn import warn
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.distributions import GeneratorKey
-from leafwise.iterate.init_jobs import InitJob, plan_jobs, values_for, values_for_all
+from leafwise.iterate.init_jobs import InitJob, LeafToFill, leaves_to_fill, plan_jobs, values_for, values_for_all
 from leafwise.iterate.leaf_filler import LeafFiller, fill_leaves
 from leafwise.iterate.rules import Rule, checked_rules
 
@@ -72,19 +72,21 @@ class _Initialization:
     def result(self) -> Any:
         """Fills the leaves and returns the model. Callables run last, since they may read other leaves."""
         columns = self.columns
-        lazy = self._lazy_jobs()
-        now = [job for job in self.jobs if columns.row_nodes[job.leaf] not in lazy]
-        named = [job for job in now if not callable(job.options["init"])]
-        distributions = values_for_all(columns, named)
-        targets = {job.leaf: self._target(job) for job in now}
-        total = sum(facts.spec.size for facts in columns.facts(list(targets)))
+        leaves = leaves_to_fill(columns, self.jobs)
+        lazy = self._lazy_jobs(leaves)
+        leaves = [leaf for leaf in leaves if columns.row_nodes[leaf.job.leaf] not in lazy]
+        distributions = values_for_all(columns, leaves)
+        leaves = self._targets(leaves)
+        named = [leaf for leaf in leaves if leaf.job.leaf in distributions]
+        total = sum(leaf.spec.size for leaf in leaves)
         root = columns.node_objects[self.tree.root]
         with bar(total, "initializing", self.progress) as count:
-            filler = _JobFiller(columns, self.seed, targets, count)
-            if new := filler.fill([(job, distributions[job.leaf]) for job in named]):
+            filler = _JobFiller(columns, self.seed, count)
+            if new := filler.fill([(leaf, distributions[leaf.job.leaf]) for leaf in named]):
                 root = with_leaves(self.tree, new)
-            for job in now:
-                if job.leaf not in distributions and (newest := filler.fill([(job, values_for(columns, job))])):
+            for leaf in leaves:
+                job = leaf.job
+                if job.leaf not in distributions and (newest := filler.fill([(leaf, values_for(columns, job))])):
                     new |= newest
                     # A tree that cannot be changed in place is rebuilt with all new arrays so far.
                     in_place = columns.home(newest[job.leaf]).in_place
@@ -95,38 +97,48 @@ class _Initialization:
             columns.home(owner).capability(Filling).when_shaped(owner, deferred)
         self._recompute()
         _log.info(
-            "initialized %s of %s leaves; the others follow when their shapes are known", len(now), len(self.jobs)
+            "initialized %s of %s leaves; the others follow when their shapes are known", len(leaves), len(self.jobs)
         )
         return root
 
-    def _lazy_jobs(self) -> dict[int, list[InitJob]]:
+    def _lazy_jobs(self, leaves: list[LeafToFill]) -> dict[int, list[InitJob]]:
         """The jobs of all nodes that have a leaf of unknown shape, by node."""
-        nodes = [self.columns.row_nodes[job.leaf] for job in self.jobs]
-        facts = self.columns.facts([job.leaf for job in self.jobs])
-        lazy: dict[int, list[InitJob]] = {
-            node: [] for node, job_facts in zip(nodes, facts, strict=True) if job_facts.spec.shape is None
-        }
-        for node, job in zip(nodes, self.jobs, strict=True):
-            if node in lazy:
-                lazy[node].append(job)
+        nodes = self.columns.row_nodes
+        lazy: dict[int, list[InitJob]] = {nodes[leaf.job.leaf]: [] for leaf in leaves if leaf.spec.shape is None}
+        for job in self.jobs if lazy else ():
+            if nodes[job.leaf] in lazy:
+                lazy[nodes[job.leaf]].append(job)
         return lazy
 
-    def _target(self, job: InitJob) -> tuple[Any, bool]:
-        """The array to fill, and whether it replaces the leaf's current array."""
+    def _targets(self, leaves: list[LeafToFill]) -> list[LeafToFill]:
+        """The leaves with the arrays to fill, which are new for arrays on meta."""
         columns = self.columns
-        value = columns.current(job.leaf)
-        home = columns.home(value)
-        spec = home.spec(value)
+        values = [leaf.value for leaf in leaves]
+        reasons = [""] * len(leaves)
+        for home, numbers in columns.by_home(values).items():
+            if home.in_place:
+                with_memory = [number for number in numbers if leaves[number].spec.device != "meta"]
+                refusals = home.capability(Filling).cannot_fill([values[number] for number in with_memory])
+                for number, reason in zip(with_memory, refusals, strict=True):
+                    reasons[number] = reason
+        targets = []
+        for leaf, reason in zip(leaves, reasons, strict=True):
+            if reason:
+                path, rule = leaf.job.path, leaf.job.rule
+                raise RuleError(f"cannot initialize {path} by {rule}: {reason}; nothing was changed")
+            is_kept = leaf.spec.device != "meta" and columns.home(leaf.value).in_place
+            targets.append(leaf if is_kept else self._new_target(leaf))
+        return targets
+
+    def _new_target(self, leaf: LeafToFill) -> LeafToFill:
+        home = self.columns.home(leaf.value)
         if not home.in_place:
-            return value, True
-        if spec.device == "meta":
-            try:
-                return home.capability(Rebuilding).allocate(value, spec.shape or ()), True
-            except Error as error:
-                raise RuleError(f"cannot initialize {job.path}: {error}; nothing was changed") from error
-        if reason := home.capability(Filling).cannot_fill(value):
-            raise RuleError(f"cannot initialize {job.path} by {job.rule}: {reason}; nothing was changed")
-        return value, False
+            return leaf._replace(is_new=True)
+        try:
+            array = home.capability(Rebuilding).allocate(leaf.value, leaf.spec.shape or ())
+        except Error as error:
+            raise RuleError(f"cannot initialize {leaf.job.path}: {error}; nothing was changed") from error
+        return leaf._replace(value=array, spec=home.spec(array), is_new=True)
 
     def _recompute(self) -> None:
         """Computes the buffers that are still on meta because no rule covers them."""
@@ -146,23 +158,20 @@ class _Initialization:
 
 
 class _JobFiller:
-    """Fills the target arrays of jobs."""
+    """Fills the arrays of leaves."""
 
-    def __init__(
-        self, columns: Columns, seed: int, targets: dict[int, tuple[Any, bool]], count: Callable[[int], None]
-    ) -> None:
-        self._columns, self._seed, self._targets, self._count = columns, seed, targets, count
+    def __init__(self, columns: Columns, seed: int, count: Callable[[int], None]) -> None:
+        self._columns, self._seed, self._count = columns, seed, count
 
-    def fill(self, jobs: list[tuple[InitJob, Any]]) -> dict[int, Any]:
-        """Fills the target of each job with its values. Returns the arrays that replace current ones, by leaf."""
-        leaves = []
-        for job, values in jobs:
-            target, _ = self._targets[job.leaf]
-            axes = self._columns.row_role(job.leaf)[1]
-            key = GeneratorKey.of(self._seed, job.key)
-            leaves.append((LeafFiller(self._columns.home(target), target, axes, key, self._count), values))
-        filled = fill_leaves(leaves, self._count)
-        return {job.leaf: array for (job, _), array in zip(jobs, filled, strict=True) if self._targets[job.leaf][1]}
+    def fill(self, leaves: list[tuple[LeafToFill, Any]]) -> dict[int, Any]:
+        """Fills each leaf with its values. Returns the arrays that replace current ones, by leaf."""
+        filled = fill_leaves(((self._filler(leaf), values) for leaf, values in leaves), self._count)
+        return {leaf.job.leaf: array for (leaf, _), array in zip(leaves, filled, strict=True) if leaf.is_new}
+
+    def _filler(self, leaf: LeafToFill) -> LeafFiller:
+        job, value, spec, (_, axes), _ = leaf
+        key = GeneratorKey.of(self._seed, job.key)
+        return LeafFiller(self._columns.home(value), value, spec, axes, key, self._count)
 
 
 class _DeferredInit:
@@ -176,7 +185,7 @@ class _DeferredInit:
         columns = tree(owner).columns
         rows = {columns.row_names[row]: row for row in columns.own_rows(0)}
         jobs = [job._replace(leaf=rows[name], row=rows[name]) for job, name in zip(self.jobs, self.names, strict=True)]
-        targets = {job.leaf: (columns.current(job.leaf), False) for job in jobs}
-        filler = _JobFiller(columns, self.seed, targets, lambda count: None)
-        for job in sorted(jobs, key=lambda job: callable(job.options["init"])):
-            filler.fill([(job, values_for(columns, job))])
+        leaves = leaves_to_fill(columns, sorted(jobs, key=lambda job: callable(job.options["init"])))
+        filler = _JobFiller(columns, self.seed, lambda count: None)
+        for leaf in leaves:
+            filler.fill([(leaf, values_for(columns, leaf.job))])

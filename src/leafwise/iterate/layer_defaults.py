@@ -53,13 +53,15 @@ class LayerDefaults(Rule):
                 lambda home, obj: home.type_name(obj) == "Transformer" and home.capability(Filling).is_stock(obj)
             )
         ]
-        rows = list(rows)
-        for row, (role, _) in zip(rows, columns.row_roles(rows), strict=True):
+        of_stock = []
+        for row in rows:
             owner = columns.node_objects[columns.row_nodes[row]]
             if type(owner) not in stock:
                 stock[type(owner)] = columns.home(owner).capability(Filling).is_stock(owner)
-            if not stock[type(owner)]:
-                continue
+            if stock[type(owner)]:
+                of_stock.append(row)
+        for row, (role, _) in zip(of_stock, columns.row_roles(of_stock), strict=True):
+            owner = columns.node_objects[columns.row_nodes[row]]
             if role is not None and any(first <= row < last for first, last in transformers):
                 # A Transformer resets all of its matrices like this.
                 role = "attention.qkv" if _BY_ROLE.get(role) is _MATRIX else role

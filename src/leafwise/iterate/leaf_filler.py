@@ -1,8 +1,9 @@
 """Fills a leaf with initial values: computes its key, numbers its elements, and fills the parts that are local."""
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home
+from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.memory import Op
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words
 from leafwise.iterate.initializers import Orthogonal, Padded
@@ -20,10 +21,12 @@ from leafwise.iterate.initializers import Orthogonal, Padded
 _ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma": "weight", "beta": "bias"}
 _RANK = {axis: rank for rank, axis in enumerate(("out", "in", "in1", "in2", "d", "h", "w"))}
 
+_FIRST_PART, _LARGEST_PART = 16, 1024  # leaves that are drawn together
 
-def key_of(columns: Columns, row: int) -> str:
-    """The path that seeds the random numbers of a leaf, with a name that is the same in every framework."""
-    path = columns.row_text(row)
+
+def key_of(columns: Columns, row: int, path: str) -> str:
+    """The path that seeds the random numbers of a leaf, with a name that is the same in every framework. `path` is the
+    text of its row."""
     name = columns.row_names[row]
     alias = _ALIASES.get(name)
     if alias is None or columns.row_role(row)[0] is None:
@@ -35,7 +38,8 @@ def key_of(columns: Columns, row: int) -> str:
     return path.removesuffix(name) + alias
 
 
-def canonical_order(axes: Sequence[str] | None) -> tuple[int, ...] | None:
+@lru_cache(128)
+def canonical_order(axes: tuple[str, ...] | None) -> tuple[int, ...] | None:
     """The order of axes in which elements are numbered: out, in, then space; None if the axes are already in it."""
     if axes is None or not set(axes) <= _RANK.keys():
         return None
@@ -47,16 +51,20 @@ class LeafFiller:
     """Fills one leaf. Its elements are numbered with the axes in canonical order, so that the memory layout of a
     framework does not change the values."""
 
+    __slots__ = ("count", "dtype", "filling", "home", "key", "order", "shape", "value", "whole")
+
     def __init__(
-        self, home: Home, value: Any, axes: Sequence[str] | None, key: GeneratorKey, count: Callable[[int], None]
+        self, home: Home, value: Any, spec: Spec, axes: Axes, key: GeneratorKey, count: Callable[[int], None]
     ) -> None:
         self.home, self.value, self.key, self.count = home, value, key, count
         self.filling = home.capability(Filling)
         self.order = canonical_order(axes)
-        spec = home.spec(value)
         self.shape, self.dtype = spec.shape or (), spec.dtype
         self.whole = self._in_order(self.shape) or (1,)
-        self.draw_size = self.filling.draw_size(value)
+
+    @property
+    def draw_size(self) -> int:
+        return self.filling.draw_size(self.value)
 
     def _in_order(self, sizes: Sequence[int]) -> tuple[int, ...]:
         return tuple(sizes) if self.order is None else tuple(sizes[axis] for axis in self.order)
@@ -149,8 +157,21 @@ class LeafFiller:
             self.filling.fill(local, local_row, np.zeros((1, *shape[1:])))
 
 
-def fill_leaves(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[Any]:
-    """Fills leaves with their values, as many in one step as their home can. Returns the filled arrays."""
+def fill_leaves(leaves: Iterable[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[Any]:
+    """Fills leaves with their values; returns the filled arrays. What homes draw together comes first, because the rest
+    may wait for it: a few leaves, then more at a time, so that a GPU draws the first ones while others are prepared."""
+    remaining = iter(leaves)
+    started: list[tuple[LeafFiller, Any, list[DrawJob]]] = []
+    part_size = _FIRST_PART
+    while part := list(islice(remaining, part_size)):
+        left = _draw_together(part, count)
+        started += [(filler, values, jobs) for (filler, values), jobs in zip(part, left, strict=True)]
+        part_size = min(4 * part_size, _LARGEST_PART)
+    return [filler.fill(values, jobs) for filler, values, jobs in started]
+
+
+def _draw_together(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[list[DrawJob]]:
+    """Draws as many leaves as their homes can draw in one step; returns the jobs that are left of each leaf."""
     left = [filler.draw_jobs(values) for filler, values in leaves]
     numbers_by_filling: dict[Filling, list[int]] = {}
     for number, (filler, _) in enumerate(leaves):
@@ -160,7 +181,7 @@ def fill_leaves(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], Non
         is_drawn = iter(filling.draw_together(jobs, count))
         for number in leaf_numbers:
             left[number] = [job for job in left[number] if not next(is_drawn)]
-    return [filler.fill(values, jobs) for (filler, values), jobs in zip(leaves, left, strict=True)]
+    return left
 
 
 def _words(key: GeneratorKey, first: int, shape: tuple[int, ...], inside: tuple[slice, ...]) -> Any:

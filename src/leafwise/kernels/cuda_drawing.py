@@ -1,7 +1,9 @@
 """Initial values of arrays on a GPU: one table, and a launch or two for each dtype and distribution."""
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
+from itertools import accumulate, chain
 from math import erf, exp, pi, prod, sqrt
 from typing import Any, NamedTuple
 
@@ -47,6 +49,12 @@ class Axis(NamedTuple):
     memory: int
 
 
+@lru_cache(1024)
+def one_run(size: int) -> tuple[Axis, ...]:
+    """The axes of a contiguous array."""
+    return (Axis(size, 1, 1),)
+
+
 class Target(NamedTuple):
     """An array to fill, on a device. `first_word` is the number of its first word; the words of the last axis follow
     each other."""
@@ -85,21 +93,22 @@ def draw_all(targets: Iterable[Target], device: Any) -> bool:
         draw = target.draw
         shape = (NORMAL if draw.shape == "normal" else UNIFORM) if draw.scale else CONSTANT
         groups.setdefault((target.dtype, shape), []).append(target)
+    device = torch.device(device)
+    nodes = _quantiles_on(device)
     for (dtype, shape), members in groups.items():
         whole, careful = _tables(members, _BYTES[dtype])
+        whole_pieces = _pieces(whole, -(-whole[:, _RUN] // CHUNK))
+        careful_pieces = _pieces(careful, -(-8 * careful[:, _ROWS] * careful[:, _RUN_BLOCKS] // CAREFUL_CHUNK))
+        there = _on(device, [whole, whole_pieces, careful, careful_pieces])
         options = {"DTYPE": DTYPES[dtype], "SHAPE": shape, "WIDTH": WIDTH, "enable_fp_fusion": False}
-        options["NVIDIA"] = torch.device(device).type == "cuda" and torch.version.hip is None  # not in the interpreter
+        options["NVIDIA"] = device.type == "cuda" and torch.version.hip is None  # not in the interpreter
         if len(whole):
-            arguments = _on(device, whole, -(-whole[:, _RUN] // CHUNK))
-            nodes = torch.from_numpy(table_of_quantiles()).to(device)
-            grid = (len(arguments[1]),)
-            draw_whole_chunks[grid](*arguments, nodes, CHUNK=CHUNK, BLOCK=BLOCK, num_warps=WARPS, **options)
+            grid = (len(whole_pieces),)
+            draw_whole_chunks[grid](*there[:2], nodes, CHUNK=CHUNK, BLOCK=BLOCK, num_warps=WARPS, **options)
         if len(careful):
-            blocks = careful[:, _ROWS] * careful[:, _RUN_BLOCKS]
-            arguments = _on(device, careful, -(-8 * blocks // CAREFUL_CHUNK))
-            grid = (len(arguments[1]),)
+            grid = (len(careful_pieces),)
             draw_carefully[grid](
-                *arguments, CHUNK=CAREFUL_CHUNK, BLOCK=CAREFUL_BLOCK, num_warps=CAREFUL_WARPS, **options
+                *there[2:], CHUNK=CAREFUL_CHUNK, BLOCK=CAREFUL_BLOCK, num_warps=CAREFUL_WARPS, **options
             )  # fmt: skip
     return True
 
@@ -110,11 +119,10 @@ def _tables(targets: Sequence[Target], item: int) -> tuple[Any, Any]:
     doubles = table.view(np.float64)
     addresses, _, keys, draws, first_words, axes = zip(*targets, strict=True)
     table[:, _ADDRESS], table[:, _FIRST_WORD] = addresses, first_words
-    table[:, _KEY] = np.array(keys, np.uint64).view(np.int64)
-    doubles[:, _DRAW] = [draw[1:] for draw in draws]
-    number_of_axes = {different: number for number, different in enumerate(dict.fromkeys(axes))}  # many are equal
-    layouts = np.array([_layout(different) for different in number_of_axes], np.int64)
-    table[:, _RUN:] = layouts[[number_of_axes[target_axes] for target_axes in axes]]
+    # Much faster than `np.array`, which looks at each pair.
+    table[:, _KEY] = np.fromiter(chain.from_iterable(keys), np.uint64, 2 * len(keys)).view(np.int64).reshape(-1, 2)
+    doubles[:, _DRAW] = _spread(draws, lambda draw: draw[1:], np.float64)
+    table[:, _RUN:] = _spread(axes, _layout, np.int64)
     run, limited = table[:, _RUN], (np.abs(doubles[:, _DRAW][:, 1:]) < ROUGH_LIMIT).all(axis=1)
     dense = limited & (table[:, _RUN_STRIDE] == 1) & (table[:, _ROWS] == 1)
     aligned = (table[:, _FIRST_WORD] % 8 == 0) & (table[:, _ADDRESS] % 16 == 0)
@@ -128,11 +136,45 @@ def _tables(targets: Sequence[Target], item: int) -> tuple[Any, Any]:
     return whole, table[(run > 0) & (table[:, _ROWS] > 0)]
 
 
-def _on(device: Any, table: Any, counts: Any) -> tuple[Any, Any]:
-    """The table on a device, and the row of each chunk, if each row has this number of chunks."""
+def _spread(keys: Sequence[Any], row_of: Callable[[Any], tuple[float, ...]], dtype: Any) -> Any:
+    """The row of each key, which is computed once for equal keys, as most are."""
+    numbers: dict[Any, int] = {}
+    numbers_of_keys = [numbers.setdefault(key, len(numbers)) for key in keys]
+    return np.array([row_of(different) for different in numbers], dtype)[numbers_of_keys]
+
+
+def _pieces(table: Any, counts: Any) -> Any:
+    """The row of each chunk, if each row of the table has this number of chunks; the table gets its first chunks."""
     table[:, _FIRST_CHUNK] = np.cumsum(counts) - counts
-    rows = np.repeat(np.arange(len(table), dtype=np.int32), counts)
-    return torch.from_numpy(table.reshape(-1)).to(device), torch.from_numpy(rows).to(device)
+    return np.repeat(np.arange(len(table), dtype=np.int32), counts)
+
+
+def _on(device: torch.device, arrays: list[Any]) -> list[Any]:
+    """NumPy arrays as tensors on a device, by one copy, and from pinned memory, so that it does not wait for kernels
+    that run already. Each begins at a multiple of 16 bytes: Triton compiles other kernels for other addresses."""
+    starts = list(accumulate((-(-array.nbytes // 16) * 16 for array in arrays), initial=0))
+    here = _host_memory(starts.pop(), device)
+    bytes_here = here.numpy()
+    for start, array in zip(starts, arrays, strict=True):
+        bytes_here[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
+    there = here.to(device, non_blocking=True)
+    return [
+        there[start : start + array.nbytes].view(getattr(torch, array.dtype.name))
+        for start, array in zip(starts, arrays, strict=True)
+    ]
+
+
+def _host_memory(nbytes: int, device: torch.device) -> torch.Tensor:
+    # The host is named, because the default may be another device. PyTorch keeps pinned memory until copies are done.
+    if device.type == "cuda":
+        with suppress(RuntimeError):  # the limit for locked memory may be reached
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+    return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+
+
+@cache
+def _quantiles_on(device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(table_of_quantiles()).to(device)
 
 
 @cache

@@ -51,9 +51,9 @@ class Filling(Capability):
         """Whether a layer is one of the framework's own and starts with the framework's initial values."""
         return False
 
-    def cannot_fill(self, value: Any) -> str:
-        """Why initial values cannot be written into an array; empty if they can."""
-        return self.home.capability(Loading).cannot_write(value)
+    def cannot_fill(self, values: list[Any]) -> list[str]:
+        """For each array, why initial values cannot be written into it; empty if they can."""
+        return list(map(self.home.capability(Loading).cannot_write, values))
 
     def local_parts(self, value: Any) -> list[tuple[Any, tuple[int, ...] | None]]:
         """The parts of an array that are in this process, each with its start in the array; None for all of it."""

@@ -50,7 +50,7 @@ def _target(job: DrawJob, kernels: Any) -> Any:
         return None
     first_word = 0
     if job.shape == job.whole and plain.is_contiguous():
-        axes = (kernels.Axis(plain.numel(), 1, 1),)
+        axes = kernels.one_run(plain.numel())
     else:
         word_strides = list(accumulate((1, *job.whole[:0:-1]), mul))[::-1]
         first_word = sum(map(mul, job.first, word_strides))

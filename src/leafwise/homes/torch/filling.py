@@ -10,6 +10,7 @@ from torch import nn
 from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.homes.torch.drawing import draw_with_kernels
 from leafwise.homes.torch.launching import check_not_capturing
+from leafwise.homes.torch.loading import cannot_change
 from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over
 
 
@@ -21,12 +22,10 @@ class TorchFilling(Filling):
                 return (base.__module__ + ".").startswith("torch.nn.")
         return False
 
-    def cannot_fill(self, value: torch.Tensor) -> str:
-        if reason := holds_nothing(value):
-            return reason
-        if value.is_cuda:
+    def cannot_fill(self, values: list[torch.Tensor]) -> list[str]:
+        if any(value.is_cuda for value in values):
             check_not_capturing("initialize")
-        return "" if _is_sharded(value) else super().cannot_fill(value)
+        return [holds_nothing(value) or ("" if _is_sharded(value) else cannot_change(value)) for value in values]
 
     def local_parts(self, value: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...] | None]]:
         """The part of a tensor that is in this process, and where it starts in the whole tensor."""
@@ -75,7 +74,8 @@ class TorchFilling(Filling):
 
 
 def _is_sharded(value: torch.Tensor) -> bool:
-    return hasattr(value, "device_mesh") and hasattr(value, "to_local")
+    is_plain = type(value) in (nn.Parameter, torch.Tensor)  # as most are
+    return not is_plain and hasattr(value, "device_mesh") and hasattr(value, "to_local")
 
 
 def _put(value: torch.Tensor, start: int, rows: torch.Tensor) -> None:

@@ -90,6 +90,8 @@ def is_packed(value: torch.Tensor) -> bool:
 
 def cannot_be_changed(value: torch.Tensor) -> str:
     """Why the next step would overwrite values that are written into a parameter; empty if it would not."""
+    if type(value) in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where DeepSpeed would mark it
+        return ""
     return _MASTERS if hasattr(value, "ds_id") or getattr(value, "_hp_mapping", None) is not None else ""
 
 

@@ -14,20 +14,27 @@ from leafwise.homes.torch.state import has_hooks, load_own_part, reads_its_own
 from leafwise.homes.torch.tensors import cannot_read, dtype_name
 
 
+def cannot_change(value: torch.Tensor) -> str:
+    """Why values cannot be written into a tensor; empty if they can. Whether a graph is being captured is not checked
+    here, because that takes time, and need not be done for each tensor."""
+    if reason := not_understood(value) or cannot_be_changed(value):
+        return reason
+    if value.is_inference() and not torch.is_inference_mode_enabled():
+        return "it was made in inference mode, and can be written only there; load inside torch.inference_mode()"
+    if value.layout != torch.strided or value.is_nested or value.is_quantized:
+        return "it is sparse, nested or quantized, and values cannot be written into it"
+    strides = value.stride()
+    if not all(strides) and any(size > 1 and not stride for size, stride in zip(value.shape, strides, strict=True)):
+        return "it is expanded: several of its elements share memory; give each its own with .contiguous()"
+    return ""
+
+
 class TorchLoading(Loading):
     def cannot_write(self, value: torch.Tensor) -> str:
         """Why values cannot be written into a tensor; empty if they can."""
         if value.device.type == "cuda":
             check_not_capturing("load")
-        if reason := not_understood(value) or cannot_be_changed(value):
-            return reason
-        if value.is_inference() and not torch.is_inference_mode_enabled():
-            return "it was made in inference mode, and can be written only there; load inside torch.inference_mode()"
-        if value.layout != torch.strided or value.is_nested or value.is_quantized:
-            return "it is sparse, nested or quantized, and values cannot be written into it"
-        if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
-            return "it is expanded: several of its elements share memory; give each its own with .contiguous()"
-        return ""
+        return cannot_change(value)
 
     def writable_bytes(self, value: torch.Tensor) -> memoryview | None:
         """The memory of a tensor as writable bytes in C order; None if it is in another order or on a device."""
