@@ -11,13 +11,16 @@ from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherA
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.runs import Run
 from leafwise.homes.torch.launching import runs_kernels
-from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, has_plain_memory, is_elsewhere
 from leafwise.homes.torch.values import same_bits, words_of
 
 
 class TorchComparing(Comparing):
     def cannot_compare(self, value: torch.Tensor) -> str:
         return cannot_read(value) or has_no_memory(value)
+
+    def cannot_compare_each(self, values: list[torch.Tensor]) -> list[str]:
+        return ["" if has_plain_memory(value) else self.cannot_compare(value) for value in values]
 
     def contiguous_run(self, value: torch.Tensor) -> Run | None:
         """The elements of a tensor, if they are contiguous, in C order and on the CPU; otherwise None."""
