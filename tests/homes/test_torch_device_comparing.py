@@ -160,7 +160,7 @@ def test_values_that_come_in_pieces_are_streamed_in_order(on_device: list[int], 
 def test_pieces_of_another_length_than_the_shape_says_are_an_error(count: int, on_device: list[int]) -> None:
     other = OtherArray((4,), "float32", 4, None, lambda: [np.zeros(count, np.float32)])
     with pytest.raises(ValueError, match="values than the shape says"):
-        device_comparing.start_comparing([(torch.zeros(4, device=DEVICE), other)], lambda count: None)
+        device_comparing.start_comparing([torch.zeros(4, device=DEVICE)], [other], lambda count: None)
 
 
 def test_an_error_of_the_device_names_the_leaves(on_device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,8 @@ def _by_place(pairs: _Pairs, start: int, stop: int) -> dict[_Place, list[int]]:
     columns = firsts.homes, firsts.specs, seconds.homes, seconds.specs
     reasons, other_reasons = _reasons(firsts), _reasons(seconds)
     groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for number, key in enumerate(zip(*(map(id, column) for column in columns), reasons, other_reasons), start):
+    ids = (map(id, column) for column in columns)
+    for number, key in enumerate(zip(*ids, reasons, other_reasons, strict=True), start):
         groups[key].append(number)
     compares = cache(lambda home, device: home.capability(Comparing).compares_on(device))
     places: dict[_Place, list[int]] = {}

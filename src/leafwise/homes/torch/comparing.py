@@ -11,7 +11,8 @@ from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherA
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.runs import Run
 from leafwise.homes.torch.launching import runs_kernels
-from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, has_plain_memory, is_elsewhere
+from leafwise.homes.torch.snapshots import have_plain_memory
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
 from leafwise.homes.torch.values import same_bits, words_of
 
 
@@ -20,7 +21,7 @@ class TorchComparing(Comparing):
         return cannot_read(value) or has_no_memory(value)
 
     def cannot_compare_each(self, values: list[torch.Tensor]) -> list[str]:
-        return ["" if has_plain_memory(value) else self.cannot_compare(value) for value in values]
+        return [""] * len(values) if have_plain_memory(values) else super().cannot_compare_each(values)
 
     def contiguous_run(self, value: torch.Tensor) -> Run | None:
         """The elements of a tensor, if they are contiguous, in C order and on the CPU; otherwise None."""
@@ -42,7 +43,7 @@ class TorchComparing(Comparing):
              for value in values]
             for values in (firsts, seconds)
         ]  # fmt: skip
-        return start_comparing([*zip(*sides, strict=True)], count)
+        return start_comparing(*sides, count)
 
     def _other_array(self, value: torch.Tensor) -> OtherArray:
         pieces = self.home.capability(Saving).pieces

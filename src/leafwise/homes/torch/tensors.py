@@ -80,22 +80,6 @@ def has_no_memory(value: torch.Tensor) -> str:
     return "it has no memory of its own: it is fake, wraps another tensor, or its memory was freed"
 
 
-def has_plain_memory(value: torch.Tensor) -> bool:
-    """Whether a tensor is certainly one of which neither `cannot_read` nor `has_no_memory` complains: a quick test for
-    thousands of them. False says nothing."""
-    if type(value) not in _PLAIN or value.__dict__ or value.layout is not torch.strided or value.is_quantized:
-        return False
-    if value.is_nested or torch._C._functorch.is_functorch_wrapped_tensor(value) or not value.is_contiguous():
-        return False
-    return bool(
-        value.data_ptr()
-        and value.untyped_storage().nbytes() >= value.nbytes + value.storage_offset() * value.element_size()
-    )
-
-
-_PLAIN = frozenset({torch.Tensor, nn.Parameter})
-
-
 def tensor_over(array: Any) -> torch.Tensor:
     """A NumPy array as a tensor over the same memory; bfloat16 and the float8 kinds by their bits."""
     dtype = array.dtype
