@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from leafwise.core import section_keys
 from leafwise.core.dotted import VirtualNode
-from leafwise.core.dtypes import DTYPES
+from leafwise.core.dtypes import DTYPES, is_float
 from leafwise.core.home import LeafKind, Spec
 
 if TYPE_CHECKING:
@@ -147,6 +147,9 @@ class _Resolver:
     def _mark_by_form(self) -> None:
         """Marks the states of random generators, and the arrays in a state dict that a model would have as buffers."""
         names, kinds = self.columns.row_names, self.kinds
+        dtypes = {spec.dtype for spec in {id(spec): spec for spec in self.specs.values()}.values()}
+        if all(map(is_float, dtypes)) and _BUFFER_NAMES.isdisjoint(names):
+            return  # as in almost all state dicts: nothing below applies
         candidates = [
             (row, spec) for row, spec in self.specs.items() if spec.dtype in _WHOLE or names[row] in _BUFFER_NAMES
         ]

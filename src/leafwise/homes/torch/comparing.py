@@ -35,15 +35,17 @@ class TorchComparing(Comparing):
     def compare_on_device(
         self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
     ) -> Callable[[], list[DeviceResult | None]]:
-        from leafwise.homes.torch.device_comparing import start_comparing
+        from leafwise.homes.torch.device_comparing import start_at_once, start_comparing
 
+        if (wait := start_at_once(firsts, seconds, count)) is not None:
+            return wait
         elsewhere = cache(lambda device: not runs_kernels(device))
         sides = [
             [self._other_array(value) if type(value) is not OtherArray and elsewhere(value.device) else value
              for value in values]
             for values in (firsts, seconds)
         ]  # fmt: skip
-        return start_comparing(*sides, count)
+        return start_comparing(sides[0], sides[1], count)
 
     def _other_array(self, value: torch.Tensor) -> OtherArray:
         pieces = self.home.capability(Saving).pieces

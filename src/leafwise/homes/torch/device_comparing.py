@@ -1,6 +1,6 @@
 """Comparing tensors on a device where kernels run: one launch for all pairs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import mul
@@ -11,7 +11,7 @@ import torch
 
 from leafwise.core.capabilities.comparing import DeviceResult, OtherArray
 from leafwise.homes.torch.device_streams import ACTION, StreamedPair, compare_streamed, uploaded
-from leafwise.homes.torch.launching import check_not_capturing, on_device, start_kernels
+from leafwise.homes.torch.launching import check_not_capturing, on_device, runs_kernels, start_kernels
 from leafwise.homes.torch.snapshots import are_plain, layouts
 from leafwise.homes.torch.tensors import dtype_name
 from leafwise.kernels import cuda_comparing
@@ -29,6 +29,20 @@ _BAND = 64 << 20  # elements of a matrix that are transposed at a time
 _MOST_COPIES = 1 << 30  # bytes of tensors that are copied to be contiguous, on a device that does not say what is free
 
 
+def start_at_once(firsts: list[Side], seconds: list[Side], count: Count) -> Callable[[], Results] | None:
+    """The same as `start_comparing`, much faster for thousands of tensors. None unless all of them are contiguous, and
+    on one device where kernels compare them."""
+    check_not_capturing("compare values")
+    columns = _columns_at_once(firsts, seconds)
+    if columns is None:
+        return None
+    results: Results = [None] * len(firsts)
+    waits: list[Callable[[], None]] = []
+    with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
+        waits.append(_start_tensors(range(len(firsts)), firsts, seconds, columns, results, count))
+    return lambda: _waited(waits, results)
+
+
 def start_comparing(firsts: list[Side], seconds: list[Side], count: Count) -> Callable[[], Results]:
     """Starts comparing pairs. The function that it returns waits, and returns a result for each pair: None where the
     kernels cannot compare it, or where memory on the device is short."""
@@ -36,11 +50,7 @@ def start_comparing(firsts: list[Side], seconds: list[Side], count: Count) -> Ca
     results: Results = [None] * len(firsts)
     pairs = [*zip(firsts, seconds, strict=True)]
     waits: list[Callable[[], None]] = []
-    columns = _columns_at_once(firsts, seconds)
-    groups = _Groups({}, {}, {}) if columns is not None else _grouped(pairs)
-    if columns is not None:
-        with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
-            waits.append(_start_tensors([*range(len(pairs))], firsts, seconds, columns, results, count))
+    groups = _grouped(pairs)
     for numbers in groups.direct.values():
         chosen, partners = ([pairs[number][side] for number in numbers] for side in (0, 1))
         with suppress(torch.cuda.OutOfMemoryError):
@@ -49,14 +59,14 @@ def start_comparing(firsts: list[Side], seconds: list[Side], count: Count) -> Ca
         for device, numbers in by_device.items():
             with suppress(torch.cuda.OutOfMemoryError):
                 compare(pairs, numbers, device, results, count)
+    return lambda: _waited(waits, results)
 
-    def wait() -> Results:
-        for wait_for_device in waits:
-            with suppress(torch.cuda.OutOfMemoryError):
-                wait_for_device()
-        return results
 
-    return wait
+def _waited(waits: list[Callable[[], None]], results: Results) -> Results:
+    for wait_for_device in waits:
+        with suppress(torch.cuda.OutOfMemoryError):
+            wait_for_device()
+    return results
 
 
 class _Groups(NamedTuple):
@@ -109,7 +119,7 @@ def _has_turned_shape(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 def _start_tensors(
-    numbers: list[int],
+    numbers: Sequence[int],
     firsts: list[Any],
     seconds: list[Any],
     pair_columns: tuple[PairColumns, list[bool]],
@@ -149,10 +159,11 @@ def _start_tensors(
 
 
 def _columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]] | None:
-    """The same as `_columns`, much faster for thousands of tensors. None unless all of them are contiguous tensors on
-    one device that kernels compare."""
+    """The same as `_columns`, from the layouts of all tensors. See `start_at_once`."""
     values = firsts + seconds
-    if not values or not are_plain(values) or any(map(torch.Tensor.is_neg, values)):
+    if not values or not are_plain(values) or not runs_kernels(values[0].device):
+        return None
+    if any(map(torch.Tensor.is_neg, values)):  # the negative of its memory
         return None
     found = layouts(values)
     if found is None or not found.is_contiguous.all() or (found.devices != found.devices[0]).any():
