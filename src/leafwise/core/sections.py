@@ -63,6 +63,7 @@ class _Resolver:
         if "recorded" in self.kinds:
             self.kinds = ["array" if kind == "recorded" else kind for kind in self.kinds]
         self.specs = _specs(columns)
+        self._has_states = "state" in columns.found_kinds
         self._random_nodes: dict[int, bool] = {}  # whether the path of a node says so; each is computed once
         self._mark_flat_optimizers()
         top = columns.nodes_at_path(0)[-1]
@@ -137,7 +138,7 @@ class _Resolver:
 
     def _is_optimizer(self, node: int, key: str) -> bool:
         columns = self.columns
-        if any(columns.found_kinds[row] == "state" for row in self._rows(node)):
+        if self._has_states and any(columns.found_kinds[row] == "state" for row in self._rows(node)):
             return True
         parts = (columns.node_names[child] for child in columns.children(node))
         return key in section_keys.OPTIMIZER and not section_keys.INSIDE_OPTIMIZER.isdisjoint(parts)

@@ -76,9 +76,9 @@ def compare_arrays(firsts: NamedArrays, seconds: NamedArrays, count: ByteCounter
             elif isinstance(place, Home):
                 started.append((numbers, _start_on_device(place, pairs, numbers, count)))
             else:
-                found = _as_runs(pairs, numbers) if place == _IN_PLACE else {}
-                runs.update(found)
-                in_pieces += [number for number in numbers if number not in found]
+                new_runs = _as_runs(pairs, numbers) if place == _IN_PLACE else {}
+                runs.update(new_runs)
+                in_pieces += [number for number in numbers if number not in new_runs]
     for numbers, wait in started:
         results = wait()
         verdicts.update(_verdicts_on_device(pairs, numbers, results))

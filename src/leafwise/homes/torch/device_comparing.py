@@ -69,7 +69,7 @@ def _waited(waits: list[Callable[[], None]], results: Results) -> Results:
     return results
 
 
-class _Groups(NamedTuple):
+class _PairGroups(NamedTuple):
     """The numbers of pairs by device: those that are compared as they are, after copying, or as they are streamed."""
 
     direct: dict[torch.device, list[int]]
@@ -77,8 +77,8 @@ class _Groups(NamedTuple):
     streamed: dict[torch.device, list[int]]
 
 
-def _grouped(pairs: Pairs) -> _Groups:
-    groups = _Groups({}, {}, {})
+def _grouped(pairs: Pairs) -> _PairGroups:
+    groups = _PairGroups({}, {}, {})
     known = cache(lambda dtype, other: can_compare(dtype_name(dtype), dtype_name(other)))
     for number, (first, second) in enumerate(pairs):
         if type(first) is OtherArray or type(second) is OtherArray:
@@ -165,19 +165,26 @@ def _columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns
         return None
     if any(map(torch.Tensor.is_neg, values)):  # the negative of its memory
         return None
-    found = layouts(values)
-    if found is None or not found.is_contiguous.all() or (found.devices != found.devices[0]).any():
+    tensor_layouts = layouts(values)
+    if (
+        tensor_layouts is None
+        or not tensor_layouts.is_contiguous.all()
+        or (tensor_layouts.devices != tensor_layouts.devices[0]).any()
+    ):
         return None
     dtypes = [dtype_name(value.dtype) for value in values]
     dtypes, other_dtypes = dtypes[: len(firsts)], dtypes[len(firsts) :]
     if not all(can_compare(*both) for both in set(zip(dtypes, other_dtypes, strict=True))):
         return None
-    addresses, other_addresses = found.addresses.astype(np.uint64).reshape(2, -1).tolist()
-    (rows, other_rows), (columns, other_columns) = found.rows.reshape(2, -1), found.columns.reshape(2, -1)
+    addresses, other_addresses = tensor_layouts.addresses.astype(np.uint64).reshape(2, -1).tolist()
+    (rows, other_rows), (columns, other_columns) = (
+        tensor_layouts.rows.reshape(2, -1),
+        tensor_layouts.columns.reshape(2, -1),
+    )
     is_same = (rows == other_rows) & (columns == other_columns)
     sides = np.where(is_same & (rows == columns), rows, 0)
     turned = ~is_same & (rows == other_columns) & (columns == other_rows)
-    sizes = found.sizes[: len(firsts)].tolist()
+    sizes = tensor_layouts.sizes[: len(firsts)].tolist()
     return PairColumns(addresses, other_addresses, sizes, dtypes, other_dtypes, sides.tolist()), turned.tolist()
 
 

@@ -67,12 +67,12 @@ def have_plain_memory(values: list[torch.Tensor]) -> bool:
     """Whether all values of all tensors can certainly be read from their memory. If not, each must be checked."""
     if not set(map(type, values)) <= {torch.Tensor, nn.Parameter} or any(map(attrgetter("__dict__"), values)):
         return False  # libraries mark tensors by attributes
-    found = layouts(values)
-    if found is None or not found.addresses.all() or not found.is_contiguous.all():
+    tensor_layouts = layouts(values)
+    if tensor_layouts is None or not tensor_layouts.addresses.all() or not tensor_layouts.is_contiguous.all():
         return False
     stored = np.fromiter((value.untyped_storage().nbytes() for value in values), np.int64, len(values))
     offsets = np.fromiter(map(torch.Tensor.storage_offset, values), np.int64, len(values))
-    return bool((stored >= (offsets + found.sizes) * found.item_bytes).all())
+    return bool((stored >= (offsets + tensor_layouts.sizes) * tensor_layouts.item_bytes).all())
 
 
 def same(first: Any, second: Any) -> bool:
