@@ -14,7 +14,7 @@ from tests.kernels.gpu import DEVICE
 import leafwise as lw
 from leafwise.core.capabilities.comparing import OtherArray
 from leafwise.core.comparison import Comparison
-from leafwise.homes.torch import device_comparing, device_streams, launching, uploading
+from leafwise.homes.torch import device_comparing, device_streams, launching, snapshots, uploading
 from leafwise.kernels import cuda_comparing
 
 pytestmark = pytest.mark.usefixtures("triton_runs")
@@ -160,7 +160,7 @@ def test_values_that_come_in_pieces_are_streamed_in_order(on_device: list[int], 
 def test_pieces_of_another_length_than_the_shape_says_are_an_error(count: int, on_device: list[int]) -> None:
     other = OtherArray((4,), "float32", 4, None, lambda: [np.zeros(count, np.float32)])
     with pytest.raises(ValueError, match="values than the shape says"):
-        device_comparing.start_comparing([(torch.zeros(4, device=DEVICE), other)], lambda count: None)
+        device_comparing.start_comparing([torch.zeros(4, device=DEVICE)], [other], lambda count: None)
 
 
 def test_an_error_of_the_device_names_the_leaves(on_device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,3 +290,26 @@ def test_fingerprints_do_not_depend_on_where_they_are_computed(monkeypatch: pyte
     expected = {name: capability.fingerprint(tensor) for name, tensor in a.items()}
     monkeypatch.setattr(comparing, "is_elsewhere", lambda value: True)
     assert {name: capability.fingerprint(tensor) for name, tensor in there(a).items()} == expected
+
+
+def test_one_tensor_without_memory_among_many_is_reported(on_device: list[int]) -> None:
+    a, b = ({f"w{number}": torch.ones(3, 4, device=DEVICE) for number in range(40)} for _ in range(2))
+    a["w7"].untyped_storage().resize_(8)
+    d = lw.diff(a, b)
+    assert d.counts == {"unknown": 1, "same": 39}
+    assert "its memory was freed" in d["w7"].notes[0]
+
+
+def test_layouts_are_those_that_pytorch_reports() -> None:
+    matrix = torch.ones(3, 4)
+    values = [matrix, matrix.t(), matrix[1:, :2], torch.ones(2, 1, 5), torch.tensor(1.0), torch.ones(0, 3), matrix[2:]]
+    values += [torch.ones(5, dtype=torch.bfloat16)[1:], torch.ones(2, 2, dtype=torch.complex64)]
+    layouts = snapshots.layouts(values)
+    if layouts is None:
+        pytest.skip("the library in C is not built, or PyTorch does not describe tensors")
+    for value, address, item_bytes, _, size, is_contiguous, rows, columns in zip(values, *layouts, strict=True):
+        assert address == value.data_ptr() or not value.numel()
+        assert (item_bytes, size) == (value.element_size(), value.numel())
+        assert bool(is_contiguous) == value.is_contiguous()
+        assert (rows, columns) == (tuple(value.shape) if value.dim() == 2 else (0, 0))
+    assert snapshots.layouts([matrix, torch.ones(2, device="meta")]) is None

@@ -1,10 +1,12 @@
 """`lw.diff`: every kind of change between two trees, wherever they live."""
 
 import copy
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -535,3 +537,13 @@ def test_memory_is_bounded_whatever_the_files_are(how: str, tmp_path: Path) -> N
     kind, megabytes = done.stdout.split()
     assert kind == how
     assert int(megabytes) < 200
+
+
+def test_a_diff_does_not_keep_models_in_memory() -> None:
+    a, b = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    weights = weakref.ref(a.weight), weakref.ref(b.weight)
+    d = lw.diff(a, b)
+    del a, b
+    gc.collect()
+    assert [weight() for weight in weights] == [None, None]
+    assert [change.path for change in d] == ["weight", "bias"]  # which are made only now

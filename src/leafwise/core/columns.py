@@ -364,6 +364,12 @@ class Columns:
             return {self._homes[cls] for cls in types}
         return {self.home(example) for example in {type(obj): obj for obj in objects}.values()}
 
+    def home_of_each(self, objects: Sequence[Any]) -> list[Home]:
+        """The home of each node or leaf."""
+        examples = dict(zip(map(type, objects), objects, strict=True))
+        by_type = {cls: self.home(example) for cls, example in examples.items()}
+        return list(map(by_type.__getitem__, map(type, objects)))
+
     def remember_home(self, cls: type, home: Home) -> None:
         self._homes[cls] = home
 

@@ -6,18 +6,17 @@ from leafwise.core.memory import SAME
 from leafwise.core.pairing import Pairing, Side
 
 
-class LeafPair(NamedTuple):
-    """A leaf of the source and its partner in the target, each by a row; `kinds` and `notes` say how ties differ."""
+class TieChange(NamedTuple):
+    """How the ties of two leaves differ: `kinds` of change, and `notes` about them."""
 
-    source: int
-    target: int
-    kinds: frozenset[str] = frozenset()
+    kinds: frozenset[str]
     notes: tuple[str, ...] = ()
 
 
 class LeafPairs:
     """Pairs of leaves, and a row for each leaf that is only in the source (`removed`) or only in the target (`added`).
 
+    `sources` and `targets` have a row for each pair. `tie_changes` has the pairs whose ties differ, by their number.
     `notes` are about further names of paired leaves that only one side has. They call the source `a` and the target
     `b`, like `lw.diff`.
     """
@@ -25,12 +24,15 @@ class LeafPairs:
     def __init__(self, pairing: Pairing) -> None:
         source, target = _Views(pairing.source), _Views(pairing.target)
         self.notes: list[str] = []
-        rows = sorted(pairing.target_of.items())
-        self.pairs = _paired(source, target, rows)
-        paired, left_out = {row for row, _ in rows}, set(pairing.left_out)
-        self.removed = self._left(source, [pair.source for pair in self.pairs], "a", paired | left_out)
-        paired = {row for _, row in rows}
-        self.added = self._left(target, [pair.target for pair in self.pairs], "b", paired)
+        target_of = pairing.target_of
+        self.sources = sorted(target_of)
+        self.targets = [target_of[row] for row in self.sources]
+        self.tie_changes: dict[int, TieChange] = {}
+        paired, partners = set(self.sources), set(self.targets)
+        if source.side.columns.ties or target.side.columns.ties:
+            self.sources, self.targets, self.tie_changes = _paired_once(source, target, self.sources, self.targets)
+        self.removed = self._left(source, self.sources, "a", paired.union(pairing.left_out))
+        self.added = self._left(target, self.targets, "b", partners)
 
     def _left(self, views: "_Views", compared: list[int], tree_name: str, excluded: set[int]) -> list[int]:
         """One row for each value that has no partner, without transient rows. If such a row is only another name of a
@@ -91,16 +93,19 @@ class _Views:
         return f"{text}{self._op(row).describe()}" if self._op(first) == SAME else f"tied to {text}"
 
 
-def _paired(source: _Views, target: _Views, rows: list[tuple[int, int]]) -> list[LeafPair]:
+def _paired_once(
+    source: _Views, target: _Views, rows: list[int], partners: list[int]
+) -> tuple[list[int], list[int], dict[int, TieChange]]:
     """Each pair of leaves once, whatever its names. A leaf that has two partners was tied, or untied."""
-    if not source.side.columns.ties and not target.side.columns.ties:
-        return [LeafPair(row, partner) for row, partner in rows]
     views: dict[tuple[int, int], set[str]] = {}  # by both leaves, the views that are compared and are the same
     first_of_source: dict[int, int] = {}
     first_of_target: dict[int, int] = {}
-    pairs = []
+    sources: list[int] = []
+    targets: list[int] = []
+    tie_changes: dict[int, TieChange] = {}
+    pairs = zip(rows, partners, strict=True)
     # Rows that show all of both leaves come first; it is then known whether a part is another name of them.
-    for a, b in sorted(rows, key=lambda pair: not (source.shows_all(pair[0]) and target.shows_all(pair[1]))):
+    for a, b in sorted(pairs, key=lambda pair: not (source.shows_all(pair[0]) and target.shows_all(pair[1]))):
         leaf, partner = source.leaf(a), target.leaf(b)
         known = views.get((leaf, partner))
         view = _common_view(source, a, target, b)
@@ -119,8 +124,11 @@ def _paired(source: _Views, target: _Views, rows: list[tuple[int, int]]) -> list
         views.setdefault((leaf, partner), set()).update([] if view is None else [view])
         first_of_source.setdefault(leaf, a)
         first_of_target.setdefault(partner, b)
-        pairs.append(LeafPair(a, b, frozenset(kinds), tuple(notes)))
-    return pairs
+        if kinds:
+            tie_changes[len(sources)] = TieChange(frozenset(kinds), tuple(notes))
+        sources.append(a)
+        targets.append(b)
+    return sources, targets, tie_changes
 
 
 def _common_view(source: _Views, row: int, target: _Views, partner: int) -> str | None:

@@ -67,6 +67,8 @@ def match(targets: Sequence[str], sources: Sequence[str], rename: Rename = None)
     >>> matching.sources, matching.sources_left, matching.prefixes[0].describe()
     ({0: 0, 1: 1}, [2], 'prefix "module." removed from 2 names')
     """
+    if (rename is None or is_auto(rename)) and targets == sources and len(set(targets)) == len(targets):
+        return Matching(dict(enumerate(range(len(targets)))), [], [], [], [], [])
     names, left_out, idle = _renamed(sources, rename)
     common, prefixes = _common_prefixes(targets, names)
     if common != ("", ""):

@@ -17,6 +17,8 @@ def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
     keys = columns.ask(every, columns.row_values, "finding its memory", lambda home, values: home.storages(values))
     if keys.count(None) == len(keys):  # as in most files
         return []
+    if len(set(keys)) == len(keys) and None not in keys:  # as in most models
+        return []
     storages: dict[object, list[int]] = {}
     for row, storage in enumerate(keys):
         if storage is not None and row not in columns.ties:

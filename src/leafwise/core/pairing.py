@@ -7,8 +7,9 @@ All verbs with two trees use this. `lw.plan` and `lw.load` pair a checkpoint, th
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
+from leafwise.core.columns import Columns
 from leafwise.core.dtypes import number_kind
 from leafwise.core.families import Unmatched
 from leafwise.core.home import Home, Spec
@@ -29,6 +30,40 @@ class NamedArray(NamedTuple):
     spec: Spec
     name: str
     leaf_names: int = 1  # how many names its leaf has
+
+
+class NamedArrays(Sequence[NamedArray]):
+    """Arrays as columns, because a tree may have tens of thousands: a `NamedArray` is made when it is asked for."""
+
+    def __init__(
+        self,
+        rows: Sequence[int],
+        homes: Sequence[Home],
+        values: list[Any],
+        specs: list[Spec],
+        names: Sequence[str],
+        leaf_names: Sequence[int],
+    ) -> None:
+        self.rows, self.homes, self.values, self.specs = rows, homes, values, specs
+        self.names, self.leaf_names = names, leaf_names
+
+    @classmethod
+    def of(cls, arrays: Sequence[NamedArray]) -> "NamedArrays":
+        rows, homes, values, specs, names, leaf_names = zip(*arrays, strict=True) if arrays else ((),) * 6
+        return cls(rows, homes, list(values), list(specs), names, leaf_names)
+
+    @overload
+    def __getitem__(self, number: int) -> NamedArray: ...
+    @overload
+    def __getitem__(self, number: slice) -> "NamedArrays": ...
+    def __getitem__(self, number: int | slice) -> "NamedArray | NamedArrays":
+        columns = self.rows, self.homes, self.values, self.specs, self.names, self.leaf_names
+        if isinstance(number, slice):
+            return NamedArrays(*(column[number] for column in columns))  # type: ignore[arg-type]
+        return NamedArray(*(column[number] for column in columns))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 def saved_rows(t: Tree) -> Sequence[int]:
@@ -64,6 +99,10 @@ class Side:
     def spec(self, row: int) -> Spec:
         return self._specs[row]
 
+    def specs(self, rows: Sequence[int]) -> list[Spec]:
+        """The spec of each row. Equal specs are the same object."""
+        return list(map(self._specs.__getitem__, rows))
+
     @cached_property
     def _specs(self) -> dict[int, Spec]:
         return {row: facts.spec for row, facts in zip(self.rows, self.columns.facts(self.rows), strict=True)}
@@ -80,13 +119,13 @@ class Side:
         leaf_names = self._names_of_leaves[self.leaf(row)]
         return NamedArray(row, self.columns.home(value), value, self.spec(row), self.name_of[row], leaf_names)
 
-    def arrays(self, rows: Iterable[int]) -> list[NamedArray]:
+    def arrays(self, rows: Sequence[int]) -> NamedArrays:
         """The arrays that are at rows now."""
-        columns, specs, names = self.columns, self._specs, self.name_of
-        if columns.ties:
-            return [self.array(row) for row in rows]
-        values = [(row, columns.current(row)) for row in rows]
-        return [NamedArray(row, columns.home(value), value, specs[row], names[row]) for row, value in values]
+        columns = self.columns
+        values = columns.current_arrays(rows)
+        leaf_names = [self._names_of_leaves[self.leaf(row)] for row in rows] if columns.ties else [1] * len(rows)
+        names = list(map(self.name_of.__getitem__, rows))
+        return NamedArrays(rows, columns.home_of_each(values), values, self.specs(rows), names, leaf_names)
 
     @cached_property
     def _names_of_leaves(self) -> Counter[int]:
@@ -94,16 +133,32 @@ class Side:
 
     def text(self, row: int) -> str:
         """The path of a row as it prints."""
-        return self._prefixes[self.columns.row_nodes[row]] + _quoted(self.columns.row_names[row])
+        return self.texts.text(row)
+
+    @cached_property
+    def texts(self) -> "RowTexts":
+        return RowTexts(self.columns)
+
+
+class RowTexts:
+    """The paths of rows as they print. It has only the names of a tree, and does not keep its arrays in memory."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._row_nodes, self._row_names = columns.row_nodes, columns.row_names
+        self._parents, self._node_names = columns.node_parents, columns.node_names
+        nodes = range(len(self._parents)) if columns.wrapped else ()
+        self._hidden = {node for node in nodes if columns.hidden(node)}
+
+    def text(self, row: int) -> str:
+        return self._prefixes[self._row_nodes[row]] + _quoted(self._row_names[row])
 
     @cached_property
     def _prefixes(self) -> list[str]:
         """For each node, its printed path with a final dot, built from that of its parent."""
-        columns = self.columns
         prefixes = [""]
-        for node in range(1, len(columns.node_names)):
-            above = prefixes[columns.node_parents[node]]
-            prefixes.append(above if columns.hidden(node) else f"{above}{_quoted(columns.node_names[node])}.")
+        for node in range(1, len(self._node_names)):
+            above = prefixes[self._parents[node]]
+            prefixes.append(above if node in self._hidden else f"{above}{_quoted(self._node_names[node])}.")
         return prefixes
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from leafwise.core import section_keys
 from leafwise.core.dotted import VirtualNode
-from leafwise.core.dtypes import DTYPES
+from leafwise.core.dtypes import DTYPES, is_float
 from leafwise.core.home import LeafKind, Spec
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class _Resolver:
         if "recorded" in self.kinds:
             self.kinds = ["array" if kind == "recorded" else kind for kind in self.kinds]
         self.specs = _specs(columns)
+        self._has_states = "state" in columns.found_kinds
         self._random_nodes: dict[int, bool] = {}  # whether the path of a node says so; each is computed once
         self._mark_flat_optimizers()
         top = columns.nodes_at_path(0)[-1]
@@ -137,7 +138,7 @@ class _Resolver:
 
     def _is_optimizer(self, node: int, key: str) -> bool:
         columns = self.columns
-        if any(columns.found_kinds[row] == "state" for row in self._rows(node)):
+        if self._has_states and any(columns.found_kinds[row] == "state" for row in self._rows(node)):
             return True
         parts = (columns.node_names[child] for child in columns.children(node))
         return key in section_keys.OPTIMIZER and not section_keys.INSIDE_OPTIMIZER.isdisjoint(parts)
@@ -147,6 +148,9 @@ class _Resolver:
     def _mark_by_form(self) -> None:
         """Marks the states of random generators, and the arrays in a state dict that a model would have as buffers."""
         names, kinds = self.columns.row_names, self.kinds
+        dtypes = {spec.dtype for spec in {id(spec): spec for spec in self.specs.values()}.values()}
+        if all(map(is_float, dtypes)) and _BUFFER_NAMES.isdisjoint(names):
+            return  # as in almost all state dicts: nothing below applies
         candidates = [
             (row, spec) for row, spec in self.specs.items() if spec.dtype in _WHOLE or names[row] in _BUFFER_NAMES
         ]

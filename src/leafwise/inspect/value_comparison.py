@@ -1,6 +1,7 @@
 """Comparing the values of leaves: in place if they are contiguous in memory or in a file, else a piece at a time."""
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.comparison import Comparison
-from leafwise.core.home import Home
-from leafwise.core.pairing import NamedArray
+from leafwise.core.home import Home, Spec
+from leafwise.core.pairing import NamedArray, NamedArrays
 from leafwise.core.reader import reader
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Error, FileError, Unsupported, WalkError
@@ -40,153 +41,206 @@ class Verdict(NamedTuple):
         return cls(frozenset(kinds), comparison, reason)
 
 
+class _Pairs:
+    """Pairs of arrays of two sides, by their numbers."""
+
+    def __init__(self, firsts: NamedArrays, seconds: NamedArrays) -> None:
+        self.firsts, self.seconds = firsts, seconds
+
+    def __getitem__(self, number: int) -> tuple[NamedArray, NamedArray]:
+        return self.firsts[number], self.seconds[number]
+
+    def specs(self, number: int) -> tuple[Spec, Spec]:
+        return self.firsts.specs[number], self.seconds.specs[number]
+
+
 def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter) -> list[Verdict]:
+    """`compare_arrays` for a few pairs."""
+    firsts, seconds = (NamedArrays.of([pair[side] for pair in pairs]) for side in (0, 1))
+    return compare_arrays(firsts, seconds, count)
+
+
+def compare_arrays(firsts: NamedArrays, seconds: NamedArrays, count: ByteCounter) -> list[Verdict]:
     """A verdict for each pair; `count` is called with the number of bytes of the first leaf of each pair when done."""
+    pairs = _Pairs(firsts, seconds)
     verdicts: dict[int, Verdict] = {}
     runs: dict[int, tuple[Run, Run]] = {}
     in_pieces: list[int] = []
     started: list[tuple[list[int], WaitForDevice]] = []
     # In two portions, so that a GPU is at work while the second one is prepared.
-    middle = len(pairs) // 2 if len(pairs) >= _SEVERAL else 0
-    for portion in (range(middle), range(middle, len(pairs))):
-        on_device: dict[Home, list[int]] = {}
-        for number, place in zip(portion, _places(pairs, portion), strict=True):
-            if place is None:
-                in_pieces.append(number)
-            elif isinstance(place, Verdict):
-                verdicts[number] = place
-            elif isinstance(place, tuple):
-                runs[number] = place
+    middle = len(firsts) // 2 if len(firsts) >= _SEVERAL else 0
+    for start, stop in ((0, middle), (middle, len(firsts))):
+        for place, numbers in _by_place(pairs, start, stop).items():
+            if isinstance(place, Verdict):
+                verdicts.update(dict.fromkeys(numbers, place))
+            elif isinstance(place, Home):
+                started.append((numbers, _start_on_device(place, pairs, numbers, count)))
             else:
-                on_device.setdefault(place, []).append(number)
-        for home, numbers in on_device.items():
-            started.append((numbers, _start_on_device(home, [pairs[number] for number in numbers], count)))
+                new_runs = _as_runs(pairs, numbers) if place == _IN_PLACE else {}
+                runs.update(new_runs)
+                in_pieces += [number for number in numbers if number not in new_runs]
     for numbers, wait in started:
-        for number, result in zip(numbers, wait(), strict=True):
-            if result is None:
-                in_pieces.append(number)
-            else:
-                verdicts[number] = _verdict_on_device(*pairs[number], result)
+        results = wait()
+        verdicts.update(_verdicts_on_device(pairs, numbers, results))
+        in_pieces += [number for number, result in zip(numbers, results, strict=True) if result is None]
     for number, comparison in zip(runs, _compare_runs(pairs, runs, count), strict=True):
-        verdicts[number] = _verdict(*pairs[number], comparison)
+        verdicts[number] = _verdict(pairs, number, comparison)
     for number in in_pieces:
-        verdicts[number] = _with_name(pairs[number], lambda first, second: _compare_pieces(first, second, count))
-    return [verdicts[number] for number in range(len(pairs))]
+        verdicts[number] = _compare_pieces(pairs, number, count)
+    return [verdicts[number] for number in range(len(firsts))]
 
 
-def _places(
-    pairs: list[tuple[NamedArray, NamedArray]], numbers: range
-) -> Iterator[Verdict | Home | tuple[Run, Run] | None]:
-    """For each pair, the verdict if it is known already, or where it is compared: on a device by a home, in place, or
-    (None) in pieces."""
+# Where a pair is compared: on a device by a home, or on the CPU in place or in pieces; or its verdict, if it is known.
+_Place = Verdict | Home | str
+_IN_PLACE, _IN_PIECES = "in place", "in pieces"
+
+
+def _by_place(pairs: _Pairs, start: int, stop: int) -> dict[_Place, list[int]]:
+    """The numbers of the pairs of a portion, by where they are compared."""
+    firsts, seconds = pairs.firsts[start:stop], pairs.seconds[start:stop]
+    # Models repeat a few specs thousands of times, so that there are few groups of pairs with the same place.
+    columns = firsts.homes, firsts.specs, seconds.homes, seconds.specs
+    reasons, other_reasons = _reasons(firsts), _reasons(seconds)
+    groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    ids = (map(id, column) for column in columns)
+    for number, key in enumerate(zip(*ids, reasons, other_reasons, strict=True), start):
+        groups[key].append(number)
     compares = cache(lambda home, device: home.capability(Comparing).compares_on(device))
-    cannot_compare = cache(lambda home: home.capability(Comparing).cannot_compare)
-    for number in numbers:
-        first, second = pairs[number]
-        spec, partner = first.spec, second.spec
-        reason = cannot_compare(first.home)(first.value) or cannot_compare(second.home)(second.value)
-        if reason and (spec.size == partner.size or None in (spec.shape, partner.shape)):
-            yield Verdict.of("unknown", reason=reason)
-        elif spec.size != partner.size:
-            yield Verdict.of("reshaped")
-        elif compares(first.home, spec.device):
-            yield first.home
-        elif compares(second.home, partner.device):
-            yield second.home
-        else:
-            yield _as_runs(first, second)
+    places: dict[_Place, list[int]] = {}
+    for (*_, reason, other_reason), numbers in groups.items():
+        place = _place(*pairs[numbers[0]], reason or other_reason, compares)
+        places.setdefault(place, []).extend(numbers)
+    return {place: sorted(numbers) for place, numbers in places.items()}
 
 
-def _has_transposed_shape(first: NamedArray, second: NamedArray) -> bool:
+def _reasons(arrays: NamedArrays) -> list[str]:
+    """Why each array cannot be compared; empty if it can."""
+    homes = set(arrays.homes)
+    if len(homes) == 1:
+        return homes.pop().capability(Comparing).cannot_compare_each(arrays.values)
+    cannot_compare = {home: home.capability(Comparing).cannot_compare for home in homes}
+    return [cannot_compare[home](value) for home, value in zip(arrays.homes, arrays.values, strict=True)]
+
+
+def _place(first: NamedArray, second: NamedArray, reason: str, compares: Callable[[Home, str], bool]) -> _Place:
+    spec, partner = first.spec, second.spec
+    if reason and (spec.size == partner.size or None in (spec.shape, partner.shape)):
+        return Verdict.of("unknown", reason=reason)
+    if spec.size != partner.size:
+        return Verdict.of("reshaped")
+    if compares(first.home, spec.device):
+        return first.home
+    if compares(second.home, partner.device):
+        return second.home
+    is_bitwise = spec.dtype == partner.dtype and not _has_transposed_shape(spec, partner) and streams.knows(spec.dtype)
+    return _IN_PLACE if is_bitwise else _IN_PIECES
+
+
+def _has_transposed_shape(spec: Spec, partner: Spec) -> bool:
     """Whether the first is a matrix with the transposed shape of the second, and the shapes differ."""
-    shape, transposed = first.spec.shape, second.spec.shape
+    shape, transposed = spec.shape, partner.shape
     return shape is not None and len(shape) == 2 and shape != transposed and shape[::-1] == transposed
 
 
-def _as_runs(first: NamedArray, second: NamedArray) -> tuple[Run, Run] | None:
-    """Both as contiguous runs that can be compared bit by bit; None if they are not."""
-    if (
-        first.spec.dtype != second.spec.dtype
-        or _has_transposed_shape(first, second)
-        or not streams.knows(first.spec.dtype)
-    ):
-        return None
-    run, partner = (held.home.capability(Comparing).contiguous_run(held.value) for held in (first, second))
-    return None if run is None or partner is None else (run, partner)
+def _as_runs(pairs: _Pairs, numbers: list[int]) -> dict[int, tuple[Run, Run]]:
+    """The pairs of which both sides are contiguous runs."""
+    run_of = cache(lambda home: home.capability(Comparing).contiguous_run)
+    runs: dict[int, tuple[Run, Run]] = {}
+    firsts, seconds = pairs.firsts, pairs.seconds
+    for number in numbers:
+        run, partner = (run_of(side.homes[number])(side.values[number]) for side in (firsts, seconds))
+        if run is not None and partner is not None:
+            runs[number] = run, partner
+    return runs
 
 
 def _verdict(
-    first: NamedArray,
-    second: NamedArray,
-    comparison: Comparison,
-    is_cast: bool = False,
-    may_be_transposed: bool = True,
+    pairs: _Pairs, number: int, comparison: Comparison, is_cast: bool = False, may_be_transposed: bool = True
 ) -> Verdict:
     """The verdict for values of equal size; `is_cast` is whether casting one of them gives the other."""
-    cast = ["cast"] * (first.spec.dtype != second.spec.dtype and is_cast)
-    if first.spec.shape != second.spec.shape:
+    spec, partner = pairs.specs(number)
+    cast = ["cast"] * (spec.dtype != partner.dtype and is_cast)
+    if spec.shape != partner.shape:
         return Verdict.of("reshaped", *cast, comparison=comparison)
     if not cast and not comparison.changed:
         return Verdict(_SAME, comparison)
     if cast:
         return Verdict.of("cast", comparison=comparison)
-    sampled = may_be_transposed and _may_be_transposed(first, second)
-    transposed = _with_name((first, second), _transposed) if sampled else None
+    sampled = may_be_transposed and _may_be_transposed(*pairs[number])
+    transposed = _with_name(pairs[number], _transposed) if sampled else None
     return transposed or Verdict(_CHANGED, comparison)
 
 
 # -- on a device -----------------------------------------------------------------------------------------------------
 
 
-def _start_on_device(home: Home, pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter) -> WaitForDevice:
+def _start_on_device(home: Home, pairs: _Pairs, numbers: list[int], count: ByteCounter) -> WaitForDevice:
     """Starts comparing pairs where at least one array is on a device, where its home compares it."""
-    with ExitStack() as files, _named(pairs):
+    with ExitStack() as files, _named(pairs, numbers):
         own_file = _own_files(files)
-        firsts, seconds = ([_on_side(home, pair[side], own_file) for pair in pairs] for side in (0, 1))
+        firsts, seconds = (
+            [
+                side.values[number] if side.homes[number] is home else _other_array(side[number], own_file)
+                for number in numbers
+            ]
+            for side in (pairs.firsts, pairs.seconds)
+        )
         wait = home.capability(Comparing).compare_on_device(firsts, seconds, count)
 
     def wait_with_names() -> list[DeviceResult | None]:
-        with _named(pairs):
+        with _named(pairs, numbers):
             return wait()
 
     return wait_with_names
 
 
 @contextmanager
-def _named(pairs: list[tuple[NamedArray, NamedArray]]) -> Iterator[None]:
+def _named(pairs: _Pairs, numbers: list[int]) -> Iterator[None]:
     """Adds the names of leaves to errors."""
     try:
         yield
     except UnreadError as error:
-        raise _explained(pairs[error.number][error.side]) from error
+        raise _explained(pairs[numbers[error.number]][error.side]) from error
     except Error:
         raise
     except Exception as error:
-        names = pairs[0][0].name + f" and {len(pairs) - 1:,} more" * (len(pairs) > 1)
+        names = pairs[numbers[0]][0].name + f" and {len(numbers) - 1:,} more" * (len(numbers) > 1)
         raise _failed(names, error) from error
 
 
-def _on_side(home: Home, held: NamedArray, own_file: Callable[[Run], Run]) -> Any:
-    """An array, as `compare_on_device` of a home takes it."""
-    if held.home is home:
-        return held.value
+def _other_array(held: NamedArray, own_file: Callable[[Run], Run]) -> OtherArray:
+    """An array of another home, as `compare_on_device` takes it."""
     run = held.home.capability(Comparing).contiguous_run(held.value)
     own = None if run is None else own_file(run)
     return OtherArray(held.spec.shape or (), held.spec.dtype, held.spec.size, own, lambda: _pieces(held))
 
 
-def _verdict_on_device(first: NamedArray, second: NamedArray, result: DeviceResult) -> Verdict:
+def _verdicts_on_device(
+    pairs: _Pairs, numbers: list[int], results: list[DeviceResult | None]
+) -> Iterator[tuple[int, Verdict]]:
+    """The number and the verdict of each pair that has a result. Pairs without changes share a few results."""
+    specs, partners = pairs.firsts.specs, pairs.seconds.specs
+    verdicts: dict[tuple[int, int, int], Verdict] = {}
+    for number, result in zip(numbers, results, strict=True):
+        if result is None:
+            continue
+        key = id(specs[number]), id(partners[number]), id(result)
+        verdict = verdicts.get(key)
+        if verdict is None:
+            verdict = verdicts[key] = _verdict_on_device(pairs, number, result)
+        yield number, verdict
+
+
+def _verdict_on_device(pairs: _Pairs, number: int, result: DeviceResult) -> Verdict:
     if result.comparison is None:
         return Verdict.of("transposed", *["cast"] * result.is_cast)
-    return _verdict(first, second, result.comparison, result.is_cast, result.is_transposed is None)
+    return _verdict(pairs, number, result.comparison, result.is_cast, result.is_transposed is None)
 
 
 # -- in place -------------------------------------------------------------------------------------------------------
 
 
-def _compare_runs(
-    pairs: list[tuple[NamedArray, NamedArray]], runs: dict[int, tuple[Run, Run]], count: ByteCounter
-) -> list[Comparison]:
+def _compare_runs(pairs: _Pairs, runs: dict[int, tuple[Run, Run]], count: ByteCounter) -> list[Comparison]:
     with ExitStack() as files:
         own_file = _own_files(files)
         own = [(own_file(first), own_file(second)) for first, second in runs.values()]
@@ -222,12 +276,16 @@ def _explained(held: NamedArray) -> FileError:
 # -- a piece at a time -----------------------------------------------------------------------------------------------
 
 
-def _compare_pieces(first: NamedArray, second: NamedArray, count: ByteCounter) -> Verdict:
-    try:
-        return _compare_numbers(first, second, count)
-    except Unsupported as error:
-        count(first.spec.nbytes)
-        return _compare_bytes(first, second, str(error))
+def _compare_pieces(pairs: _Pairs, number: int, count: ByteCounter) -> Verdict:
+    def compare_pair(first: NamedArray, second: NamedArray) -> Verdict:
+        try:
+            return _compare_numbers(pairs, number, count)
+        except Unsupported as error:
+            count(first.spec.nbytes)
+            return _compare_bytes(first, second, str(error))
+
+    verdict: Verdict = _with_name(pairs[number], compare_pair)
+    return verdict
 
 
 def _compare_bytes(first: NamedArray, second: NamedArray, reason: str) -> Verdict:
@@ -239,14 +297,15 @@ def _compare_bytes(first: NamedArray, second: NamedArray, reason: str) -> Verdic
     return Verdict.of("changed", reason=f"how much it changed is not known: {reason}")
 
 
-def _compare_numbers(first: NamedArray, second: NamedArray, count: ByteCounter) -> Verdict:
-    if _has_transposed_shape(first, second):
+def _compare_numbers(pairs: _Pairs, number: int, count: ByteCounter) -> Verdict:
+    first, second = pairs[number]
+    if _has_transposed_shape(first.spec, second.spec):
         transposed = _transposed(first, second)
         if transposed is not None:
             count(first.spec.nbytes)
             return transposed
     comparison, is_cast = streams.compare_streams(_arrays(first), _arrays(second), count)
-    return _verdict(first, second, comparison, is_cast)
+    return _verdict(pairs, number, comparison, is_cast)
 
 
 def _arrays(held: NamedArray) -> Iterator[Any]:

@@ -51,6 +51,10 @@ class Comparing(Capability):
         """Why the values of an array cannot be compared with others; empty if they can."""
         return self.home.cannot_read(value)
 
+    def cannot_compare_each(self, values: list[Any]) -> list[str]:
+        """`cannot_compare` of each array; a home may override it to be faster."""
+        return [self.cannot_compare(value) for value in values]
+
     def contiguous_run(self, value: Any) -> Run | None:
         """The elements of an array, if they are contiguous and in C order, in memory or in a local file. Otherwise
         None; they must then be read by `Saving.pieces`."""

@@ -11,6 +11,7 @@ from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherA
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.runs import Run
 from leafwise.homes.torch.launching import runs_kernels
+from leafwise.homes.torch.snapshots import have_plain_memory
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
 from leafwise.homes.torch.values import same_bits, words_of
 
@@ -18,6 +19,9 @@ from leafwise.homes.torch.values import same_bits, words_of
 class TorchComparing(Comparing):
     def cannot_compare(self, value: torch.Tensor) -> str:
         return cannot_read(value) or has_no_memory(value)
+
+    def cannot_compare_each(self, values: list[torch.Tensor]) -> list[str]:
+        return [""] * len(values) if have_plain_memory(values) else super().cannot_compare_each(values)
 
     def contiguous_run(self, value: torch.Tensor) -> Run | None:
         """The elements of a tensor, if they are contiguous, in C order and on the CPU; otherwise None."""
@@ -31,15 +35,17 @@ class TorchComparing(Comparing):
     def compare_on_device(
         self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
     ) -> Callable[[], list[DeviceResult | None]]:
-        from leafwise.homes.torch.device_comparing import start_comparing
+        from leafwise.homes.torch.device_comparing import start_at_once, start_comparing
 
+        if (wait := start_at_once(firsts, seconds, count)) is not None:
+            return wait
         elsewhere = cache(lambda device: not runs_kernels(device))
         sides = [
             [self._other_array(value) if type(value) is not OtherArray and elsewhere(value.device) else value
              for value in values]
             for values in (firsts, seconds)
         ]  # fmt: skip
-        return start_comparing([*zip(*sides, strict=True)], count)
+        return start_comparing(sides[0], sides[1], count)
 
     def _other_array(self, value: torch.Tensor) -> OtherArray:
         pieces = self.home.capability(Saving).pieces

@@ -216,7 +216,9 @@ class TorchHome(Home):
         marked = may_be_marked()
         return [
             _spec(value.shape, value.dtype, value.device, value.requires_grad)
-            if type(value) is nn.Parameter and not (marked and value.__dict__)
+            if (cls := type(value)) is nn.Parameter and not (marked and value.__dict__)
+            else _spec(value.shape, value.dtype, value.device, True if value.requires_grad else None)
+            if cls is torch.Tensor and not value.__dict__ and not value.is_nested
             else self.spec(value)
             for value in values
         ]

@@ -1,8 +1,9 @@
 """Whether many tensors are still where they were, with the same shapes and dtypes: the fastest check that is exact."""
 
 import ctypes
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +35,46 @@ def snapshot(values: list[torch.Tensor]) -> Any:
         return None
 
 
+class Layouts(NamedTuple):
+    """Where tensors are, as NumPy arrays with an element for each tensor. Their memory is plain: strided, and neither
+    quantized nor on meta. An address is zero where there is no memory."""
+
+    addresses: Any
+    item_bytes: Any
+    devices: Any
+    sizes: Any  # numbers of elements
+    is_contiguous: Any
+    rows: Any  # of matrices; zero for other tensors
+    columns: Any
+
+
+def layouts(values: list[torch.Tensor]) -> Layouts | None:
+    """The layouts of tensors, all at once; None if they are not known of one of them."""
+    describe = _function("leafwise_describe_layouts")
+    if describe is None:
+        return None
+    objects = np.fromiter(values, dtype=object, count=len(values))
+    facts = np.empty((len(values), 7), np.int64)
+    try:
+        describe(objects.ctypes.data, len(values), facts.ctypes.data)
+    except _UNDESCRIBED:
+        return None
+    addresses, item_bytes, devices, sizes, is_contiguous, rows, columns = facts.T
+    return Layouts(addresses, item_bytes, devices, sizes, is_contiguous, rows, columns)
+
+
+def have_plain_memory(values: list[torch.Tensor]) -> bool:
+    """Whether all values of all tensors can certainly be read from their memory. If not, each must be checked."""
+    if not set(map(type, values)) <= {torch.Tensor, nn.Parameter} or any(map(attrgetter("__dict__"), values)):
+        return False  # libraries mark tensors by attributes
+    tensor_layouts = layouts(values)
+    if tensor_layouts is None or not tensor_layouts.addresses.all() or not tensor_layouts.is_contiguous.all():
+        return False
+    stored = np.fromiter((value.untyped_storage().nbytes() for value in values), np.int64, len(values))
+    offsets = np.fromiter(map(torch.Tensor.storage_offset, values), np.int64, len(values))
+    return bool((stored >= (offsets + tensor_layouts.sizes) * tensor_layouts.item_bytes).all())
+
+
 def same(first: Any, second: Any) -> bool:
     """Whether two snapshots are equal; None is equal to nothing."""
     if first is None or second is None:
@@ -45,23 +86,23 @@ def same(first: Any, second: Any) -> bool:
 
 def _described(values: list[torch.Tensor]) -> Any:
     """Asks each tensor through DLPack, in C. Raises if that is not possible."""
-    describe = _describe()
+    describe = _function("leafwise_describe_tensors")
     if describe is None:
         raise NotImplementedError
     objects = np.fromiter(values, dtype=object, count=len(values))
     room = _WORDS * len(values)
     while True:
         facts = np.empty(room, np.int64)
-        used = describe(objects.ctypes.data, len(values), facts.ctypes.data, room)
+        used = describe(objects.ctypes.data, len(values), facts.ctypes.data, ctypes.c_int64(room))
         if used >= 0:
             return facts[:used]
         room *= 2
 
 
 @cache
-def _describe() -> Any:
-    """The function in C with PyTorch's function for a tensor; None if there is none."""
-    function = getattr(load_for_objects(), "leafwise_describe_tensors", None)
+def _function(name: str) -> Any:
+    """A function in C, with PyTorch's function for a tensor; None if there is none."""
+    function = getattr(load_for_objects(), name, None)
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if function is None or capsule is None:
         return None
@@ -74,6 +115,6 @@ def _describe() -> Any:
     if (major, minor) < (1, 3) or major > 1 or not get:
         return None
     function.restype = ctypes.c_int64
-    pointer, long = ctypes.c_void_p, ctypes.c_int64
-    function.argtypes = [pointer, pointer, long, pointer, long]
-    return lambda objects, count, facts, room: function(get, objects, count, facts, room)
+    # The function of PyTorch, the number of objects, and where they and their facts are; then what else it needs.
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    return partial(function, get)

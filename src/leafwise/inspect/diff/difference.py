@@ -3,13 +3,14 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
+from itertools import chain
 from typing import Any, overload
 
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.leaf_pairs import LeafPair, LeafPairs
+from leafwise.core.leaf_pairs import LeafPairs, TieChange
 from leafwise.core.match import Prefix
-from leafwise.core.pairing import NamedArray, Pairing, Side
+from leafwise.core.pairing import NamedArray, NamedArrays, Pairing, Side
 from leafwise.core.path import shown_url
 from leafwise.core.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.progress import bar
@@ -18,7 +19,8 @@ from leafwise.core.result import Table, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, QueryError, WalkError
-from leafwise.inspect.diff.changes import KINDS, Change, in_order
+from leafwise.inspect.diff.changes import KINDS, Change
+from leafwise.inspect.diff.leaf_changes import LeafChanges, LeafVerdict
 
 RENAME_HINT = "pass rename= to map names of a to names of b"
 
@@ -38,23 +40,39 @@ class Diff(Table, Sequence[Change], kind="diff"):
     """
 
     def __init__(
-        self, changes: list[Change], names: tuple[str, str], values: bool, pairing: Pairing, notes: list[str]
+        self,
+        leaves: LeafChanges,
+        plain: list[Change],
+        names: tuple[str, str],
+        values: bool,
+        pairing: Pairing,
+        notes: list[str],
     ) -> None:
-        self._changes, self.names, self.values = changes, names, values
-        self.notes = notes
+        self._leaves, self._plain = leaves, plain
+        self.names, self.values, self.notes = names, values, notes
         self.prefixes: list[Prefix] = pairing.prefixes
         self.proposals: list[Proposal] = pairing.proposals
         self.applied: list[Proposal] = pairing.applied
 
+    @cached_property
+    def _changes(self) -> list[Change]:
+        return self._leaves.changes() + self._plain
+
+    @cached_property
+    def _counts_by_kinds(self) -> Counter[tuple[str, ...]]:
+        return Counter(chain(self._leaves.kinds(), (change.kinds for change in self._plain)))
+
     @property
     def same(self) -> bool:
         """Whether nothing differs."""
-        return all(change.kinds == ("same",) for change in self._changes)
+        return self._counts_by_kinds.keys() <= {("same",)}
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """The number of changes of each kind. A change with several kinds counts for each of them."""
-        counts = Counter(kind for change in self._changes for kind in change.kinds)
+        counts: Counter[str] = Counter()
+        for kinds, times in self._counts_by_kinds.items():
+            counts.update(dict.fromkeys(kinds, times))
         return {kind: counts[kind] for kind in KINDS if kind in counts}
 
     def of(self, kind: str) -> list[Change]:
@@ -97,7 +115,7 @@ class Diff(Table, Sequence[Change], kind="diff"):
         return iter(self._changes)
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return len(self._leaves) + len(self._plain)
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
         """The outline as plain text, `width` columns wide. `depth` limits the levels; `full=True` shows every leaf,
@@ -167,17 +185,18 @@ def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: boo
         leaves.compare_values(progress)
     else:
         leaves.compare_structure()
-    changes = leaves.changes() + _plain_changes(plain)
-    if not leaves.pairs and not plain.pairs and changes and len(pairing.source.rows) and len(pairing.target.rows):
+    leaf_changes, plain_changes = leaves.changes(), _plain_changes(plain)
+    has_changes = bool(len(leaf_changes) or plain_changes)
+    if not leaves.verdicts and not plain.pairs and has_changes and len(a.rows) and len(b.rows):
         raise _nothing_in_common(pairing)
     if leaves.renamed:
-        old = {pair.source for pair in leaves.renamed}
+        old = leaves.renamed.keys()
         left = {pairing.source.name_of[row] for row in leaves.removed if row not in old}
         pairing.proposals = [
             proposal for proposal in pairing.proposals if left.issuperset(old for old, _ in proposal.pairs)
         ]
     notes = [*leaves.notes, *(f"rename: {rule!r} matches no name" for rule in pairing.idle), *_metadata_notes(a, b)]
-    return Diff(changes, names, values, pairing, notes)
+    return Diff(leaf_changes, plain_changes, names, values, pairing, notes)
 
 
 class _LeafComparison:
@@ -186,33 +205,32 @@ class _LeafComparison:
     def __init__(self, pairing: Pairing) -> None:
         self.source, self.target = pairing.source, pairing.target
         leaves = LeafPairs(pairing)
-        self.pairs = leaves.pairs
+        self.sources, self.targets, self.tie_changes = leaves.sources, leaves.targets, leaves.tie_changes
         self.removed, self.added, self.notes = leaves.removed, leaves.added, leaves.notes
-        self.renamed: list[LeafPair] = []
-        self.verdicts: list[Any] = []
+        self.renamed: dict[int, int] = {}  # rows of removed leaves, and of the added leaves with the same values
+        self.verdicts: list[LeafVerdict] = []
 
     def compare_structure(self) -> None:
-        for pair in self.pairs:
-            spec, partner = self.source.spec(pair.source), self.target.spec(pair.target)
+        for spec, partner in zip(self.source.specs(self.sources), self.target.specs(self.targets), strict=True):
             unknown = None in (spec.shape, partner.shape)
             shape = "" if spec.shape == partner.shape else "unknown" if unknown else "reshaped"
             self.verdicts.append(_BY_STRUCTURE[shape, "cast" * (spec.dtype != partner.dtype)])
 
     def compare_values(self, progress: bool) -> None:
-        from leafwise.inspect.value_comparison import compare_values
+        from leafwise.inspect.value_comparison import compare_arrays
 
-        sources = self.source.arrays(pair.source for pair in self.pairs)
-        pairs = [*zip(sources, self.target.arrays(pair.target for pair in self.pairs), strict=True)]
+        firsts, seconds = self.source.arrays(self.sources), self.target.arrays(self.targets)
         removed, added = self.source.arrays(self.removed), self.target.arrays(self.added)
-        left = [*removed, *added] if removed and added else []
-        total = sum(array.spec.nbytes for array in [*(array for array, _ in pairs), *left])
+        to_read = [firsts, removed, added] if removed and added else [firsts]
+        total = sum(spec.nbytes for arrays in to_read for spec in arrays.specs)
         with bar(total, "comparing", progress) as count:
-            self.verdicts = list(compare_values(pairs, count))
-            if pairs and all("unknown" in verdict.kinds for verdict in self.verdicts):
-                raise _nothing_to_compare(self.source.text(self.pairs[0].source), self.verdicts[0].reason)
-            if left:
-                self._find_renamed(removed, added, count)
-        _check_unchanged([array for pair in pairs for array in pair] + removed + added)
+            verdicts = compare_arrays(firsts, seconds, count)
+            self.verdicts += verdicts
+            if verdicts and all("unknown" in verdict.kinds for verdict in verdicts):
+                raise _nothing_to_compare(self.source.text(self.sources[0]), verdicts[0].reason)
+            if removed and added:
+                self._find_renamed(list(removed), list(added), count)
+        _check_unchanged([firsts, seconds, removed, added])
 
     def _find_renamed(self, removed: list[NamedArray], added: list[NamedArray], count: Callable[[int], None]) -> None:
         from leafwise.inspect.diff.renames import find_renamed
@@ -226,34 +244,16 @@ class _LeafComparison:
             return [bool(verdict.kinds & {"same", "transposed"}) for verdict in verdicts]
 
         for old, new in find_renamed(removed, added, prove, count):
-            self.renamed.append(LeafPair(old.row, new.row, frozenset({"renamed"})))
+            self.renamed[old.row] = new.row
+            self.tie_changes[len(self.verdicts)] = TieChange(frozenset({"renamed"}))
             self.verdicts.append(proven[old.row, new.row])
-        self.pairs += self.renamed
 
-    def changes(self) -> list[Change]:
-        """All changes, in the order of the first tree, followed by the added leaves."""
-        by_row: dict[int, Change] = {}
-        for pair, (kinds, comparison, reason) in zip(self.pairs, self.verdicts, strict=True):
-            path, other = self.source.text(pair.source), self.target.text(pair.target)
-            every = kinds | pair.kinds if pair.kinds else kinds
-            spec, partner = self.source.spec(pair.source), self.target.spec(pair.target)
-            facts = spec.dtype, partner.dtype, spec.shape, partner.shape
-            notes = (*pair.notes, reason) if reason else pair.notes
-            by_row[pair.source] = Change(
-                _in_order(every), path, other if other != path else None, *facts, comparison, None, notes
-            )
-        for row in self.removed:
-            if row not in by_row:
-                spec = self.source.spec(row)
-                by_row[row] = Change(("removed",), self.source.text(row), dtype=spec.dtype, shape=spec.shape)
-        changes = [by_row[row] for row in sorted(by_row)]
-        renamed = {pair.target for pair in self.renamed}
-        for row in self.added:
-            if row not in renamed:
-                spec = self.target.spec(row)
-                change = Change(("added",), self.target.text(row), other_dtype=spec.dtype, other_shape=spec.shape)
-                changes.append(change)
-        return changes
+    def changes(self) -> LeafChanges:
+        rows = [*self.sources, *self.renamed], [*self.targets, *self.renamed.values()]
+        removed = [row for row in self.removed if row not in self.renamed]
+        new = set(self.renamed.values())
+        added = [row for row in self.added if row not in new]
+        return LeafChanges((self.source, self.target), rows, self.verdicts, self.tie_changes, removed, added)
 
 
 # The verdict on two leaves by shapes and dtypes alone.
@@ -262,11 +262,6 @@ _BY_STRUCTURE = {
     for shape in ("", "unknown", "reshaped")
     for dtype in ("", "cast")
 }
-
-
-@cache
-def _in_order(kinds: frozenset[str]) -> tuple[str, ...]:
-    return in_order(kinds - {"same"} if len(kinds) > 1 else kinds)
 
 
 def _plain_changes(plain: PlainPairs) -> list[Change]:
@@ -297,12 +292,15 @@ def _same_parameters(path: str, value: Any, partner: Any) -> bool:
     return numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
 
 
-def _check_unchanged(arrays: list[NamedArray]) -> None:
+def _check_unchanged(compared: list[NamedArrays]) -> None:
     """Raises if a file was written to while it was compared."""
-    by_home: dict[Any, list[Any]] = {}
-    for array in arrays:
-        by_home.setdefault(array.home, []).append(array.value)
-    for home, values in by_home.items():
+    for home in {home for arrays in compared for home in arrays.homes}:
+        values = [
+            value
+            for arrays in compared
+            for value_home, value in zip(arrays.homes, arrays.values, strict=True)
+            if value_home is home
+        ]
         home.capability(Saving).check_unchanged(values)
 
 

@@ -1,0 +1,83 @@
+"""How the leaves of two trees changed: a `Change` for each, made when it is first needed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from leafwise.core.comparison import Comparison
+from leafwise.core.home import Spec
+from leafwise.core.leaf_pairs import TieChange
+from leafwise.core.pairing import Side
+from leafwise.inspect.diff.changes import Change, in_order
+
+# How the values of two leaves compare: kinds of change, figures, and the reason if they cannot be compared.
+LeafVerdict = tuple[frozenset[str], Comparison | None, str]
+
+_NO_TIE_CHANGE = TieChange(frozenset())
+
+
+class _Leaves:
+    """Leaves of one side, by their rows. Without arrays, so that a diff does not keep a model in memory."""
+
+    def __init__(self, side: Side, rows: Sequence[int]) -> None:
+        self.rows, self._specs, self._texts = rows, side.specs(rows), side.texts
+
+    def __iter__(self) -> Iterator[tuple[int, str, Spec]]:
+        """The row of each leaf, its path as it prints, and its spec."""
+        return zip(self.rows, map(self._texts.text, self.rows), self._specs, strict=True)
+
+
+class LeafChanges:
+    """The changes of leaves: of pairs, given by their rows in both trees, their verdicts, and by number how their ties
+    changed; and of leaves that were removed or added.
+
+    Many callers only need to know whether anything changed, so that `Change` objects, which take longer than the
+    comparison if there are thousands, are made by `changes`.
+    """
+
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        rows: tuple[list[int], list[int]],
+        verdicts: Sequence[LeafVerdict],
+        tie_changes: Mapping[int, TieChange],
+        removed: Sequence[int],
+        added: Sequence[int],
+    ) -> None:
+        self._sources, self._targets = (_Leaves(side, pair_rows) for side, pair_rows in zip(sides, rows, strict=True))
+        self._removed, self._added = _Leaves(sides[0], removed), _Leaves(sides[1], added)
+        self._verdicts, self._tie_changes = verdicts, tie_changes
+
+    def __len__(self) -> int:
+        return len(self._verdicts) + len(self._removed.rows) + len(self._added.rows)
+
+    def kinds(self) -> Iterator[tuple[str, ...]]:
+        """The kinds of each change, in any order."""
+        for number, (kinds, _, _) in enumerate(self._verdicts):
+            tied = self._tie_changes.get(number)
+            yield _in_order(kinds if tied is None else kinds | tied.kinds)
+        yield from [("removed",)] * len(self._removed.rows)
+        yield from [("added",)] * len(self._added.rows)
+
+    def changes(self) -> list[Change]:
+        """All changes, in the order of the first tree, followed by the added leaves."""
+        by_row: dict[int, Change] = {}
+        numbered = enumerate(zip(self._sources, self._targets, self._verdicts, strict=True))
+        for number, ((row, path, spec), (_, other, partner), (kinds, comparison, reason)) in numbered:
+            tied = self._tie_changes.get(number, _NO_TIE_CHANGE)
+            every = kinds | tied.kinds if tied.kinds else kinds
+            facts = spec.dtype, partner.dtype, spec.shape, partner.shape
+            notes = (*tied.notes, reason) if reason else tied.notes
+            by_row[row] = Change(
+                _in_order(every), path, other if other != path else None, *facts, comparison, None, notes
+            )
+        for row, path, spec in self._removed:
+            by_row[row] = Change(("removed",), path, dtype=spec.dtype, shape=spec.shape)
+        changes = [by_row[row] for row in sorted(by_row)]
+        for _, path, spec in self._added:
+            changes.append(Change(("added",), path, other_dtype=spec.dtype, other_shape=spec.shape))
+        return changes
+
+
+@cache
+def _in_order(kinds: frozenset[str]) -> tuple[str, ...]:
+    return in_order(kinds - {"same"} if len(kinds) > 1 else kinds)
