@@ -90,7 +90,7 @@ def agrees(source: Any, of: Any = "value") -> Any:
 @pytest.mark.parametrize("in_c", [True, False])
 def test_a_model_that_has_not_moved_is_not_checked_again(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_c:
-        monkeypatch.setattr(snapshots, "_describe", lambda: None)
+        monkeypatch.setattr(snapshots, "_function", lambda name: None)
     net = model()
     tree = lw.tree(net)
     agrees(net), agrees(net, "grad")
@@ -114,7 +114,7 @@ def test_a_model_that_has_not_moved_is_not_checked_again(in_c: bool, monkeypatch
 @pytest.mark.parametrize("in_c", [True, False])
 def test_what_changes_in_place_is_noticed(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_c:
-        monkeypatch.setattr(snapshots, "_describe", lambda: None)
+        monkeypatch.setattr(snapshots, "_function", lambda name: None)
     net = model()
     tree = lw.tree(net)
     weight = net[2].weight

@@ -15,7 +15,7 @@ from leafwise.homes.torch.snapshots import are_plain, same, snapshot
 @pytest.fixture(params=["C", "Python"], autouse=True)
 def _in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python":
-        monkeypatch.setattr(snapshots, "_describe", lambda: None)
+        monkeypatch.setattr(snapshots, "_function", lambda name: None)
 
 
 def tensors() -> list[torch.Tensor]:
@@ -68,7 +68,7 @@ def test_tensors_without_memory_have_no_snapshot() -> None:
 def test_snapshots_of_different_kinds_are_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(3, device=DEVICE)
     one = snapshot([x])
-    monkeypatch.setattr(snapshots, "_describe", lambda: None)
+    monkeypatch.setattr(snapshots, "_function", lambda name: None)
     assert same(one, snapshot([x])) is not isinstance(one, np.ndarray)
 
 

@@ -313,3 +313,18 @@ def test_layouts_are_those_that_pytorch_reports() -> None:
         assert bool(is_contiguous) == value.is_contiguous()
         assert (rows, columns) == (tuple(value.shape) if value.dim() == 2 else (0, 0))
     assert snapshots.layouts([matrix, torch.ones(2, device="meta")]) is None
+
+
+def test_without_memory_for_a_transpose_the_pair_is_compared_in_another_way(
+    on_device: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(6, 4)
+    a, b = there({"x": x}), there({"x": x.t().contiguous()})
+    expected = lw.diff(a, b)["x"].kinds
+    assert expected == ("transposed",)
+
+    def short(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(device_comparing, "_transposed", short)
+    assert lw.diff(a, b)["x"].kinds == expected

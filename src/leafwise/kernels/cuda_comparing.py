@@ -231,7 +231,7 @@ def _pinned(table: PairTable, words: int) -> Any:
     try:
         return table.spare.pop()
     except IndexError:
-        return torch.empty(words, dtype=torch.int64, pin_memory=True)
+        return torch.empty(words, dtype=torch.int64, device="cpu", pin_memory=True)
 
 
 def _outcomes(table: PairTable, results: Any, with_norms: bool) -> Outcomes:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import mul
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -148,11 +149,12 @@ def _start_tensors(
                 results[number] = result
                 continue
             is_cast = is_mixed and (outcomes.forth[place] or outcomes.back[place])
-            results[number] = DeviceResult(comparison, is_cast)
+            how = None
             if turned[place] or (outcomes.transposed[place] and comparison.changed and not is_cast):
-                how = _transposed(firsts[place], seconds[place], device)
-                if how is not None:
-                    results[number] = DeviceResult(None, how == "cast", True)
+                how = _transposed(firsts[place], seconds[place], device)  # if memory is short, there is no result
+            results[number] = (
+                DeviceResult(comparison, is_cast) if how is None else DeviceResult(None, how == "cast", True)
+            )
         count(sum(map(mul, columns.sizes, map(item_bytes, columns.dtypes))))
 
     return enter
@@ -162,8 +164,6 @@ def _columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns
     """The same as `_columns`, from the layouts of all tensors. See `start_at_once`."""
     values = firsts + seconds
     if not values or not are_plain(values) or not runs_kernels(values[0].device):
-        return None
-    if any(map(torch.Tensor.is_neg, values)):  # the negative of its memory
         return None
     tensor_layouts = layouts(values)
     if (
@@ -207,20 +207,23 @@ def _columns(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[b
 
 # The last tables, cached because the same tensors are compared again.
 _tables: dict[tuple[Any, ...], cuda_comparing.PairTable] = {}
+_tables_lock = Lock()
 _MOST_TABLES = 4
 
 
 def _table(columns: PairColumns, device: torch.device) -> cuda_comparing.PairTable:
     """The table of these pairs, from the cache unless a tensor has moved."""
-    table = _tables.pop(_key(columns, device), None)
+    with _tables_lock:
+        table = _tables.pop(_key(columns, device), None)
     return cuda_comparing.table_of(columns, device) if table is None or table.columns != columns else table
 
 
 def _keep(table: cuda_comparing.PairTable, device: torch.device) -> None:
     """Puts a table into the cache, when it was used: another stream might use it before it was copied."""
-    while len(_tables) >= _MOST_TABLES:
-        _tables.pop(next(iter(_tables)), None)
-    _tables[_key(table.columns, device)] = table
+    with _tables_lock:
+        while len(_tables) >= _MOST_TABLES:
+            del _tables[next(iter(_tables))]
+        _tables[_key(table.columns, device)] = table
 
 
 def _key(columns: PairColumns, device: torch.device) -> tuple[Any, ...]:
