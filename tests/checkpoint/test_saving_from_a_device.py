@@ -255,7 +255,7 @@ def test_a_small_model_gets_small_buffers(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(extraction, "pinned_pool", recorded)
     for elements in (1, 100_000, 10_000_000):
         extraction.extractions([torch.zeros(elements, device=DEVICE)], threads=4)
-    assert sizes == [(2, 1 << 16), (2, 1 << 19), (4, 1 << 21)]
+    assert sizes == [(2, 1 << 20), (2, 1 << 20), (4, 1 << 21)]
 
 
 def test_progress_counts_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

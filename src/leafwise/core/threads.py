@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -29,47 +29,64 @@ def in_order(work: Callable[[int, T], None], tasks: Sequence[T], threads: int) -
     """Calls `work` for each task and its number, in several threads, which take the tasks in order. After an error, no
     task is begun; the error of the first task that failed is raised. All threads have ended by then, even after an
     interrupt: they write to files and memory that the caller may close or free."""
-    waiting = deque(enumerate(tasks))
-    errors: dict[int, BaseException] = {}
-    begun: list[threading.Event] = []  # of each thread that has begun, the event that it has ended
-
-    def run() -> None:
-        ended = threading.Event()
-        begun.append(ended)
+    shared = _SharedWork(work, tasks)
+    workers = [threading.Thread(target=shared.run, daemon=True) for _ in range(min(threads, len(tasks)))]
+    is_started = is_done = False
+    while not is_done:
         try:
-            while not errors:  # asked after the thread is listed: one that begins after an interrupt does nothing
+            if not is_started:
+                is_started = True  # also after an interrupt
+                _start(workers)
+            shared.wait()
+            for worker in workers:  # so that no thread is left, though none has anything to do any more
+                if worker.is_alive():
+                    worker.join()
+            is_done = True
+        except BaseException as error:  # an interrupt, after which threads begin nothing new
+            shared.errors[-1] = error
+    if shared.errors:
+        raise shared.errors[min(shared.errors)]
+
+
+class _SharedWork(Generic[T]):
+    """Tasks that threads take. Joining the threads is not enough to know that they have ended: if a signal interrupts
+    `Thread.join`, versions of Python before 3.13 take the thread for dead."""
+
+    def __init__(self, work: Callable[[int, T], None], tasks: Sequence[T]) -> None:
+        self._work = work
+        self._waiting = deque(enumerate(tasks))
+        self._begun: list[threading.Event] = []  # of each thread that has begun, the event that it has ended
+        self.errors: dict[int, BaseException] = {}  # by number of the task; -1 is an interrupt
+
+    def run(self) -> None:
+        ended = threading.Event()
+        self._begun.append(ended)
+        try:
+            while not self.errors:  # asked after the thread is listed: one that begins after an interrupt does nothing
                 try:
-                    number, task = waiting.popleft()
+                    number, task = self._waiting.popleft()
                 except IndexError:
                     return
                 try:
-                    work(number, task)
+                    self._work(number, task)
                 except BaseException as error:
-                    errors[number] = error
+                    self.errors[number] = error
         finally:
             ended.set()
 
-    try:
-        _start([threading.Thread(target=run, daemon=True) for _ in range(min(threads, len(tasks)))])
-    except BaseException as error:
-        errors[-1] = error
-    while True:
-        try:
-            if running := [ended for ended in begun if not ended.is_set()]:
+    def wait(self) -> None:
+        """Waits until every thread that has begun has ended."""
+        while True:
+            if running := [ended for ended in self._begun if not ended.is_set()]:
                 running[0].wait()
-            elif errors or not waiting:
-                break
+            elif self.errors or not self._waiting:
+                return
             else:
                 time.sleep(0.0001)  # the first thread has not begun yet
-        except BaseException as error:
-            errors[-1] = error
-    if errors:
-        raise errors[min(errors)]
 
 
 def _start(threads: list[threading.Thread]) -> None:
-    """Starts as many of the threads as the system allows, but at least one. They are not joined later: if a signal
-    interrupts `Thread.join`, versions of Python before 3.13 take the thread for dead."""
+    """Starts as many of the threads as the system allows, but at least one."""
     for number, thread in enumerate(threads):
         try:
             thread.start()
