@@ -1,6 +1,7 @@
 """Sets up the environment before the first test is imported; the commands that tests run inherit it."""
 
 import os
+import signal
 from importlib import metadata
 from pathlib import Path
 
@@ -22,6 +23,9 @@ settings.load_profile("leafwise")
 
 _page = MessagePage()
 
+# A shell starts jobs in the background with interrupts ignored, and some tests interrupt themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Triton's interpreter computes with NumPy and cannot read the memory of a device, so there it must not find one.
 if os.environ.get("TRITON_INTERPRET") == "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
