@@ -25,6 +25,9 @@ from leafwise.kernels.triton_values import (
     as_float64,
     as_int64,
     float32_and_bits,
+    power_of_two,
+    store_double,
+    store_row,
 )
 
 # The results for a chunk, and for a pair, one row each; `Comparison` is computed from them. `distance`, `norm` and
@@ -43,28 +46,12 @@ _INFINITY = tl.constexpr(float("inf"))
 
 
 @triton.jit
-def _power(exponent):
-    """Two to the power of an integer from -1022 to 1023, exactly."""
-    return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
-
-
-@triton.jit
 def _scale_of(magnitude):
     """The power of two by which numbers up to a magnitude are divided, so that squares neither overflow nor underflow;
     zero if they do not need it."""
     power = (((magnitude.to(tl.int64, bitcast=True) >> 52) & 2047) - 1023).to(tl.int32)
     needed = (magnitude > 0) & ((power > 480) | (power < -480))
     return tl.where(needed, tl.maximum(tl.minimum(power, 1000), -1000), 0)
-
-
-@triton.jit
-def _store(table, row, rows, field: tl.constexpr, number):
-    tl.store(table + field * rows + row, number)
-
-
-@triton.jit
-def _store_double(table, row, rows, field: tl.constexpr, number):
-    tl.store(table + field * rows + row, number.to(tl.float64).to(tl.int64, bitcast=True))
 
 
 @triton.jit
@@ -106,22 +93,22 @@ def compare_whole_chunks(
         dot = tl.fma(x, y, dot)
     square, other_square = tl.sum(norm), tl.sum(other_norm)
     if square + other_square < _INFINITY:
-        _store(by_chunk, chunk, chunks, 0, tl.sum(changed))
-        _store(by_chunk, chunk, chunks, 1, 0)
-        _store(by_chunk, chunk, chunks, 2, 0)
-        _store_double(by_chunk, chunk, chunks, 3, tl.sum(distance))
-        _store_double(by_chunk, chunk, chunks, 4, square)
-        _store_double(by_chunk, chunk, chunks, 5, other_square)
-        _store_double(by_chunk, chunk, chunks, 6, tl.sum(dot))
-        _store_double(by_chunk, chunk, chunks, 7, tl.max(largest))
-        _store(by_chunk, chunk, chunks, 8, 0)
-        _store(by_chunk, chunk, chunks, 9, 0)
-        _store(by_chunk, chunk, chunks, 10, 0)
-        _store(by_chunk, chunk, chunks, 11, 1 - tl.max((not_forth != 0).to(tl.int32)))
-        _store(by_chunk, chunk, chunks, 12, 1 - tl.max((not_back != 0).to(tl.int32)))
+        store_row(by_chunk, chunk, chunks, 0, tl.sum(changed))
+        store_row(by_chunk, chunk, chunks, 1, 0)
+        store_row(by_chunk, chunk, chunks, 2, 0)
+        store_double(by_chunk, chunk, chunks, 3, tl.sum(distance))
+        store_double(by_chunk, chunk, chunks, 4, square)
+        store_double(by_chunk, chunk, chunks, 5, other_square)
+        store_double(by_chunk, chunk, chunks, 6, tl.sum(dot))
+        store_double(by_chunk, chunk, chunks, 7, tl.max(largest))
+        store_row(by_chunk, chunk, chunks, 8, 0)
+        store_row(by_chunk, chunk, chunks, 9, 0)
+        store_row(by_chunk, chunk, chunks, 10, 0)
+        store_row(by_chunk, chunk, chunks, 11, 1 - tl.max((not_forth != 0).to(tl.int32)))
+        store_row(by_chunk, chunk, chunks, 12, 1 - tl.max((not_back != 0).to(tl.int32)))
     else:
         behind = tl.atomic_add(counter, 1, sem="relaxed")
-        _store(by_chunk + behind, 0, chunks, _LIST, chunk)
+        store_row(by_chunk + behind, 0, chunks, _LIST, chunk)
 
 
 @triton.jit
@@ -217,30 +204,30 @@ def _carefully(
                     finite = (tl.abs(x) < _INFINITY) & (tl.abs(y) < _INFINITY)
                     x = tl.where(finite, x, 0.0)
                     y = tl.where(finite, y, 0.0)
-                    apart = (x * _power(-half) - y * _power(-half)) * _power(-apart_power)
+                    apart = (x * power_of_two(-half) - y * power_of_two(-half)) * power_of_two(-apart_power)
                     if half == 0:
-                        apart = (x - y) * _power(-apart_power)
-                    x *= _power(-power)
-                    y *= _power(-other_power)
+                        apart = (x - y) * power_of_two(-apart_power)
+                    x *= power_of_two(-power)
+                    y *= power_of_two(-other_power)
                     distance += apart * apart
                     norm += x * x
                     other_norm += y * y
                     dot += x * y
                 apart_power += half
     forth, back = _all_ways(not_forth), _all_ways(not_back)
-    _store(by_chunk, chunk, chunks, 0, tl.sum(changed))
-    _store(by_chunk, chunk, chunks, 1, tl.sum(nonfinite))
-    _store(by_chunk, chunk, chunks, 2, tl.sum(lost))
-    _store_double(by_chunk, chunk, chunks, 3, tl.sum(distance))
-    _store_double(by_chunk, chunk, chunks, 4, tl.sum(norm))
-    _store_double(by_chunk, chunk, chunks, 5, tl.sum(other_norm))
-    _store_double(by_chunk, chunk, chunks, 6, tl.sum(dot))
-    _store_double(by_chunk, chunk, chunks, 7, furthest)
-    _store(by_chunk, chunk, chunks, 8, apart_power)
-    _store(by_chunk, chunk, chunks, 9, power)
-    _store(by_chunk, chunk, chunks, 10, other_power)
-    _store(by_chunk, chunk, chunks, 11, forth)
-    _store(by_chunk, chunk, chunks, 12, back)
+    store_row(by_chunk, chunk, chunks, 0, tl.sum(changed))
+    store_row(by_chunk, chunk, chunks, 1, tl.sum(nonfinite))
+    store_row(by_chunk, chunk, chunks, 2, tl.sum(lost))
+    store_double(by_chunk, chunk, chunks, 3, tl.sum(distance))
+    store_double(by_chunk, chunk, chunks, 4, tl.sum(norm))
+    store_double(by_chunk, chunk, chunks, 5, tl.sum(other_norm))
+    store_double(by_chunk, chunk, chunks, 6, tl.sum(dot))
+    store_double(by_chunk, chunk, chunks, 7, furthest)
+    store_row(by_chunk, chunk, chunks, 8, apart_power)
+    store_row(by_chunk, chunk, chunks, 9, power)
+    store_row(by_chunk, chunk, chunks, 10, other_power)
+    store_row(by_chunk, chunk, chunks, 11, forth)
+    store_row(by_chunk, chunk, chunks, 12, back)
 
 
 @triton.jit
@@ -287,7 +274,7 @@ def _unit(by_chunk, field: tl.constexpr, power: tl.constexpr, chunks, at, mask, 
 def _shift(by_chunk, field: tl.constexpr, chunks, at, mask, unit):
     """The factor from the unit of each chunk to the common one. A factor of 2**-500 makes its square negligible."""
     powers = tl.load(by_chunk + field * chunks + at, mask=mask, other=0)
-    return _power(tl.maximum(tl.minimum(powers - unit, 0), -500))
+    return power_of_two(tl.maximum(tl.minimum(powers - unit, 0), -500))
 
 
 @triton.jit
@@ -371,17 +358,17 @@ def fold_pairs(
             tl.load(addresses + first), tl.load(other_addresses + first), side,
             tl.load(kinds + pair), tl.load(other_kinds + pair), byte_values, KINDS, OTHER_KINDS, MIXED,
         )  # fmt: skip
-    _store(results, pair, pairs, 0, tl.sum(changed))
-    _store(results, pair, pairs, 1, tl.sum(nonfinite))
-    _store(results, pair, pairs, 2, tl.sum(lost))
-    _store_double(results, pair, pairs, 3, tl.sum(distance))
-    _store_double(results, pair, pairs, 4, tl.sum(norm))
-    _store_double(results, pair, pairs, 5, tl.sum(other_norm))
-    _store_double(results, pair, pairs, 6, tl.sum(dot))
-    _store_double(results, pair, pairs, 7, tl.max(largest))
-    _store(results, pair, pairs, 8, apart_power)
-    _store(results, pair, pairs, 9, power)
-    _store(results, pair, pairs, 10, other_power)
-    _store(results, pair, pairs, 11, tl.min(forth))
-    _store(results, pair, pairs, 12, tl.min(back))
-    _store(results, pair, pairs, 13, agree)
+    store_row(results, pair, pairs, 0, tl.sum(changed))
+    store_row(results, pair, pairs, 1, tl.sum(nonfinite))
+    store_row(results, pair, pairs, 2, tl.sum(lost))
+    store_double(results, pair, pairs, 3, tl.sum(distance))
+    store_double(results, pair, pairs, 4, tl.sum(norm))
+    store_double(results, pair, pairs, 5, tl.sum(other_norm))
+    store_double(results, pair, pairs, 6, tl.sum(dot))
+    store_double(results, pair, pairs, 7, tl.max(largest))
+    store_row(results, pair, pairs, 8, apart_power)
+    store_row(results, pair, pairs, 9, power)
+    store_row(results, pair, pairs, 10, other_power)
+    store_row(results, pair, pairs, 11, tl.min(forth))
+    store_row(results, pair, pairs, 12, tl.min(back))
+    store_row(results, pair, pairs, 13, agree)

@@ -24,6 +24,9 @@ from leafwise.kernels.triton_values import (
     as_float32,
     as_float64,
     as_int64,
+    power_of_two,
+    store_double,
+    store_row,
 )
 
 # The results for a chunk, and for an array, one row each; `Moments` is computed from them. `deviation` and `square` are
@@ -57,22 +60,6 @@ def _biased(x):
     """The exponents of 64-bit floats as 32-bit floats have them: 0 for all that are smaller, 255 for all larger."""
     exponents = ((x.to(tl.int64, bitcast=True) >> 52) & 2047) - 896
     return tl.minimum(tl.maximum(exponents, 0), 255).to(tl.int32)
-
-
-@triton.jit
-def _power(exponent):
-    """Two to the power of an integer from -1022 to 1023, exactly."""
-    return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def _store(table, row, rows, field: tl.constexpr, number):
-    tl.store(table + field * rows + row, number)
-
-
-@triton.jit
-def _store_double(table, row, rows, field: tl.constexpr, number):
-    tl.store(table + field * rows + row, number.to(tl.float64).to(tl.int64, bitcast=True))
 
 
 @triton.jit
@@ -149,10 +136,10 @@ def _carefully(
                 magnitudes = tl.zeros([BLOCK], tl.float64)
                 for start in range(0, size, BLOCK):
                     x = as_float64(address, start + lanes, start + lanes < size, kind, values, KINDS, BLOCK)
-                    x = tl.where(tl.abs(x) < _INFINITY, x, 0.0) * _power(-exponent)
+                    x = tl.where(tl.abs(x) < _INFINITY, x, 0.0) * power_of_two(-exponent)
                     total += x
                     magnitudes += tl.abs(x)
-    scale = _power(-exponent)
+    scale = power_of_two(-exponent)
     mean = tl.sum(total) / tl.maximum(count, 1)
     rests = tl.zeros([BLOCK], tl.float64)
     deviations = tl.zeros([BLOCK], tl.float64)
@@ -172,21 +159,21 @@ def _carefully(
     constant = (count > 0) & (low == high)
     mean = tl.where(constant, low * scale + 0.0, mean + rest)
     deviation = tl.where(constant, 0.0, deviation)
-    _store(by_chunk, chunk, chunks, 0, nan_count)
-    _store(by_chunk, chunk, chunks, 1, posinf_count)
-    _store(by_chunk, chunk, chunks, 2, neginf_count)
-    _store(by_chunk, chunk, chunks, 3, zero_count)
-    _store(by_chunk, chunk, chunks, 4, subnormals)
-    _store(by_chunk, chunk, chunks, 5, count)
-    _store_double(by_chunk, chunk, chunks, 6, low)
-    _store_double(by_chunk, chunk, chunks, 7, high)
-    _store_double(by_chunk, chunk, chunks, 8, mean * _power(exponent))
-    _store_double(by_chunk, chunk, chunks, 9, deviation)
-    _store_double(by_chunk, chunk, chunks, 10, tl.sum(magnitudes) * _power(exponent))
-    _store_double(by_chunk, chunk, chunks, 11, tl.sum(squares))
-    _store(by_chunk, chunk, chunks, 12, exponent)
-    _store(by_chunk, chunk, chunks, 13, tl.min(least_whole))
-    _store(by_chunk, chunk, chunks, 14, tl.max(largest_whole))
+    store_row(by_chunk, chunk, chunks, 0, nan_count)
+    store_row(by_chunk, chunk, chunks, 1, posinf_count)
+    store_row(by_chunk, chunk, chunks, 2, neginf_count)
+    store_row(by_chunk, chunk, chunks, 3, zero_count)
+    store_row(by_chunk, chunk, chunks, 4, subnormals)
+    store_row(by_chunk, chunk, chunks, 5, count)
+    store_double(by_chunk, chunk, chunks, 6, low)
+    store_double(by_chunk, chunk, chunks, 7, high)
+    store_double(by_chunk, chunk, chunks, 8, mean * power_of_two(exponent))
+    store_double(by_chunk, chunk, chunks, 9, deviation)
+    store_double(by_chunk, chunk, chunks, 10, tl.sum(magnitudes) * power_of_two(exponent))
+    store_double(by_chunk, chunk, chunks, 11, tl.sum(squares))
+    store_row(by_chunk, chunk, chunks, 12, exponent)
+    store_row(by_chunk, chunk, chunks, 13, tl.min(least_whole))
+    store_row(by_chunk, chunk, chunks, 14, tl.max(largest_whole))
     if HISTOGRAM:
         tl.atomic_add(histogram + tl.arange(0, 256), bins, mask=bins != 0, sem="relaxed")
 
@@ -296,27 +283,27 @@ def measure_whole_chunks(
         window = _gather(window, even_2, odd_2, numbers, 2)
         fine = fine & (tl.sum(window) == CHUNK - zeros)  # otherwise some are outside of the window
     if fine:
-        _store(by_chunk, chunk, chunks, 0, 0)
-        _store(by_chunk, chunk, chunks, 1, 0)
-        _store(by_chunk, chunk, chunks, 2, 0)
-        _store(by_chunk, chunk, chunks, 3, zeros)
-        _store(by_chunk, chunk, chunks, 4, small_count - zeros)
-        _store(by_chunk, chunk, chunks, 5, CHUNK)
-        _store_double(by_chunk, chunk, chunks, 6, low)
-        _store_double(by_chunk, chunk, chunks, 7, high)
-        _store_double(by_chunk, chunk, chunks, 8, mean)
-        _store_double(by_chunk, chunk, chunks, 9, tl.maximum(deviation, 0.0))
-        _store_double(by_chunk, chunk, chunks, 10, l1)
-        _store_double(by_chunk, chunk, chunks, 11, square)
-        _store(by_chunk, chunk, chunks, 12, 0)
-        _store(by_chunk, chunk, chunks, 13, 0)
-        _store(by_chunk, chunk, chunks, 14, 0)
+        store_row(by_chunk, chunk, chunks, 0, 0)
+        store_row(by_chunk, chunk, chunks, 1, 0)
+        store_row(by_chunk, chunk, chunks, 2, 0)
+        store_row(by_chunk, chunk, chunks, 3, zeros)
+        store_row(by_chunk, chunk, chunks, 4, small_count - zeros)
+        store_row(by_chunk, chunk, chunks, 5, CHUNK)
+        store_double(by_chunk, chunk, chunks, 6, low)
+        store_double(by_chunk, chunk, chunks, 7, high)
+        store_double(by_chunk, chunk, chunks, 8, mean)
+        store_double(by_chunk, chunk, chunks, 9, tl.maximum(deviation, 0.0))
+        store_double(by_chunk, chunk, chunks, 10, l1)
+        store_double(by_chunk, chunk, chunks, 11, square)
+        store_row(by_chunk, chunk, chunks, 12, 0)
+        store_row(by_chunk, chunk, chunks, 13, 0)
+        store_row(by_chunk, chunk, chunks, 14, 0)
         if HISTOGRAM:
             histogram = histograms + 256 * array.to(tl.int64) + lowest
             tl.atomic_add(histogram + numbers, window, mask=window != 0, sem="relaxed")
     else:
         behind = tl.atomic_add(counter, 1, sem="relaxed")
-        _store(by_chunk + behind, 0, chunks, _LIST, chunk)
+        store_row(by_chunk + behind, 0, chunks, _LIST, chunk)
 
 
 @triton.jit
@@ -403,22 +390,22 @@ def fold_chunks(by_chunk, chunks, first_chunks, results, arrays, BLOCK: tl.const
         in_chunk = tl.load(by_chunk + 5 * chunks + at, mask=mask, other=0).to(tl.float64)
         power = tl.load(by_chunk + 12 * chunks + at, mask=mask, other=0)
         # Squares are in units of 4 to the power of their exponent. A factor of 2**-500 makes them negligible.
-        shift = _power(tl.maximum(power - unit, -500))
-        apart = (_double(by_chunk, 8, chunks, at, mask) - mean) * _power(-unit)
+        shift = power_of_two(tl.maximum(power - unit, -500))
+        apart = (_double(by_chunk, 8, chunks, at, mask) - mean) * power_of_two(-unit)
         deviations += _double(by_chunk, 9, chunks, at, mask) * shift * shift + in_chunk * apart * apart
         squares += _double(by_chunk, 11, chunks, at, mask) * shift * shift
-    _store(results, array, arrays, 0, tl.sum(nan))
-    _store(results, array, arrays, 1, tl.sum(posinf))
-    _store(results, array, arrays, 2, tl.sum(neginf))
-    _store(results, array, arrays, 3, tl.sum(zeros))
-    _store(results, array, arrays, 4, tl.sum(subnormals))
-    _store(results, array, arrays, 5, tl.sum(finite))
-    _store_double(results, array, arrays, 6, low)
-    _store_double(results, array, arrays, 7, high)
-    _store_double(results, array, arrays, 8, mean)
-    _store_double(results, array, arrays, 9, tl.sum(deviations))
-    _store_double(results, array, arrays, 10, tl.sum(l1))
-    _store_double(results, array, arrays, 11, tl.sum(squares))
-    _store(results, array, arrays, 12, unit)
-    _store(results, array, arrays, 13, tl.min(least_whole))
-    _store(results, array, arrays, 14, tl.max(largest_whole))
+    store_row(results, array, arrays, 0, tl.sum(nan))
+    store_row(results, array, arrays, 1, tl.sum(posinf))
+    store_row(results, array, arrays, 2, tl.sum(neginf))
+    store_row(results, array, arrays, 3, tl.sum(zeros))
+    store_row(results, array, arrays, 4, tl.sum(subnormals))
+    store_row(results, array, arrays, 5, tl.sum(finite))
+    store_double(results, array, arrays, 6, low)
+    store_double(results, array, arrays, 7, high)
+    store_double(results, array, arrays, 8, mean)
+    store_double(results, array, arrays, 9, tl.sum(deviations))
+    store_double(results, array, arrays, 10, tl.sum(l1))
+    store_double(results, array, arrays, 11, tl.sum(squares))
+    store_row(results, array, arrays, 12, unit)
+    store_row(results, array, arrays, 13, tl.min(least_whole))
+    store_row(results, array, arrays, 14, tl.max(largest_whole))

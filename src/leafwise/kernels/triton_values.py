@@ -173,3 +173,19 @@ def as_bits(address, offsets, mask, kind, KINDS: tl.constexpr, BLOCK: tl.constex
         if (kind == FLOAT64) | (kind == INT64) | (kind == UINT64):
             bits = tl.load(address.to(tl.pointer_type(tl.int64)) + offsets, mask=mask, other=0)
     return bits
+
+
+@triton.jit
+def power_of_two(exponent):
+    """Two to the power of an integer from -1022 to 1023, exactly."""
+    return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def store_row(table, row, rows, field: tl.constexpr, number):
+    tl.store(table + field * rows + row, number)
+
+
+@triton.jit
+def store_double(table, row, rows, field: tl.constexpr, number):
+    tl.store(table + field * rows + row, number.to(tl.float64).to(tl.int64, bitcast=True))
