@@ -11,7 +11,7 @@ from setuptools.command.build_ext import build_ext
 KERNELS = "src/leafwise/kernels"
 HEADERS = (
     "instruction_sets", "lanes", "pairs", "weighted", "chunk",
-    "combining", "comparing", "hashing", "listing", "tensors",
+    "combining", "comparing", "hashing", "listing", "reading", "tensors",
 )  # fmt: skip
 # The same bits everywhere: a product is rounded before it is added, unless the code says otherwise.
 OPTIONS = ["-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread", "-Wno-psabi"]

@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [stats diff …]      # all, or those whose file name contains one of these words
 
-A missed target or a failed benchmark does not stop the others, but the exit status is then 1.
+A missed target or a failed benchmark does not stop the others, but the exit status is then 3 or 1.
 """
 
 import json
@@ -64,7 +64,7 @@ def main() -> int:
     counts = {verdict: sum(figure.verdict == verdict for figure in everything) for verdict in ("ok", "MISS", "not run")}
     errors = sum(bool(wrong) for *_, wrong in results)
     print(f"\n{counts['ok']} met, {counts['MISS']} missed, {counts['not run']} not run, {errors} errors")
-    return int(bool(counts["MISS"] or errors))
+    return 1 if errors else MISSED if counts["MISS"] else 0
 
 
 if __name__ == "__main__":

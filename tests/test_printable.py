@@ -22,7 +22,7 @@ ESCAPES = {"escape", "shown_file", "quote", "repr", "ascii"}
 
 # Exceptions that do not derive from lw.Error: they are caught inside leafwise, and their text goes into an lw.Error.
 INTERNAL = {
-    "BlocksError", "InitializerError", "LimitError", "NotTiledError", "RecipeError", "TooDeepError",
+    "BlocksError", "CutOffError", "InitializerError", "LimitError", "NotTiledError", "RecipeError", "TooDeepError",
     "TruncatedPickleError", "UnexpectedArgumentsError", "UnpicklingError", "UnreadError",
 }  # fmt: skip
 # Methods whose text contains no text from elsewhere, or that return the text of another `__str__`.
@@ -84,7 +84,7 @@ def test_built_in_exceptions_contain_no_raw_names() -> None:
     # Errors of these modules are caught where the header is read or written.
     inside = ("files/plain_values.py", "files/record.py")
     allowed = {
-        "checkpoint/loading.py: explanation",  # one fixed sentence
+        "core/interruption.py: explanation",  # a few fixed sentences
         "core/path.py: name",  # caught at once
         "files/unpickler.py: f'{len(items)} values for a tuple of {length}'",
         "homes/torch/grouping.py: f'{method}() returns {answer!r}, not a set of names'",

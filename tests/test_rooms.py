@@ -20,7 +20,7 @@ SOURCE = Path(leafwise.__file__).parent
 ALLOWED = {
     "printable": set(),
     "errors": {"printable"},
-    "core": {"printable", "errors"},
+    "core": {"printable", "errors", "version"},
     "kernels": {"core", "errors"},
     "homes": {"kernels", "core", "errors"},
     "files": {"kernels", "core", "errors"},
@@ -35,17 +35,19 @@ ALLOWED = {
 
 PUBLIC = {
     "ArgumentError", "Average", "ChecksumError", "EditError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node",
-    "NonFiniteError", "Path", "PathError", "Query", "QueryError", "Rule", "RuleError", "Tie", "TieError",
-    "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WriteError", "add_roles", "check", "clip", "diff",
-    "edit", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load", "no_decay", "open",
-    "plan", "release_ties", "save", "stats", "thaw", "tie", "ties", "tree", "untie", "uses", "verify", "where",
+    "NonFiniteError", "Path", "PathError", "Query", "QueryError", "RankError", "Rule", "RuleError", "Tie", "TieError",
+    "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WorkerError", "WriteError", "add_roles", "check", "clip",
+    "diff", "edit", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load",
+    "no_decay", "open", "plan", "release_ties", "save", "shard_units", "stats", "thaw", "tie", "ties", "tree", "untie",
+    "uses", "verify", "where",
 }  # fmt: skip
 
 
 # The modules outside homes, files and kernels that use NumPy; they are loaded when needed.
 _WITH_NUMPY = {
     "read.py", "distributions.py", "leaf_filler.py", "grids.py", "bins.py", "pixels.py", "characters.py", "scale.py",
-    "duplicate_rows.py", "zero_lines.py", "spectrum.py", "indices.py", "font.py", "frame.py",
+    "duplicate_rows.py", "zero_lines.py", "spectrum.py", "indices.py", "font.py", "frame.py", "check_ranks.py",
+    "partial_moments.py", "spread_arrays.py", "team_measuring.py",
 }  # fmt: skip
 
 
@@ -86,6 +88,8 @@ def modules_in_strings(tree: ast.AST) -> set[str]:
 LATE = {
     "core/registry.py": {"gluon", "homes", "files"},
     "core/tree.py": {"files"},
+    "core/crew.py": {"files"},
+    "core/fleet.py": {"files"},
     "core/result.py": {"render"},
     "core/progress.py": {"render"},
     "inspect/image/picture.py": {"render"},

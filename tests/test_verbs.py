@@ -14,7 +14,7 @@ import leafwise as lw
 from leafwise.core.verbs import opened
 
 CHANGING = ["freeze", "initialize", "keep_ties", "load", "release_ties", "thaw", "tie", "untie"]
-LIVE = [*CHANGING, "clip", "flat", "plan", "uses"]
+LIVE = [*CHANGING, "clip", "flat", "plan", "shard_units", "uses"]
 ANYTHING = ["check", "edit", "groups", "image", "save", "stats", "ties", "tree", "verify"]
 
 

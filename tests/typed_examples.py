@@ -84,7 +84,7 @@ def a_save_returns_a_path_or_a_handle(model: Classifier, later: bool) -> None:
 
 def mistakes_are_found(model: Classifier) -> None:
     wrong: nn.Linear = lw.load(model, "a.safetensors")  # type: ignore[assignment]
-    lw.stats(x=model)  # type: ignore[call-arg]
+    lw.stats(x=model)  # type: ignore[call-overload]
     lw.save(model, "a.safetensors", only="**")  # type: ignore[call-overload]
     lw.keep_ties(model, False)  # type: ignore[call-overload]
     lw.clip(model, 1.0, per="a.**")  # type: ignore[arg-type]

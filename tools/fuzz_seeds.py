@@ -205,6 +205,7 @@ SEEDS: dict[str, Seed] = {
     "pickle": Seed(_file("model.pkl", writers.pickled), _stored, "model.pkl"),
     "pickle of NumPy arrays": Seed(_file("model.pkl", writers.pickled_numpy), _stored, "model.pkl"),
     "DCP": Seed(_folder(writers.distributed), _stored, checked=True),
+    "DCP of leafwise": Seed(_folder(writers.leafwise_distributed), _stored, checked=True),
     "GGUF": Seed(_file("model.gguf", writers.gguf_file), _flat, "model.gguf"),
     "GGUF quantized": Seed(_quantized, _blocks, "model.gguf"),
     "MXNet V0": Seed(_file("model.params", writers.WRITERS["MXNet V0"]), _flat, "model.params"),

@@ -4,6 +4,7 @@
 
 Uses the interpreter that runs it, with the torch that it has; nothing is installed. The C library is built in place.
 The tests are those that take a device from `tests.kernels.gpu`, so a new one is found without being listed here.
+A benchmark that misses its target does not make the exit status 1, because other GPUs are slower; one that fails does.
 """
 
 import os
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+_MISSED = 3  # the exit status of benchmarks/run.py if everything ran, and a target was missed
 
 
 def device_tests() -> list[str]:
@@ -39,7 +41,7 @@ def main() -> int:
         print("the C library was not built; statistics on the CPU are computed with NumPy", file=sys.stderr)
     tests = run("-m", "pytest", "-q", *device_tests())
     benchmarks = run("benchmarks/run.py", "gpu")
-    return 1 if tests or benchmarks else 0
+    return 1 if tests or benchmarks not in (0, _MISSED) else 0
 
 
 if __name__ == "__main__":

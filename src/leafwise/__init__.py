@@ -27,6 +27,7 @@ __all__ = [
     "PathError",
     "Query",
     "QueryError",
+    "RankError",
     "Rule",
     "RuleError",
     "Tie",
@@ -36,6 +37,7 @@ __all__ = [
     "Unsupported",
     "Use",
     "WalkError",
+    "WorkerError",
     "WriteError",
     "add_roles",
     "check",
@@ -55,6 +57,7 @@ __all__ = [
     "plan",
     "release_ties",
     "save",
+    "shard_units",
     "stats",
     "thaw",
     "tie",
@@ -87,11 +90,13 @@ _HOLDS = {
         "NonFiniteError",
         "PathError",
         "QueryError",
+        "RankError",
         "RuleError",
         "TieError",
         "TieWarning",
         "Unsupported",
         "WalkError",
+        "WorkerError",
         "WriteError",
     ),
     "leafwise.homes.torch.roles": ("add_roles",),
@@ -109,6 +114,7 @@ _HOLDS = {
     "leafwise.iterate.rules": ("Rule",),
     "leafwise.share.find": ("ties",),
     "leafwise.share.keep_ties": ("keep_ties", "release_ties"),
+    "leafwise.share.shard_units": ("shard_units",),
     "leafwise.share.tie": ("tie",),
     "leafwise.share.untie": ("untie",),
     "leafwise.share.uses": ("uses",),
@@ -137,11 +143,13 @@ if TYPE_CHECKING:
         NonFiniteError,
         PathError,
         QueryError,
+        RankError,
         RuleError,
         TieError,
         TieWarning,
         Unsupported,
         WalkError,
+        WorkerError,
         WriteError,
     )
     from leafwise.homes.torch.roles import add_roles
@@ -159,6 +167,7 @@ if TYPE_CHECKING:
     from leafwise.iterate.rules import Rule
     from leafwise.share.find import ties
     from leafwise.share.keep_ties import keep_ties, release_ties
+    from leafwise.share.shard_units import shard_units
     from leafwise.share.tie import tie
     from leafwise.share.untie import untie
     from leafwise.share.uses import uses

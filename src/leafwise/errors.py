@@ -10,10 +10,12 @@ Error
 ├── TieError     (ValueError)           a tie that cannot be made, kept or undone; nothing was changed
 ├── RuleError    (ValueError)           a rule that matches nothing, or contradicts another rule
 ├── NonFiniteError (ArithmeticError)    gradients that are not finite; nothing was changed
+├── RankError    (RuntimeError)         processes that differ, or that cannot be reached
 ├── LoadError    (ValueError)           a checkpoint that does not fit the model; nothing was changed
 ├── EditError    (ValueError)           an edit of a checkpoint that cannot be made; nothing was written
 ├── FileError    (ValueError)           a file that is damaged or not supported, or that cannot be read or written
 │   └── ChecksumError                   a file that does not match its checksums
+├── WorkerError  (RuntimeError)         a worker of an executor that died, or that has another version of leafwise
 └── Unsupported  (NotImplementedError)  an operation that a framework or format does not support
 ```
 
@@ -191,6 +193,24 @@ class NonFiniteError(Error, ArithmeticError):
         self.paths = paths
 
 
+class RankError(Error, RuntimeError):
+    """Processes that share a model but do different things, or a process that cannot be reached.
+
+    `rank` is the process that differs from the others, and `path` is the first leaf at which it does; None and empty if
+    that is not known. It is also a RuntimeError.
+
+    >>> import leafwise as lw
+    >>> error = lw.RankError("lw.stats stopped at 0.weight: rank 1 has 4×4, but rank 0 has 8×4", 1, "0.weight")
+    >>> error.rank, error.path
+    (1, '0.weight')
+    """
+
+    def __init__(self, message: str, rank: int | None = None, path: str = "") -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.path = path
+
+
 class FileError(Error, ValueError):
     """A file that is damaged or not supported, or that cannot be read or written. It is also a ValueError.
 
@@ -267,6 +287,15 @@ class EditError(Error, ValueError):
         super().__init__()
         self.args = ("\n".join(map(_plain, [message] if isinstance(message, str) else message)),)
         self.problems = tuple(problems)
+
+
+class WorkerError(Error, RuntimeError):
+    """A worker of an executor died, or cannot do its work. It is also a RuntimeError.
+
+    >>> import concurrent.futures, leafwise as lw
+    >>> print(lw.WorkerError("a worker ended unexpectedly"))
+    a worker ended unexpectedly
+    """
 
 
 class Unsupported(Error, NotImplementedError):  # noqa: N818

@@ -11,10 +11,12 @@ from leafwise.checkpoint.editing.steps import Step
 from leafwise.checkpoint.plan import Plan, Problem
 from leafwise.checkpoint.verifying import Verified
 from leafwise.core.capabilities.uses import Use
+from leafwise.core.fleet import Fleet
 from leafwise.core.leaf import SharedMemory, Tie, UndoneTie
 from leafwise.core.opaque import Opaque, OpaqueObject
 from leafwise.core.proposals import Proposal
 from leafwise.core.result import Result, Table
+from leafwise.core.sharding import Sharding
 from leafwise.core.totals import LargeLeaf, Largest, Total, Totals
 from leafwise.core.tree import Counts, Tree
 from leafwise.inspect.check.findings import Finding, Findings
@@ -28,6 +30,7 @@ from leafwise.iterate.clipping import Norms
 from leafwise.iterate.flat import Flat, FlatPart
 from leafwise.iterate.groups import GroupAccount, Groups, RuleAccount
 from leafwise.share.find import EqualUntied, HeldWrongly, Ties
+from leafwise.share.shard_units import ShardUnits, UnitTie
 from leafwise.share.uses import UseGradients, Uses
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "Findings",
     "Flat",
     "FlatPart",
+    "Fleet",
     "GroupAccount",
     "Groups",
     "HeldWrongly",
@@ -59,6 +63,8 @@ __all__ = [
     "Result",
     "Row",
     "RuleAccount",
+    "ShardUnits",
+    "Sharding",
     "SharedMemory",
     "Stats",
     "Step",
@@ -69,6 +75,7 @@ __all__ = [
     "Totals",
     "Tree",
     "UndoneTie",
+    "UnitTie",
     "Use",
     "UseGradients",
     "Uses",

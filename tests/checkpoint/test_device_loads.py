@@ -16,13 +16,16 @@ from torch import nn
 import leafwise as lw
 from leafwise.core.dtypes import DTYPES
 from leafwise.files import disk as local
+from leafwise.files import reader
 from leafwise.files.disk import Disk
 from leafwise.homes.torch import landing
 from leafwise.homes.torch.home import TorchHome
 from leafwise.homes.torch.landing import EXACT_CASTS, TorchTransfer
 from leafwise.homes.torch.tensors import as_numpy, tensor_over
 from leafwise.homes.torch.values import same_bits
+from leafwise.kernels import reading
 from leafwise.kernels.casting import cast_to
+from leafwise.kernels.reading import ReadRange
 
 MIB = 1 << 20
 
@@ -30,14 +33,19 @@ MIB = 1 << 20
 class Counts:
     """What the transfers of a test did."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffer: int, spare: int) -> None:
+        self.buffer, self.spare = buffer, spare
         self.copies = self.finished = self.writes = 0
 
 
-@pytest.fixture(params=[4 * MIB, 96 << 10], ids=["large buffers", "small buffers"])
+@pytest.fixture(
+    params=[(4 * MIB, 0), (4 * MIB, 1 << 40), (96 << 10, 0), (96 << 10, 2 * MIB)],
+    ids=["large buffers", "large buffers, spare memory", "small buffers", "small buffers, some spare memory"],
+)
 def counts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Counts:
-    """Loads go through buffers: large ones, or those that are smaller than what has one checksum."""
-    made = Counts()
+    """Loads go through buffers: large ones, or those that are smaller than what has one checksum. The device has spare
+    memory to keep values until all are verified, or only some, or none."""
+    made = Counts(*request.param)
     copy, finish, write = TorchTransfer.copy, TorchTransfer.finish, TorchHome.write
 
     def counted_copy(self: TorchTransfer, *args: Any) -> None:
@@ -53,7 +61,8 @@ def counts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
         write(self, *args)
 
     monkeypatch.setattr(landing, "LANDING_DEVICES", frozenset({DEVICE.type}))
-    monkeypatch.setattr(landing, "BUFFER", request.param)
+    monkeypatch.setattr(landing, "BUFFER", request.param[0])
+    monkeypatch.setattr(landing, "spare_bytes", lambda device: made.spare)
     monkeypatch.setattr(landing, "BUFFERS", 3)
     monkeypatch.setattr(TorchTransfer, "copy", counted_copy)
     monkeypatch.setattr(TorchTransfer, "finish", counted_finish)
@@ -159,6 +168,73 @@ def test_joined_leaves_are_read_part_by_part(counts: Counts) -> None:
     fill(requests, False, lambda count: None, Transfers())
     assert np.array_equal(target.cpu(), np.concatenate([arrays["a"], arrays["b"]]))
     assert counts.copies
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+@pytest.mark.parametrize("spare", [0, 3 * MIB, 1 << 40])
+def test_values_are_read_once_if_the_device_has_spare_memory(
+    spare: int, in_c: bool, counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if counts.buffer < MIB:
+        pytest.skip("checksums of larger pieces are compared by an extra read")
+    if not in_c:
+        monkeypatch.setattr(reading, "can_read", lambda: False)
+    counts.spare = spare
+    values = {name: torch.randn(MIB // 4) for name in "abcdef"}
+    turned = {name: torch.randn(512, 512).t() for name in "gh"}
+    path = lw.save({**values, **turned}, tmp_path / "a.safetensors")
+    target = {**blank(values), **{name: torch.zeros(512, 512).t() for name in turned}}
+    passes = []
+    verify_storages = reader.verify_storages
+
+    def counted(storages: Any, *options: Any) -> int:
+        listed = list(storages)
+        passes.extend(name for name, _ in listed)
+        return verify_storages(listed, *options)
+
+    monkeypatch.setattr(reader, "verify_storages", counted)
+    lw.load(target, path)
+    assert same(target, {**values, **turned})
+    assert len(passes) == {0: 8, 3 * MIB: 5, 1 << 40: 0}[spare]
+
+
+def test_spare_memory_is_free_after_an_error(counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not counts.spare:
+        pytest.skip("there is no spare memory")
+    values = {name: torch.randn(MIB // 8) for name in "ab"}
+    path = Path(lw.save(values, tmp_path / "a.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    made = []
+    spare = TorchTransfer.spare
+
+    def recorded(self: TorchTransfer, landings: Any) -> Any:
+        made.extend(landings := spare(self, landings))
+        return landings
+
+    monkeypatch.setattr(TorchTransfer, "spare", recorded)
+    with pytest.raises(lw.ChecksumError, match=r"b is damaged"):
+        lw.load(blank(values), path)
+    assert len(made) == 2
+    assert all(landed.tensor.untyped_storage().nbytes() == 0 for landed in made)
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_a_file_that_is_cut_off_changes_nothing(
+    in_c: bool, counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file loses its end after it was opened."""
+    if not in_c:
+        monkeypatch.setattr(reading, "can_read", lambda: False)
+    values = {name: torch.randn(MIB // 4) for name in "abc"}
+    path = lw.save(values, tmp_path / "a.safetensors")
+    target = blank(values)
+    with lw.open(path) as stored:
+        os.truncate(path, os.path.getsize(path) - 1000)
+        with pytest.raises(lw.Error, match=r"cut off|was changed"):
+            lw.load(target, stored)
+    assert not any(value.any() for value in target.values())
 
 
 @pytest.mark.parametrize("byte", [-1, 1])
@@ -273,12 +349,27 @@ def test_many_small_leaves_share_reads_and_copies(
     values = {f"leaf{number}": torch.full((25,), float(number)) for number in range(2000)}
     path = lw.save(values, tmp_path / "a.safetensors")
     counting = Counting()
-    monkeypatch.setattr(local, "disk", counting)
+    target = blank(values)
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "disk", counting)  # all reads are made by Python then
+        lw.load(target, path, verify=False)
+    assert same(target, values)
+    assert counts.copies <= 4
+    assert 0 < counting.reads <= 4
+
+    ranges: list[ReadRange] = []
+    threaded = reading.ThreadedReader
+
+    def counted(tasks: Any, *options: Any) -> Any:
+        ranges.extend(one for task in tasks for one in task)
+        return threaded(tasks, *options)
+
+    monkeypatch.setattr(reading, "ThreadedReader", counted)
     target = blank(values)
     lw.load(target, path, verify=False)
     assert same(target, values)
-    assert counts.copies <= 4
-    assert counting.reads <= 4
+    assert len(ranges) >= 2000 or not reading.can_read()
+    assert sum(one.file >= 0 for one in ranges) <= 4
 
 
 def test_a_model_on_two_devices_is_loaded(counts: Counts, tmp_path: Path) -> None:
@@ -396,8 +487,9 @@ def test_a_device_that_fails_says_what_changed(
     def failing(self: Any, buffer: Any) -> None:
         raise RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be reported later.")
 
-    monkeypatch.setattr("leafwise.homes.torch.pinned.PinnedPool.copying", failing)
-    state = "nothing was changed" if fresh else "the model is partly changed"
+    monkeypatch.setattr("leafwise.homes.torch.pinned.PinnedPool.record", failing)
+    # Copies to spare memory come first, and fail first.
+    state = "nothing was changed" if fresh or counts.spare else "the model is partly changed"
     text = rf"copying values to {DEVICE}.* failed: CUDA error: unspecified launch failure; {state}$"
     with pytest.raises(lw.LoadError, match=text):
         lw.load(target, path)
@@ -419,9 +511,12 @@ def test_an_interrupt_waits_for_the_copies_and_says_what_changed(
         copy(self, *args)
 
     monkeypatch.setattr(TorchTransfer, "copy", interrupted)
-    finished = counts.finished
-    with pytest.raises(KeyboardInterrupt, match=r"the model is partly changed; load it again"):
-        lw.load(blank(values), path)
+    finished, target = counts.finished, blank(values)
+    # Without enough spare memory, these are copies to the model itself.
+    text = "^$" if counts.spare > 32 * MIB else r"the model is partly changed; load it again"
+    with pytest.raises(KeyboardInterrupt, match=text):
+        lw.load(target, path)
+    assert counts.spare <= 32 * MIB or not any(value.any() for value in target.values())
     assert counts.finished > finished
     assert not any(thread.is_alive() for thread in running if thread is not threading.main_thread())
 

@@ -268,6 +268,7 @@ def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
 ) -> None:
     values = {name: torch.ones(300_000) for name in "abc"}
     path = Path(lw.save(values, tmp_path / "a.safetensors"))
+    os.utime(path, (1, 1))  # on a fast machine, the time of the change would be equal to that of the save
 
     class Changing(Disk):
         """Once everything was compared, somebody writes to the file."""
@@ -289,21 +290,21 @@ def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
-    from leafwise.files.checkpoint_writer import _own_front
-    from leafwise.files.writer import Output
+    from leafwise.files.shard_names import own_front
+    from leafwise.files.writer import LocalOutput
 
     path = tmp_path / "model.safetensors"
-    left = Output(str(path))
+    left = LocalOutput(str(path))
     left.close()
-    (tmp_path / f"{_own_front('model.safetensors')}00000000-00001-of-00002.safetensors").write_bytes(b"left")
+    (tmp_path / f"{own_front('model.safetensors')}00000000-00001-of-00002.safetensors").write_bytes(b"left")
     (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"of somebody else")
-    another = Output(str(tmp_path / "other.safetensors"))
+    another = LocalOutput(str(tmp_path / "other.safetensors"))
     another.close()
     # Names of unfinished files of other programs, and of earlier versions of leafwise.
     strangers = [".model.safetensors.1-00000000.part", ".model.safetensors.part", ".model.safetensors.Xy12.part"]
     for name in strangers:
         (tmp_path / name).write_bytes(b"of somebody else")
-    other = Output(str(path))
+    other = LocalOutput(str(path))
     lw.save(checkpoint(1), path)
     assert sorted(os.listdir(tmp_path)) == sorted(
         [

@@ -11,8 +11,8 @@ import pytest
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files import checkpoint_writer, readback
-from leafwise.files.writer import Output
+from leafwise.files import checkpoint_writer, destination, readback
+from leafwise.files.writer import LocalOutput
 
 SINGLE: dict[str, Any] = {}
 SHARDED = {"shard_size": 80}
@@ -150,9 +150,9 @@ def test_what_a_killed_save_left_is_removed_whatever_the_name(tmp_path: Path) ->
         folder = tmp_path / str(len(os.listdir(tmp_path)))
         folder.mkdir()
         must_take(folder, name)
-        left = Output(str(folder / name))
+        left = LocalOutput(str(folder / name))
         left.close()
-        shard = Output(str(folder / "m-00001-of-00002.safetensors"), of=name)
+        shard = LocalOutput(str(folder / "m-00001-of-00002.safetensors"), of=name)
         shard.close()
         assert len(os.fsencode(os.path.basename(left.staged))) < 60
         lw.save(state(1), folder / name)
@@ -226,14 +226,14 @@ def test_an_index_that_may_not_be_read_keeps_the_shards(tmp_path: Path, monkeypa
     path = tmp_path / "model.safetensors"
     lw.save(state(1), path, **SHARDED)
     (tmp_path / "copy.index.json").write_bytes(b"{}")
-    opened = checkpoint_writer.local.disk.open
+    opened = destination.local.disk.open
 
     def forbidden(name: str, *options: Any) -> Any:  # as chmod does for everybody except root
         if name.endswith("copy.index.json"):
             raise PermissionError(errno.EACCES, "not allowed", name)
         return opened(name, *options)
 
-    monkeypatch.setattr(checkpoint_writer.local.disk, "open", forbidden)
+    monkeypatch.setattr(destination.local.disk, "open", forbidden)
     lw.save(state(2), path, **SHARDED)
     assert len(list(tmp_path.glob("*-of-*"))) == 4
 
@@ -242,7 +242,7 @@ def test_an_index_that_is_too_large_to_be_read_keeps_the_shards(tmp_path: Path) 
     path = tmp_path / "model.safetensors"
     lw.save(state(1), path, **SHARDED)
     with (tmp_path / "copy.index.json").open("wb") as file:
-        file.truncate(checkpoint_writer.shards.MAX_INDEX + 1)
+        file.truncate(destination.shards.MAX_INDEX + 1)
     lw.save(state(2), path, **SHARDED)
     assert len(list(tmp_path.glob("*-of-*"))) == 4
 
@@ -266,8 +266,10 @@ def test_a_result_that_cannot_be_opened_replaces_nothing(
     lw.save(state(1), path, **before)
     files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     if wrong == "header":  # the file does not contain what it should
-        fill = Output.fill
-        monkeypatch.setattr(Output, "fill", lambda self, data, start: fill(self, data[:-9] + b"?" + data[-8:], start))
+        fill = LocalOutput.fill
+        monkeypatch.setattr(
+            LocalOutput, "fill", lambda self, data, start: fill(self, data[:-9] + b"?" + data[-8:], start)
+        )
     elif wrong == "index":
         monkeypatch.setattr(checkpoint_writer, "_index", lambda *_: b"{}")
     elif wrong == "names":

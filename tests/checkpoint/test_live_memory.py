@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import leafwise as lw
-from leafwise.files import checkpoint_writer
+from leafwise.files import item_writer
 from leafwise.files.disk import Disk
 
 
@@ -92,7 +92,7 @@ def test_memory_that_changes_between_a_checksum_and_a_write_is_saved_with_a_righ
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = torch.zeros(size)
-    add: Callable[..., None] = checkpoint_writer.ChunkHasher.add
+    add: Callable[..., None] = item_writer.ChunkHasher.add
     write: Callable[..., None] = Disk.write
     happened: list[str] = []
 
@@ -106,7 +106,7 @@ def test_memory_that_changes_between_a_checksum_and_a_write_is_saved_with_a_righ
         value.add_(1)
         write(self, file, data)
 
-    monkeypatch.setattr(checkpoint_writer.ChunkHasher, "add", adding)
+    monkeypatch.setattr(item_writer.ChunkHasher, "add", adding)
     monkeypatch.setattr(Disk, "write", writing)
     path = lw.save({"a": value}, tmp_path / "model.safetensors")
     assert {"sum", "write"} <= set(happened)
@@ -127,7 +127,7 @@ def test_names_of_one_leaf_get_the_same_bytes(tmp_path: Path, monkeypatch: pytes
             self.register_buffer("some", self.a.weight.detach()[3:9, ::2])
 
     net = Ties()
-    end: Callable[..., None] = checkpoint_writer.ChunkHasher.end
+    end: Callable[..., None] = item_writer.ChunkHasher.end
 
     def ending(self: Any) -> None:
         end(self)
@@ -135,7 +135,7 @@ def test_names_of_one_leaf_get_the_same_bytes(tmp_path: Path, monkeypatch: pytes
 
     for options in ({}, {"shard_size": 6000}, {"dtype": "float16"}, {"background": True}):
         with monkeypatch.context() as patched:
-            patched.setattr(checkpoint_writer.ChunkHasher, "end", ending)
+            patched.setattr(item_writer.ChunkHasher, "end", ending)
             path = lw.save(net, tmp_path / "model.safetensors", ties="copy", **options)  # type: ignore[call-overload]
             if not isinstance(path, str):
                 path = path.wait()

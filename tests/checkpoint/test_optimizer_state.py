@@ -219,3 +219,16 @@ def test_lbfgs_after_its_first_step_and_groups_without_parameters_come_back(tmp_
     optimizer.step(closure)
     empty = torch.optim.SGD([{"params": []}, {"params": model.parameters()}], lr=0.1)
     lw.load({"m": model, "o": empty}, lw.save({"m": model, "o": empty}, tmp_path / "a.safetensors"))
+
+
+def test_an_option_that_is_an_object_of_an_unknown_class_is_refused(tmp_path: Path) -> None:
+    import datetime
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    state = optimizer.state_dict()
+    state["param_groups"][0]["lr"] = datetime.date(2026, 1, 31)
+    torch.save({"m": model.state_dict(), "o": state}, tmp_path / "a.pt")
+    with pytest.raises(lw.LoadError, match=r"o\.param_groups\.0\.lr is <datetime\.date, not loaded>"):
+        lw.load({"m": model, "o": optimizer}, tmp_path / "a.pt")
+    assert optimizer.param_groups[0]["lr"] == 0.1

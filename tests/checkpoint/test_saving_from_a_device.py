@@ -163,7 +163,7 @@ def test_a_tensor_that_is_resized_meanwhile_is_an_error(tmp_path: Path, monkeypa
     path = lw.save({"old": torch.zeros(2)}, tmp_path / "a.safetensors")
     write = live_arrays.write
 
-    def resized(*arguments: Any) -> list[str]:
+    def resized(*arguments: Any) -> list[list[str]]:
         value.resize_(1_400_000)
         return write(*arguments)
 
@@ -262,7 +262,7 @@ def test_progress_counts_every_byte_once(tmp_path: Path, monkeypatch: pytest.Mon
     counted = []
     write = live_arrays.write
 
-    def writing(output: Any, arrays: Any, progress: Any) -> list[str]:
+    def writing(output: Any, arrays: Any, progress: Any) -> list[list[str]]:
         return write(output, arrays, lambda count: (counted.append(count), progress(count))[1])
 
     monkeypatch.setattr(live_arrays, "write", writing)

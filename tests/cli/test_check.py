@@ -99,7 +99,7 @@ def test_an_unforeseen_error_exits_with_two(healthy: str, monkeypatch: pytest.Mo
     def breaks(*given: object, **options: object) -> None:
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr("leafwise.inspect.check.linter.check", breaks)
-    monkeypatch.setattr("leafwise.inspect.diff.difference.diff", breaks)
+    monkeypatch.setattr("leafwise.inspect.check.linter.findings_of", breaks)
+    monkeypatch.setattr("leafwise.inspect.diff.difference.diff_of", breaks)
     assert main(["check", healthy]) == 2
     assert main(["diff", healthy, healthy]) == 2

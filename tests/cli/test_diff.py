@@ -101,7 +101,7 @@ def test_an_unforeseen_error_exits_with_two(
         def fail(*given: Any, error: Exception = error, **more: Any) -> None:
             raise error
 
-        monkeypatch.setattr("leafwise.inspect.diff.difference.diff", fail)
+        monkeypatch.setattr("leafwise.inspect.diff.difference.diff_of", fail)
         assert main(["diff", path, path]) == 2
         assert type(error).__name__ in capsys.readouterr().err
 

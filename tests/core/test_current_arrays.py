@@ -43,3 +43,20 @@ def test_containers_of_modules_and_arrays_are_mixed() -> None:
     assert any(array is source["net"].weight for array in assert_current(tree))
     plain = {"a": torch.ones(2), "b": torch.ones(3)}
     assert_current(lw.tree(plain))
+
+
+def test_the_parameters_of_one_list_are_those_that_it_has_now() -> None:
+    listed = nn.ParameterList([nn.Parameter(torch.ones(2)) for _ in range(4)])
+    tree = lw.tree(listed)
+    assert_current(tree)
+    listed[1] = nn.Parameter(torch.zeros(2))
+    assert assert_current(tree)[1] is listed[1]
+    listed.append(nn.Parameter(torch.ones(3)))  # after the walk
+    assert len(assert_current(tree)) == 4
+    removed = listed[2]
+    del listed._parameters["4"]
+    listed._parameters["2"] = None
+    assert assert_current(tree)[2] is removed
+    del listed._parameters["2"]
+    listed._parameters["2"] = nn.Parameter(torch.ones(2))  # now the last one
+    assert assert_current(tree)[2] is listed._parameters["2"]

@@ -12,7 +12,7 @@ from tools import optimizers
 from torch import nn
 
 import leafwise as lw
-from leafwise.checkpoint import saving
+from leafwise.checkpoint import saved_content
 from leafwise.checkpoint.plain_values import PlainValue
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -109,7 +109,7 @@ class _AsBefore:
 def test_files_saved_by_earlier_versions_still_load(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = stepped(name)
     with monkeypatch.context() as patch:
-        patch.setattr(saving, "PlainValues", _AsBefore)
+        patch.setattr(saved_content, "PlainValues", _AsBefore)
         path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
     assert lw.open(path).columns.node_objects[0].record.nodes == {}
     torch.manual_seed(1)
@@ -122,7 +122,7 @@ def test_files_saved_by_earlier_versions_still_load(name: str, tmp_path: Path, m
 def test_a_lookahead_saved_by_an_earlier_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = stepped("timm.lookahead_adamw")
     with monkeypatch.context() as patch:
-        patch.setattr(saving, "PlainValues", _AsBefore)
+        patch.setattr(saved_content, "PlainValues", _AsBefore)
         path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
     with pytest.raises(lw.LoadError, match="earlier version of leafwise, which did not save all of the state of Look"):
         lw.load({"model": model, "optimizer": optimizer}, path)

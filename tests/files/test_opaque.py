@@ -299,7 +299,7 @@ def test_tensors_that_consist_of_others_are_shown_as_their_parts(tmp_path: Path)
         assert t["sparse.parts.1"].size == 3
 
 
-def test_dtensors_are_shown_as_their_parts(tmp_path: Path) -> None:
+def test_the_dtensor_of_a_single_process_is_an_array(tmp_path: Path) -> None:
     import torch.distributed as dist
     from torch.distributed.tensor import DeviceMesh, Shard, distribute_tensor
 
@@ -314,8 +314,8 @@ def test_dtensors_are_shown_as_their_parts(tmp_path: Path) -> None:
         if not was_initialized:
             dist.destroy_process_group()
     with lw.open(path) as t:
-        assert t["model.w._local_tensor"].numpy().tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
-        assert t["model.p._local_tensor"].shape == (4, 2)
+        assert t["model.w"].numpy().tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        assert t["model.p"].shape == (4, 2)
         assert t["step"] == 3
 
 

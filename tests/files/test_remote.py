@@ -4,11 +4,7 @@ import functools
 import http.server
 import json
 import os
-import socket
-import subprocess
-import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +15,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.files.object_store import s3_options, s3_server
 from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
 from leafwise.cli import main
 from leafwise.files.remote import remote_errors
+from leafwise.files.s3 import S3Source
 
 
 class RangeServer(http.server.ThreadingHTTPServer):
@@ -149,33 +147,11 @@ def test_files_in_a_memory_file_system_are_read() -> None:
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[dict[str, Any]]:
     """An S3 server from moto, in its own process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    options = {
-        "key": "test",
-        "secret": "test",
-        "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-west-2"},
-    }
-    try:
-        for _ in range(200):
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(fsspec.config, "conf", {"s3": options})
-            fsspec.filesystem("s3", **options).mkdir("bucket")
-            yield options
-    finally:
-        process.terminate()
-        process.wait()
+    with s3_server() as port, pytest.MonkeyPatch.context() as patched:
+        options = s3_options(port)
+        patched.setattr(fsspec.config, "conf", {"s3": options})
+        fsspec.filesystem("s3", **options).mkdir("bucket")
+        yield options
 
 
 def test_files_on_s3_are_read_in_parts(bucket: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,14 +162,14 @@ def test_files_on_s3_are_read_in_parts(bucket: dict[str, Any], tmp_path: Path, m
     files.put(str(tmp_path / "model.pt"), "bucket/model.pt")
     files.put(str(tmp_path / "sharded"), "bucket/sharded", recursive=True)
     fetched: list[int] = []
-    cat_file = type(files).cat_file
+    request = S3Source.request
 
-    def counted(self: Any, path: str, start: Any = None, end: Any = None, **options: Any) -> Any:
-        data = cat_file(self, path, start=start, end=end, **options)
+    def counted(self: S3Source, start: int, stop: int) -> bytes:
+        data = request(self, start, stop)
         fetched.append(len(data))
         return data
 
-    monkeypatch.setattr(type(files), "cat_file", counted)
+    monkeypatch.setattr(S3Source, "request", counted)
     size = os.path.getsize(tmp_path / "model.pt")
     tree = lw.open("s3://bucket/model.pt")
     assert len(tree) == 20

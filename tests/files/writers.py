@@ -13,6 +13,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
+import leafwise as lw
+
 Arrays = dict[str, torch.Tensor]
 
 
@@ -61,6 +63,10 @@ def distributed(path: Path, state: Arrays) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dcp.save(dict(state), checkpoint_id=path)
+
+
+def leafwise_distributed(path: Path, state: Arrays) -> None:
+    lw.save(dict(state), path, format="dcp")
 
 
 def shards(path: Path, state: Arrays) -> None:
@@ -126,6 +132,7 @@ WRITERS: dict[str, Writer] = {
     "npz": npz,
     "npz compressed": npz_compressed,
     "DCP": distributed,
+    "DCP of leafwise": leafwise_distributed,
     "sharded safetensors": shards,
     "bin shards": bin_shards,
     "GGUF": gguf_file,

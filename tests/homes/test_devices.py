@@ -1,5 +1,6 @@
 """Models over several devices, streams and processes. Without a GPU, the same tests run on the CPU alone."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,7 @@ def test_gradients_on_two_devices_are_clipped_together() -> None:
         torch.testing.assert_close(first.grad, second.grad.cpu(), rtol=1e-2, atol=1e-6)  # type: ignore[union-attr]
 
 
-def test_without_pinned_memory_values_are_loaded_and_saved_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pinned_memory_every_verb_works_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def refused(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
@@ -133,7 +132,74 @@ def test_without_pinned_memory_values_are_loaded_and_saved_all_the_same(
     path = lw.save(saved, tmp_path / "model.safetensors")
     lw.load(target, path)
     assert equal(saved, target)
+    assert lw.diff(saved, target).same
+    assert lw.diff(target, path).same
+    assert lw.stats(target)["1.weight"].max == saved[1].weight.max().item()
+    for value in target.parameters():
+        value.grad = torch.ones_like(value)
+    assert lw.clip(target, 1.0).total == pytest.approx(sum(map(torch.numel, target.parameters())) ** 0.5)
+    assert equal(lw.initialize(target), lw.initialize(model()))
     assert bool(asked) == ON_GPU
+
+
+def test_what_would_be_captured_instead_of_done_is_refused_during_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tied() -> nn.ModuleDict:
+        net = nn.ModuleDict({"a": nn.Linear(4, 4, bias=False), "b": nn.Linear(4, 4, bias=False)})
+        return lw.tie(net, "b.weight", to="a.weight", keep="source")
+
+    net = tied()
+    average = lw.Average(net, decay=0.5)
+    average.update()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    for call in (average.update, lambda: lw.Average(net), lambda: lw.untie(net, "b.weight"), tied):
+        with pytest.raises(lw.WalkError, match="while a CUDA graph is being captured"):
+            call()
+    with pytest.raises(lw.WalkError, match="cannot average while a CUDA graph"), average.applied():
+        pass
+    assert average.updates == 1
+    assert net["b"].weight is net["a"].weight
+
+
+def out_of_memory(*_: Any, **__: Any) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 1 GiB.")
+
+
+def test_without_memory_on_the_device_statistics_are_computed_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
+    monkeypatch.setattr("leafwise.kernels.cuda.table_of", out_of_memory)
+    whole = {"x": torch.arange(10.0, device=DEVICE) - 3}
+    assert lw.stats(whole)["x"].mean == 1.5
+    assert lw.stats(whole)["x"].min == -3
+
+
+def test_without_memory_on_the_device_gradients_are_clipped_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
+    monkeypatch.setattr("leafwise.kernels.cuda_clipping.PreparedClip", out_of_memory)
+    net = nn.Linear(3, 3, bias=False, device=DEVICE)
+    net.weight.grad = torch.full((3, 3), 2.0, device=DEVICE)
+    assert lw.clip(net, 3.0).total == 6
+    assert net.weight.grad.norm().item() == pytest.approx(3)
+
+
+def test_too_little_memory_on_the_device_is_an_error_of_leafwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Linear(3, 3, bias=False, device=DEVICE)
+    before = net.weight.detach().clone()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "clone", out_of_memory)
+        with pytest.raises(lw.WriteError) as error:
+            lw.Average(net)
+    assert str(error.value) == ("cannot average: CUDA out of memory. Tried to allocate 2.00 MiB; nothing was changed")
+    with monkeypatch.context() as patch:
+        patch.setattr("leafwise.homes.torch.comparing.words_of", out_of_memory)
+        with pytest.raises(lw.WriteError, match="cannot compare values: CUDA out of memory"):
+            lw.ties(net, equal_untied=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
+        patch.setattr("leafwise.kernels.cuda_drawing.draw_all", out_of_memory)
+        with pytest.raises(lw.WriteError, match="cannot initialize: CUDA out of memory"):
+            lw.initialize(net)
+    assert torch.equal(net.weight, before)
 
 
 def test_other_kinds_of_devices_do_not_run_kernels() -> None:
@@ -174,7 +240,7 @@ def test_verbs_see_what_the_current_stream_has_queued(tmp_path: Path) -> None:
 
 
 @needs_gpu
-@pytest.mark.parametrize("verb", ["stats", "diff", "check", "save", "load", "initialize", "clip"])
+@pytest.mark.parametrize("verb", ["stats", "diff", "check", "save", "load", "initialize", "clip", "image", "numpy"])
 def test_a_verb_during_the_capture_of_a_graph_is_an_error(tmp_path: Path, verb: str) -> None:
     net = nn.Linear(8, 8, device="cuda")
     net.weight.grad = torch.ones_like(net.weight)
@@ -187,13 +253,36 @@ def test_a_verb_during_the_capture_of_a_graph_is_an_error(tmp_path: Path, verb: 
         "load": lambda: lw.load(net, path),
         "initialize": lambda: lw.initialize(net),
         "clip": lambda: lw.clip(net, 1.0),
+        "image": lambda: lw.image(net, "weight"),
+        "numpy": lambda: lw.tree(net)["weight"].numpy(),
     }
+    spoils_nothing(calls[verb])
+
+
+@needs_gpu
+@pytest.mark.parametrize("verb", ["ties", "tie", "untie", "Average", "update"])
+def test_tying_and_averaging_during_the_capture_of_a_graph_is_an_error(verb: str) -> None:
+    net = nn.Linear(8, 8, device="cuda")
+    pair, tied = nn.ModuleDict({"a": net, "b": nn.Linear(8, 8, device="cuda")}), nn.ModuleDict({"a": net, "b": net})
+    average = lw.Average(net, decay=0.5)
+    calls = {
+        "ties": lambda: lw.ties(pair, equal_untied=True),
+        "tie": lambda: lw.tie(pair, "b.weight", to="a.weight"),
+        "untie": lambda: lw.untie(tied, "b"),
+        "Average": lambda: lw.Average(net),
+        "update": average.update,
+    }
+    spoils_nothing(calls[verb])
+
+
+def spoils_nothing(call: Callable[[], Any]) -> None:
+    """The call is refused during a capture, and the capture goes on."""
     graph = torch.cuda.CUDAGraph()
     x = torch.zeros(8, device="cuda")
     with torch.cuda.graph(graph):
         y = x + 1
         with pytest.raises(lw.Error, match="while a CUDA graph is being captured"):
-            calls[verb]()
+            call()
     graph.replay()  # the capture itself is not spoiled
     torch.cuda.synchronize()
     assert y.sum() == 8

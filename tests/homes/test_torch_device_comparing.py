@@ -326,5 +326,5 @@ def test_without_memory_for_a_transpose_the_pair_is_compared_in_another_way(
     def short(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(device_comparing, "_transposed", short)
+    monkeypatch.setattr(device_comparing, "how_transposed", short)
     assert lw.diff(a, b)["x"].kinds == expected

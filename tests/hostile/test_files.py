@@ -262,7 +262,10 @@ def test_zips_with_something_before_or_after_them_are_refused(tmp_path: Path) ->
         torch.save({"a": torch.tensor(value)}, file)
         both.append(file.getvalue())
     (tmp_path / "two.pt").write_bytes(b"".join(both))
-    with pytest.raises(lw.FileError, match="bytes come before the zip"):
+    # Newer versions of Python find it out by themselves.
+    with pytest.raises(
+        lw.FileError, match=r"bytes come before the zip|the directory at the end of the zip cannot be read"
+    ):
         lw.open(tmp_path / "two.pt")
     with zipfile.ZipFile(io.BytesIO(both[0])):
         data = bytearray(both[0])

@@ -115,3 +115,12 @@ def test_complex_and_real_numbers_are_compared_without_a_warning() -> None:
         assert lw.diff({"w": w}, {"w": w.to(torch.complex64)})["w"].kinds == ("cast",)
         assert lw.diff({"w": w.to(torch.complex64)}, {"w": w})["w"].kinds == ("cast",)
         assert lw.diff({"w": w + 1j}, {"w": w})["w"].kinds == ("changed",)
+
+
+@pytest.mark.parametrize("other", [torch.float16, torch.float32, torch.float64])
+def test_a_signaling_nan_is_compared_without_a_warning(other: torch.dtype) -> None:
+    narrow = torch.tensor([0x7F81, 0x3F80], dtype=torch.int16).view(torch.bfloat16)
+    for a, b in ((narrow, narrow.to(other)), (narrow.to(other), narrow)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert lw.diff({"x": a}, {"x": b})["x"].kind == "cast"

@@ -310,3 +310,24 @@ def test_what_makes_no_sense_is_an_error() -> None:
     ):
         average.load_state_dict({"updates": 0, "values": {}})
     assert repr(average) == "<Average of 7 leaves: decay 0.5, 0 updates>"
+
+
+def test_narrow_floats_are_averaged_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(*[nn.Linear(size, 3) for size in (2, 9, 1, 4)]).bfloat16()
+    whole, parts = lw.Average(net, decay=0.9), lw.Average(net, decay=0.9)
+    sizes: list[int] = []
+    lerp = torch._foreach_lerp_
+
+    def counted(targets: list[torch.Tensor], values: list[torch.Tensor], weight: float) -> None:
+        sizes.append(sum(map(torch.numel, values)))
+        lerp(targets, values, weight)
+
+    for step in range(3):
+        moved(net, step)
+        whole.update()
+        with monkeypatch.context() as patch:
+            patch.setattr("leafwise.homes.torch.averaging._CONVERTED", 12)
+            patch.setattr(torch, "_foreach_lerp_", counted)
+            parts.update()
+    assert lw.diff(whole, parts).same
+    assert sizes == [9, 27, 9, 12, 3] * 2  # the first update copies; a leaf of 27 is a part of its own

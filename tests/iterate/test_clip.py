@@ -245,3 +245,20 @@ def test_norms_of_narrow_arrays_are_computed_in_more_bits() -> None:
     numpy = NUMPY.capability(Clipping)
     assert numpy.norms([np.full(4, 300, np.float16)]) == [600]
     assert numpy.norms([np.ones(100_000, ml_dtypes.bfloat16)]) == [pytest.approx(math.sqrt(100_000))]
+
+
+def test_a_gradient_whose_elements_share_memory_is_refused_before_others_are_scaled() -> None:
+    net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    net[0].weight.grad = torch.full((3, 3), 2.0)
+    net[1].weight.grad = torch.ones(1, 3).expand(3, 3)
+    for options in ({}, {"per": "leaf"}):
+        with pytest.raises(lw.WriteError, match=r"cannot clip the gradient of 1\.weight: it is expanded"):
+            lw.clip(net, 0.5, **options)
+        assert torch.equal(net[0].weight.grad, torch.full((3, 3), 2.0))
+
+
+def test_a_gradient_that_two_parameters_have_is_scaled_once() -> None:
+    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    net[0].weight.grad = net[1].weight.grad = torch.full((2, 2), 3.0)
+    assert lw.clip(net, math.sqrt(72) / 2).total == pytest.approx(math.sqrt(72))
+    assert torch.allclose(net[0].weight.grad, torch.full((2, 2), 1.5))

@@ -572,3 +572,12 @@ def test_named_initializers_follow_the_shape_and_role_of_each_leaf() -> None:
         assert 0.98 * bound < layer.weight.abs().max() <= bound
     assert not torch.equal(net[0].weight, net[1].weight)
     assert abs(net[3].weight.std().item() - 500**-0.5) < 0.1 * 500**-0.5  # PyTorch exchanges its fans
+
+
+def test_an_interrupted_initialization_says_that_the_model_is_partly_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("leafwise.iterate.leaf_filler.LeafFiller.fill", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="the model is partly changed; initialize it again before you use it"):
+        lw.initialize(nn.Linear(2, 2))

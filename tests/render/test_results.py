@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ def trained() -> nn.Module:
     return net
 
 
+def fleet(folder: Path) -> Any:
+    lw.save(model(), folder / "fleet.safetensors")
+    with ThreadPoolExecutor(1) as executor:
+        return lw.stats(f"{folder}/fleet.*", executor=executor)
+
+
 def used() -> Any:
     net: Any = model()
     with lw.uses(net) as uses:
@@ -36,16 +43,24 @@ def used() -> Any:
     return uses
 
 
+def tied_layers() -> nn.Module:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    net[1].weight = net[0].weight
+    return net
+
+
 MAKE: dict[str, Callable[[Path], Any]] = {
     "Diff": lambda folder: lw.diff(model(), model()),
     "Edit": lambda folder: lw.edit(model(), folder / "edited.safetensors", cast="bfloat16"),
     "Findings": lambda folder: lw.check({"a": torch.tensor([1.0, float("nan")])}),
     "Flat": lambda folder: lw.flat(model()),
+    "Fleet": fleet,
     "Groups": lambda folder: lw.groups(model(), [lw.no_decay()], lr=0.1, weight_decay=0.1),
     "Image": lambda folder: lw.image(model(), "head.weight"),
     "Largest": lambda folder: lw.tree(model()).top(3),
     "Norms": lambda folder: lw.clip(trained(), 1.0),
     "Plan": lambda folder: lw.plan(model(), {"head.weight": torch.ones(9, 4), "x": torch.ones(1)}),
+    "ShardUnits": lambda folder: lw.shard_units(tied_layers(), ["0", "1"]),
     "Stats": lambda folder: lw.stats(model()),
     "Ties": lambda folder: lw.ties(model()),
     "Totals": lambda folder: lw.tree(model()).by("dtype"),
@@ -53,7 +68,7 @@ MAKE: dict[str, Callable[[Path], Any]] = {
     "Uses": lambda folder: used(),
     "Verified": lambda folder: lw.verify(lw.save(model(), folder / "a.safetensors")),
 }
-NOT_TABLES = {"Image", "Verified"}
+NOT_TABLES = {"Image", "ShardUnits", "Verified"}
 
 
 def subclasses(cls: type[Result]) -> set[type[Result]]:
@@ -116,12 +131,12 @@ def test_every_result_becomes_text_json_and_html(name: str, tmp_path: Path) -> N
 def test_every_table_becomes_a_data_frame(name: str, tmp_path: Path) -> None:
     frame = MAKE[name](tmp_path).pandas()
     lengths = {
-        "Diff": 7, "Edit": 8, "Findings": 1, "Flat": 4, "Groups": 4, "Largest": 3, "Norms": 4, "Plan": 8, "Stats": 7,
-        "Ties": 1, "Totals": 2, "Tree": 7, "Uses": 5,
+        "Diff": 7, "Edit": 8, "Findings": 1, "Flat": 4, "Fleet": 1, "Groups": 4, "Largest": 3, "Norms": 4, "Plan": 8,
+        "Stats": 7, "Ties": 1, "Totals": 2, "Tree": 7, "Uses": 5,
     }  # fmt: skip
     assert len(frame) == lengths[name]
     if name not in ("Findings", "Plan", "Uses"):
-        assert frame.index.name in ("path", "name", "dtype")
+        assert frame.index.name in ("path", "name", "dtype", "checkpoint")
         assert frame.index.is_unique
 
 

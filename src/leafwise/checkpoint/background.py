@@ -1,12 +1,15 @@
 """Saves that run in a background thread."""
 
 import atexit
+import importlib
 import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 
-from leafwise.core.path import escape
+from leafwise.core.path import escape, shown_file
 from leafwise.errors import FileError
 
 
@@ -28,6 +31,7 @@ class BackgroundSave:
         self._result = path
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(work,), name="leafwise save")
+        _wait_before_exit()
         with _unfinished_lock:  # list the save only once its thread has started
             self._thread.start()
             _unfinished.append(self)
@@ -49,8 +53,8 @@ class BackgroundSave:
         """Waits until the save is done; returns the path that was written, or raises the error."""
         if self._process != os.getpid():
             raise FileError(
-                f"cannot wait for {self.path!r}: it is being saved by process {self._process}, from which this process "
-                "was forked; call wait() there"
+                f"cannot wait for {shown_file(self.path)}: it is being saved by process {self._process}, from which "
+                "this process was forked; call wait() there"
             )
         self._thread.join()
         _forget(self)
@@ -60,7 +64,7 @@ class BackgroundSave:
 
     def __repr__(self) -> str:
         state = "saving" if not self.done else "failed" if self._error is not None else "saved"
-        return escape(f"<Saving {self.path!r}: {state}>")
+        return escape(f"<Saving {shown_file(self.path)}: {state}>")
 
 
 _unfinished: list[BackgroundSave] = []  # still running, or failed without anyone having seen the error
@@ -81,12 +85,31 @@ def finish_saves() -> None:
         saving.wait()
 
 
+@cache
+def _wait_before_exit() -> None:
+    """Lets the interpreter wait for saves before it stops the pools of `concurrent.futures`, which it does before it
+    waits for threads: uploads resolve host names in such a pool. Without this function of `threading`, which is not
+    documented, an upload that needs a pool fails at that moment, and says so."""
+    importlib.import_module("concurrent.futures.thread")  # what is registered last is called first
+    register: Callable[[Callable[[], None]], None] | None = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        with suppress(RuntimeError):  # the interpreter is about to exit
+            register(_wait_for_threads)
+
+
+def _wait_for_threads() -> None:
+    with _unfinished_lock:
+        waiting = list(_unfinished)
+    for saving in waiting:
+        saving._thread.join()
+
+
 @atexit.register
 def _report_at_exit() -> None:
     # The interpreter has already waited for the threads.
     for saving in _unfinished:
         if saving._error is not None:
-            print(escape(f"leafwise: {saving.path!r} was not saved: {saving._error}"), file=sys.stderr)
+            print(escape(f"leafwise: {shown_file(saving.path)} was not saved: {saving._error}"), file=sys.stderr)
 
 
 def _after_fork() -> None:

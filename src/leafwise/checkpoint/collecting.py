@@ -7,12 +7,15 @@ from typing import Any
 from leafwise.checkpoint.plain_values import PlainValues
 from leafwise.checkpoint.write_arguments import is_text
 from leafwise.core.columns import Columns
+from leafwise.core.dotted import VirtualNode
 from leafwise.core.memory import SAME, Op
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 from leafwise.errors import WalkError
+from leafwise.files.arrays import ITEM_BYTES
 from leafwise.files.plain_values import copied
 from leafwise.files.record import KINDS
+from leafwise.files.safetensors import CODES
 
 METADATA = "__metadata__"  # the key of the metadata of a file
 LETTERS = {"parameter": "p", "buffer": "b", "state": "s"}  # of the kinds of leaves, in a file
@@ -87,6 +90,26 @@ def plain_values_to_save(
             raise WalkError(f"cannot save {escape(key) or 'a value'}: {reason}")
         scalars[key] = value
     return scalars
+
+
+def keyed_nodes(columns: Columns, below: int) -> frozenset[str]:
+    """The names of the nodes that are directly in a dict or a list, without those that only stand for a part of a
+    dotted key."""
+    keys = columns.node_keys(below)
+    return frozenset(
+        key
+        for node, key in keys.items()
+        if node != below
+        and isinstance(columns.node_objects[columns.node_parents[node]], dict | list | tuple)
+        and not isinstance(columns.node_objects[node], VirtualNode)
+    )
+
+
+def cannot_store(dtype: str, format_name: str | None) -> str:
+    """Why a format cannot store arrays of a dtype; empty if it can."""
+    if dtype in ITEM_BYTES and (format_name == "dcp" or dtype in CODES):
+        return ""
+    return f"{'PyTorch' if format_name == 'dcp' else 'safetensors'} cannot store {dtype}; cast it first"
 
 
 def check_circles(columns: Columns, below: int) -> None:

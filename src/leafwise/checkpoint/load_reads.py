@@ -11,20 +11,30 @@ from leafwise.files.landings import Transfers
 from leafwise.files.reader import ReadRequest
 from leafwise.files.source import BytesSource
 
+TargetKey = tuple[int, int]  # identifies a target: the row of the leaf, and the number of the part
 _Runs = list[tuple[Storage, int, int, int]]  # storages, the byte to begin at, the byte of the array, how many bytes
 
 
 class LoadTarget(NamedTuple):
-    """A leaf that gets values: the array they go into, and its home."""
+    """A leaf that gets values, or a part of it in this process: the array they go into, and its home.
+
+    A part has a `number`. `section` are then the values of the source for it, and `whole` is the sharded array."""
 
     feed: Feed
     home: Home
     value: Any
     fresh: bool  # whether `value` is new memory that will replace the current array
+    number: int = 0
+    section: Stored | None = None
+    whole: Any = None
 
     @property
     def is_cast(self) -> bool:
         return "cast" in self.feed.how
+
+    @property
+    def key(self) -> TargetKey:
+        return self.feed.row, self.number
 
 
 class TargetReads(NamedTuple):
@@ -35,10 +45,19 @@ class TargetReads(NamedTuple):
     landing: Landing | None = None
 
 
+class KeptRead(NamedTuple):
+    """What to read for one target to spare memory of its device, from where it is copied to its landing later."""
+
+    target: LoadTarget
+    landing: Landing
+    spare: Landing
+    request: ReadRequest
+
+
 class LoadReads:
     """Finds out what to read for the targets of one load."""
 
-    def __init__(self, source: SourceValues, staged: dict[int, Any], transfers: Transfers) -> None:
+    def __init__(self, source: SourceValues, staged: dict[TargetKey, Any], transfers: Transfers) -> None:
         self._source, self._staged, self.transfers = source, staged, transfers
 
     def of(self, target: LoadTarget) -> TargetReads | None:
@@ -49,9 +68,29 @@ class LoadReads:
         """What to read to check, on the device of a target, whether its values can be cast there."""
         return self._to_device(target, True)
 
+    def to_keep(self, targets: list[LoadTarget]) -> list[KeptRead]:
+        """What to read to spare memory of devices: whole values that are verified on the way."""
+        reads = []
+        for target in targets:
+            read = self._to_device(target, False)
+            if read is not None and len(read.requests) == 1:
+                (request,) = read.requests
+                if request.whole and request.storage.checksums is not None:
+                    reads.append((target, request))
+        landings = [request.target for _, request in reads if not isinstance(request.target, memoryview)]
+        return [
+            KeptRead(target, landing, spare, request._replace(target=spare))
+            for (target, request), landing, spare in zip(reads, landings, self.transfers.spare(landings), strict=True)
+            if spare is not None
+        ]
+
+    def stored(self, target: LoadTarget) -> Any:
+        """The values of the source for a target."""
+        return self._source.current(target.feed.source) if target.section is None else target.section
+
     def _into_memory(self, target: LoadTarget) -> TargetReads | None:
-        value, feed = self._source.current(target.feed.source), target.feed
-        if feed.row in self._staged or feed.order is not None or target.is_cast or not isinstance(value, Stored):
+        value, feed = self.stored(target), target.feed
+        if target.key in self._staged or feed.order is not None or target.is_cast or not isinstance(value, Stored):
             return None
         runs = value.runs()
         view = None if runs is None else target.home.capability(Loading).writable_bytes(target.value)
@@ -81,7 +120,7 @@ class LoadReads:
 
     def _bytes(self, target: LoadTarget) -> tuple[_Runs, Spec] | None:
         """Where the values of the source are: in files, in copies of them, or in the memory of a live source."""
-        value, array = self._source.current(target.feed.source), self._staged.get(target.feed.row)
+        value, array = self.stored(target), self._staged.get(target.key)
         if array is not None:
             is_plain = array.flags.c_contiguous and array.dtype.isnative
             return _in_memory(as_bytes(array), spec_of(array.shape, array.dtype.name)) if is_plain else None

@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from leafwise.checkpoint.load_reads import LoadReads, LoadTarget, TargetReads
+from leafwise.checkpoint.load_reads import KeptRead, LoadReads, LoadTarget, TargetKey, TargetReads
 from leafwise.checkpoint.optimizer_states import OptimizerStates
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie, the_source
 from leafwise.checkpoint.source_values import SourceValues
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home, Memory
+from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import listed
 from leafwise.core.rebuild import rebuilt
@@ -22,23 +23,34 @@ from leafwise.files.assembled import Assembled
 from leafwise.files.casts import cast_to, misfit
 from leafwise.files.landings import Transfers
 from leafwise.files.reader import ReadRequest
+from leafwise.files.sections import before_turn, is_checked_whole
 from leafwise.share.tie_requests import TieRequest, make_ties
 
 
 class Load:
     """One load: `prepare` does everything that can fail, `apply` changes the model."""
 
-    def __init__(self, plan: Plan, verify: bool, progress: Callable[[int], None], transfers: Transfers) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        verify: bool,
+        progress: Callable[[int], None],
+        transfers: Transfers,
+        place: tuple[int, int] = (0, 1),
+    ) -> None:
         self.plan, self.verify, self.progress = plan, verify, progress
+        self._place = place  # the position of this process among those that load together, and their number
         self.columns: Columns = plan.target.columns
         self.source = SourceValues(plan, verify)
         self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, arrays that replace the current ones
         self.fresh_leaves: dict[int, Any] = {}  # the same by leaf
         self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
-        self.staged: dict[int, Any] = {}  # by the row of the target, source values that were copied first
+        self.staged: dict[TargetKey, Any] = {}  # by target, source values that were copied first
         self.reads = LoadReads(self.source, self.staged, transfers)
-        self.cast_on_device: set[int] = set()  # rows of targets whose values can be cast there
-        self.optimizers = OptimizerStates(plan, self.source, verify, progress)
+        self.cast_on_device: set[TargetKey] = set()  # targets whose values can be cast there
+        self.kept: dict[TargetKey, KeptRead] = {}  # by target, verified values on its device
+        self._unverified: list[LoadTarget] = []
+        self.optimizers = OptimizerStates(plan, self.source, verify, progress, place)
         self.ties: list[TieRequest] = []  # ties to make
         self.in_place: list[LoadTarget] = []
         self.locations: list[tuple[object, Memory] | None] = []  # the memory of each array in `in_place`
@@ -49,6 +61,7 @@ class Load:
         self.ties = self._agreed_ties()
         targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.ties})
         self.in_place = [target for target in targets if not target.fresh]
+        self._verify_sections(targets)
         try:
             self._fill_fresh([target for target in targets if target.fresh])
             self._stage(self.in_place)
@@ -56,8 +69,20 @@ class Load:
         except WriteError as error:
             raise LoadError(f"{error}; nothing was changed", self.plan) from error
         self._check_casts(self.in_place)
-        self._verify([target for target in self.in_place if target.feed.row not in {*self.staged, *verified}])
+        self._unverified = [
+            target for target in self.in_place if target.section is None and target.key not in {*self.staged, *verified}
+        ]
         self.optimizers.read()
+
+    def verify_values(self) -> None:
+        """Verifies the values that are written in place. Called when all loads are prepared: values may be kept in
+        memory of devices, which the new arrays must get first."""
+        if self.verify:
+            try:
+                self._keep_on_devices(self._unverified)
+            except WriteError as error:
+                raise LoadError(f"{error}; nothing was changed", self.plan) from error
+        self._verify([target for target in self._unverified if target.key not in self.kept])
         self.source.check_unchanged()
 
     def apply(self, exchanged: dict[int, Any]) -> None:
@@ -88,7 +113,8 @@ class Load:
         problems = []
         for must in self.plan.must_agree:
             name, first, order, second, op, _ = must
-            if not (self._same(first, order, second, op) if op.is_told else self._agree_in_memory(must)):
+            leaf = must.rows[0]
+            if not (self._same(first, order, second, op, leaf) if op.is_told else self._agree_in_memory(must)):
                 first_name, second_name = (self.source.columns.row_text(row) for row in (first, second))
                 problems.append(
                     f"{name} is tied in the model, but {the_source(self.plan.source)} has two different values for it, "
@@ -101,7 +127,18 @@ class Load:
     def _holds(self, tie: RestoredTie) -> bool:
         return tie.rows is None or self._same(tie.rows[0], None, tie.rows[1], tie.request.op)
 
-    def _same(self, first: int, order: tuple[int, ...] | None, second: int, op: Op) -> bool:
+    def _same(self, first: int, order: tuple[int, ...] | None, second: int, op: Op, leaf: int | None = None) -> bool:
+        """Whether two rows of the source are equal; of a leaf that is sharded, only in its parts in this process."""
+        value = None if leaf is None or op != "same" else self.columns.current(leaf)
+        if value is not None and self.columns.home(value).spec(value).sharding is not None:
+            parts = self.columns.home(value).capability(Distributing).parts(value)
+            return all(
+                same_values(
+                    _turned_back(self.source.section(first, before_turn(part.inside(), order)).read(), order),
+                    self.source.section(second, part.inside()).read(),
+                )
+                for part in parts
+            )
         whole, seen = self.source.array(first), self.source.array(second)
         if order is not None:
             whole = whole.transpose(order)
@@ -141,11 +178,18 @@ class Load:
             home = self.columns.home(value)
             spec = home.spec(value)
             fresh = spec.shape is None or spec.device == "meta" or not home.in_place
-            if not fresh and (reason := home.capability(Loading).cannot_write(value)):
+            if not fresh and (reason := _cannot_write(home, value, spec)):
                 raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
             if fresh and home.in_place:
                 value = self._allocated(home, value, _turned(facts.spec.shape or (), feed), feed.name)
-            targets.append(LoadTarget(feed, home, value, fresh))
+            if spec.sharding is None:
+                targets.append(LoadTarget(feed, home, value, fresh))
+                continue
+            if fresh:
+                self._put(feed.row, value)
+            for number, part in enumerate(home.capability(Distributing).parts(value)):
+                section = self.source.section(feed.source, before_turn(part.inside(), feed.order))
+                targets.append(LoadTarget(feed, home, part.value, fresh, number, section, value))
         return targets
 
     def _allocated(self, home: Home, value: Any, shape: tuple[int, ...], name: str) -> Any:
@@ -154,34 +198,63 @@ class Load:
         except Error as error:
             raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
 
+    def _verify_sections(self, targets: list[LoadTarget]) -> None:
+        """Verifies the parts of the source that this process needs for sharded leaves. If a checksum covers a whole
+        array, one of the processes compares it for all."""
+        if not self.verify:
+            return
+        own = [target for target in targets if target.section is not None]
+        sections = [
+            (target.feed.name, target.section)
+            for target in own
+            if target.section is not None and not is_checked_whole(target.section) and not self._is_far(target)
+        ]
+        reader.verify_sections(sections)
+        sharded = [feed for feed in self.plan.feeds if self._is_sharded(feed.row)]
+        values = [(feed.name, self.source.current(feed.source)) for feed in sharded]
+        stored = [(name, value) for name, value in values if isinstance(value, Stored)]
+        whole = [(name, value) for name, value in stored if is_checked_whole(value)]
+        position, count = self._place
+        reader.verify_arrays(whole[position::count])
+
+    def _is_sharded(self, row: int) -> bool:
+        value = self.columns.current(row)
+        return self.columns.home(value).spec(value).sharding is not None
+
+    def _is_far(self, target: LoadTarget) -> bool:
+        """Whether a part is on another machine, so that it is read only once."""
+        return target.section is not None and not all(one.source.is_local for one in target.section.storages())
+
     def _fill_fresh(self, targets: list[LoadTarget]) -> None:
         """Fills new arrays, which are not in the model yet, and verifies checksums on the way."""
         reads, others = [], []
         for target in targets:
-            read = self.reads.of(target) if target.home.in_place else None
+            read = self.reads.of(target) if target.home.in_place and not self._is_far(target) else None
             if read is None:
                 others.append(target)
             else:
                 reads.append(read)
-                self._put(target, target.value)
-        self._fill(reads, self.verify)
+                if target.section is None:
+                    self._put(target.feed.row, target.value)
+        self._fill([read for read in reads if read.target.section is None], self.verify)
+        self._fill([read for read in reads if read.target.section is not None], False)
         others += [read.target for read in reads if read.landing is not None and not read.landing.fits()]
-        self._verify(others)
+        self._verify([target for target in others if target.section is None])
         self._check_casts(others)
         for target in others:
             if target.home.in_place:
                 target.home.write(target.value, self.cast_array(target))
-                self._put(target, target.value)
+                if target.section is None:
+                    self._put(target.feed.row, target.value)
             else:
                 rebuilding = target.home.capability(Rebuilding)
-                self._put(target, rebuilding.from_numpy(target.value, self.cast_array(target)))
+                self._put(target.feed.row, rebuilding.from_numpy(target.value, self.cast_array(target)))
 
     def _fill(self, reads: list[TargetReads], verify: bool) -> None:
         requests = [request for read in reads for request in read.requests]
         reader.fill(requests, verify, self.progress, self.reads.transfers)
 
-    def _put(self, target: LoadTarget, new: Any) -> None:
-        row = target.feed.row
+    def _put(self, row: int, new: Any) -> None:
         owner = self.columns.node_objects[self.columns.row_nodes[row]]
         self.exchanged[id(self.columns.current(row))] = new
         self.fresh[id(owner), self.columns.row_names[row]] = new
@@ -194,10 +267,16 @@ class Load:
         return cast_to(array, dtype, self.plan.saturate) if target.is_cast else array
 
     def _turned_array(self, target: LoadTarget) -> Any:
-        array = self.staged.get(target.feed.row)
+        array = self.staged.get(target.key)
         if array is None:
-            array = self.source.array(target.feed.source)
+            array = self.source.array(target.feed.source) if target.section is None else self._read_section(target)
         return array if target.feed.order is None else array.transpose(target.feed.order)
+
+    def _read_section(self, target: LoadTarget) -> Any:
+        assert target.section is not None
+        if self.verify and self._is_far(target) and not is_checked_whole(target.section):
+            return reader.checked_section(target.feed.name, target.section)
+        return target.section.read()
 
     def _stage(self, targets: list[LoadTarget]) -> None:
         """Copies source values that may not be available later: those on another machine, because a download may fail,
@@ -206,17 +285,21 @@ class Load:
         self.locations = [target.home.capability(Loading).location(target.value) for target in targets]
         shared = self._in_written_memory(targets)
         for target in targets:
-            value = self.source.current(target.feed.source)
+            value = self.reads.stored(target)
             if target.feed.source in shared:
-                self.staged[target.feed.row] = self.source.array(target.feed.source).copy()
+                array = self.source.array(target.feed.source) if target.section is None else target.section.read()
+                self.staged[target.key] = array.copy()
+            if self._is_far(target):
+                self.staged[target.key] = self._read_section(target).copy()
+                continue
             if not isinstance(value, Strided | Assembled) or all(one.source.is_local for one in value.storages()):
                 continue
             run = value.plain_run()
             if run is None:
                 self._verify([target])
-                self.staged[target.feed.row] = value.read().copy()
+                self.staged[target.key] = value.read().copy()
             else:
-                self.staged[target.feed.row], view = reader.empty(value.spec)
+                self.staged[target.key], view = reader.empty(value.spec)
                 requests.append(ReadRequest(run[0], run[1], view, target.feed.name))
         reader.fill(requests, self.verify, self.progress)
 
@@ -242,30 +325,45 @@ class Load:
     def _check_casts(self, targets: list[LoadTarget]) -> None:
         """Raises if a value does not fit into its new dtype. A cast may only round."""
         for target in targets:
-            if target.is_cast and target.feed.row not in self.cast_on_device:
+            if target.is_cast and target.key not in self.cast_on_device:
                 dtype = target.home.spec(target.value).dtype
                 self.source.check_cast(self._turned_array(target), dtype, target.feed.name)
 
-    def _check_casts_on_devices(self, targets: list[LoadTarget]) -> set[int]:
-        """Finds out which values can be cast on the device of their target. Returns the rows of all targets whose
-        values were read, and verified, for that."""
+    def _check_casts_on_devices(self, targets: list[LoadTarget]) -> set[TargetKey]:
+        """Finds out which values can be cast on the device of their target. Returns all targets whose values were read,
+        and verified, for that."""
         checks = [check for target in targets if target.is_cast and (check := self.reads.to_check(target)) is not None]
-        requests = [request for check in checks for request in check.requests]
-        reader.fill(requests, self.verify, lambda count: None, self.reads.transfers)
+        for verify in (True, False):  # the sections of sharded leaves have been verified
+            some = [check for check in checks if (check.target.section is None) == verify]
+            requests = [request for check in some for request in check.requests]
+            reader.fill(requests, verify and self.verify, lambda count: None, self.reads.transfers)
         fitting = [check.target for check in checks if check.landing is not None and check.landing.fits()]
-        self.cast_on_device = {target.feed.row for target in fitting}
-        return {check.target.feed.row for check in checks}
+        self.cast_on_device = {target.key for target in fitting}
+        return {check.target.key for check in checks}
 
     def _verify(self, targets: list[LoadTarget]) -> None:
         """Verifies the checksums of the source values of these targets."""
         self.source.verify((target.feed.source, target.feed.name) for target in targets)
 
+    def _keep_on_devices(self, targets: list[LoadTarget]) -> None:
+        """Reads values to spare memory of their devices, and verifies them on the way. When everything is known to be
+        right, they are copied from there; otherwise they would have to be read a second time."""
+        kept = self.reads.to_keep([target for target in targets if not target.is_cast])
+        requests = [keep.request for keep in kept]
+        reader.fill(requests, self.verify, self.progress, self.reads.transfers)
+        self.kept = {keep.target.key: keep for keep in kept}
+
     # -- writing -----------------------------------------------------------------------------------------
 
     def _write(self, targets: list[LoadTarget]) -> None:
+        self.reads.transfers.move([(keep.landing, keep.spare) for keep in self.kept.values()])
+        written = [keep.target for keep in self.kept.values()]
+        kept, self.kept = set(self.kept), {}  # frees the spare memory
         reads, others = [], []
         for target in targets:
-            on_cpu = target.is_cast and target.feed.row not in self.cast_on_device
+            if target.key in kept:
+                continue
+            on_cpu = target.is_cast and target.key not in self.cast_on_device
             read = None if on_cpu else self.reads.of(target)
             if read is None:
                 others.append(target)
@@ -273,12 +371,16 @@ class Load:
                 reads.append(read)
         self._fill(reads, False)
         by_home: dict[Home, list[Any]] = {}
-        for read in reads:
-            by_home.setdefault(read.target.home, []).append(read.target.value)
+        for target in [*written, *(read.target for read in reads)]:
+            by_home.setdefault(target.home, []).append(target.value)
+            if target.whole is not None:
+                by_home[target.home].append(target.whole)
         for home, values in by_home.items():
             home.capability(Loading).mark_written(values)
         for target in others:
             target.home.write(target.value, self.cast_array(target))
+            if target.whole is not None:
+                target.home.capability(Loading).mark_written([target.whole])
 
     def _after_load(self) -> None:
         """Calls the load hooks of modules, and their own ways to read a state dict."""
@@ -351,6 +453,18 @@ class Load:
 
 def _turned(shape: tuple[int, ...], feed: Feed) -> tuple[int, ...]:
     return shape if feed.order is None else tuple(shape[axis] for axis in feed.order)
+
+
+def _turned_back(array: Any, order: tuple[int, ...] | None) -> Any:
+    return array if order is None else array.transpose(order)
+
+
+def _cannot_write(home: Home, value: Any, spec: Spec) -> str:
+    """Why values cannot be written into an array, or into its part in this process; empty if they can."""
+    distributing, loading = home.capability(Distributing), home.capability(Loading)
+    if spec.sharding is None:
+        return loading.cannot_write(value)
+    return distributing.cannot_use_parts(value) or loading.cannot_write(distributing.local(value))
 
 
 def check_overlaps(loads: list[Load]) -> None:

@@ -4,15 +4,17 @@ Everything that can fail comes first: the plan, checksums, values that must be e
 Then values are written in place, so that optimizers keep their parameters.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any, Literal, TypeVar, overload
 
+from leafwise.checkpoint.joint_call import JointCall, joint_call_of, model_rows, plan_rows
 from leafwise.checkpoint.load_steps import Load, check_overlaps
 from leafwise.checkpoint.multiple_sources import check_parts, plans_for_parts, put_together
 from leafwise.checkpoint.plan import Plan, advice
 from leafwise.checkpoint.planner import is_several, make_plan
 from leafwise.checkpoint.problem_groups import ProblemGroup, counts_text, grouped_problems
+from leafwise.core.interruption import interruption_explained
 from leafwise.core.progress import bar
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -21,6 +23,7 @@ from leafwise.files.casts import Cast
 from leafwise.files.landings import Transfers
 
 M = TypeVar("M")
+T = TypeVar("T")
 
 
 @overload
@@ -69,7 +72,8 @@ def load(
     - `verify=False` does not compare the source with its checksums.
     - `progress=True` shows a progress bar.
 
-    Values are written in place. A model on meta gets its memory leaf by leaf, directly from the file.
+    Values are written in place. A model on meta gets its memory leaf by leaf, directly from the file. If a model is
+    sharded over processes, every process must call this: each reads its parts, and all of them load, or none.
 
     `source` may also be a dict of checkpoints: each is loaded into the part of the model with the same name. If a
     checkpoint contains several objects, the one with this name is loaded. Either all of them are loaded, or none. A
@@ -84,39 +88,30 @@ def load(
     True
     """
 
-    def planned(part: Tree, s: Tree) -> Plan:
-        return make_plan(part, s, rename, allow, cast, ties)
-
     with ExitStack() as files:
         t = files.enter_context(opened(model, "load"))
         if t.is_file:
             raise LoadError("cannot load into a file; load it into a model, then lw.save the model")
+        joint = joint_call_of(t, "load")
+        if joint is not None:
+            files.enter_context(joint)
+            joint.agree(model_rows(t))
+
+        def planned(part: Tree, s: Tree) -> Plan:
+            return make_plan(part, s, rename, allow, cast, ties)
 
         def open_source(part: Any) -> Tree:
             return files.enter_context(opened(part, "load", verify=verify))
 
-        if is_several(source):
-            plans = plans_for_parts(t, source, planned, open_source)
-            check_parts(t, plans)
-        else:
-            plans = [planned(t, open_source(source))]
-        if wrong := [plan for plan in plans if not plan.holds]:
-            raise LoadError([line for plan in wrong for line in _refusal(plan)], wrong[0])
-        total = sum(
-            fact.spec.nbytes
-            for plan in plans
-            for fact in plan.source.columns.facts([feed.source for feed in plan.feeds])
-        )
-        with bar(total, "loading", progress) as count:
+        plans = _together(joint, lambda: _plans(t, source, planned, open_source))
+        if joint is not None:
+            joint.agree(plan_rows(plans))
+        with bar(sum(map(_bytes_here, plans)), "loading", progress) as count:
             transfers = Transfers()
-            loads = [Load(plan, verify, count, transfers) for plan in plans]
-            for step in loads:
-                step.prepare()
-            check_overlaps(loads)
-            exchanged = {key: new for step in loads for key, new in step.exchanged.items()}
-            with _interruption_explained():
-                for step in loads:
-                    step.apply(exchanged)
+            files.callback(transfers.release)
+            loads = [Load(plan, verify, count, transfers, (0, 1) if joint is None else joint.place) for plan in plans]
+            _together(joint, lambda: _prepare(loads))
+            _together(joint, lambda: _apply(loads))
         return (
             loads[0].root
             if loads[0].plan.target is t
@@ -124,18 +119,49 @@ def load(
         )
 
 
-@contextmanager
-def _interruption_explained() -> Iterator[None]:
-    """Adds to Ctrl-C, and to other exceptions that are not errors, that the model is partly changed."""
-    explanation = "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(explanation) from stop
-    except BaseException as stop:
-        if not isinstance(stop, Exception):
-            stop.add_note(explanation)
-        raise
+def _together(joint: JointCall | None, action: Callable[[], T]) -> T:
+    return action() if joint is None else joint.attempt(action)
+
+
+def _plans(
+    t: Tree, source: Any, planned: Callable[[Tree, Tree], Plan], open_source: Callable[[Any], Tree]
+) -> list[Plan]:
+    """The plans of a load, one for each source. Raises if one of them has problems."""
+    if is_several(source):
+        plans = plans_for_parts(t, source, planned, open_source)
+        check_parts(t, plans)
+    else:
+        plans = [planned(t, open_source(source))]
+    if wrong := [plan for plan in plans if not plan.holds]:
+        raise LoadError([line for plan in wrong for line in _refusal(plan)], wrong[0])
+    return plans
+
+
+def _prepare(loads: list[Load]) -> None:
+    for step in loads:
+        step.prepare()
+    for step in loads:
+        step.verify_values()
+    check_overlaps(loads)
+
+
+def _apply(loads: list[Load]) -> None:
+    exchanged = {key: new for step in loads for key, new in step.exchanged.items()}
+    with interruption_explained("load", "load it again"):
+        for step in loads:
+            step.apply(exchanged)
+
+
+def _bytes_here(plan: Plan) -> int:
+    """How many bytes of the source this process loads, about."""
+    sources = plan.source.columns.facts([feed.source for feed in plan.feeds])
+    targets = plan.target.columns.facts([feed.row for feed in plan.feeds])
+    return sum(
+        source.spec.nbytes
+        if target.spec.sharding is None
+        else source.spec.nbytes * target.spec.nbytes_here // max(target.spec.nbytes, 1)
+        for source, target in zip(sources, targets, strict=True)
+    )
 
 
 _LISTED = 40  # messages of each kind of problem; the plan has all of them

@@ -2,18 +2,27 @@
 
 from typing import Any, NamedTuple
 
+from leafwise.checkpoint.optimizer_places import (
+    Place,
+    TargetOptimizer,
+    filled_by,
+    group_nodes,
+    names_from_root,
+    places_by_names,
+    places_of,
+    target_groups,
+)
 from leafwise.checkpoint.plain_values import can_be_made
 from leafwise.checkpoint.plan import Plan, the_source
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts, SavedOptimizers, below, seen_from
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
-from leafwise.core.columns import Columns
 from leafwise.core.leaf import shape_text
+from leafwise.core.opaque import Opaque
 from leafwise.core.pairing import Pairing
 from leafwise.core.tree import Tree
-from leafwise.errors import WalkError
+from leafwise.errors import Unsupported
 from leafwise.files.record import NodeType
 
-Place = tuple[int, int]  # the group, and the position in it
 Order = tuple[int, ...]
 
 # Options that schedulers add to groups; a new optimizer may not have them yet.
@@ -52,22 +61,6 @@ class OwnState(NamedTuple):
     types: dict[str, NodeType]
 
 
-class _TargetOptimizer:
-    """An optimizer of the target: the names and the arrays of its parameters, group by group."""
-
-    def __init__(self, plan: Plan, node: int) -> None:
-        columns = plan.target.columns
-        optimizer = columns.node_objects[node]
-        self.stepping = columns.home(optimizer).capability(Stepping)
-        self.type = type(optimizer).__qualname__
-        self.groups = _groups(plan.target, node)
-        self.places = [(number, at) for number, names in enumerate(self.groups) for at in range(len(names))]
-        self.names = dict(zip(self.places, [name for names in self.groups for name in names], strict=True))
-        values = dict(zip(self.places, (value for _, value in self.stepping.held_by(optimizer)), strict=True))
-        self.specs = {place: columns.home(value).spec(value) for place, value in values.items()}
-        self.by_identity = {id(value): place for place, value in values.items()}
-
-
 def plan_optimizers(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> list[OptimizerPlan]:
     if not optimizers.nodes:
         return []
@@ -91,6 +84,15 @@ def _planned_own(
     """Plans the state dict of an optimizer that writes its own: all of it or nothing, because only the optimizer knows
     what its parts mean."""
     columns, node, path = plan.target.columns, planned.node, planned.path
+    optimizer = columns.node_objects[node]
+    stepped = [value for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer)]
+    if any(columns.home(value).spec(value).sharding is not None for value in stepped):
+        message = (
+            f"{path or 'the optimizer'} writes its own state dict and steps parameters that are sharded over "
+            "processes: leafwise does not know how its state is sharded; load it with its own load_state_dict"
+        )
+        plan.add("unsupported", path or "the optimizer", message)
+        return planned
     who, kind = path or "the optimizer", type(columns.node_objects[node]).__qualname__
     where = the_source(plan.source)
     if prefix is None:
@@ -133,18 +135,27 @@ def _planned(
 ) -> OptimizerPlan:
     path = planned.path
     prefix = f"{path}." if path else ""
-    target = _TargetOptimizer(plan, planned.node)
+    target = TargetOptimizer(plan, planned.node)
     groups = source.groups(source_prefix) if source_prefix is not None else []
+    flattened = source.flattened(source_prefix) if source_prefix is not None and not groups else []
     who = path or "the optimizer"
-    if not groups or source_prefix is None:
+    if source_prefix is None or not (groups or flattened):
         plan.add("missing", who, _missing_message(path, the_source(plan.source)))
         return planned
     saved = source.types.get(source_prefix.removesuffix("."))
     planned.whole = saved is not None and saved.type == target.type
     planned.knows_types = saved is not None or not source.is_own_file
-    places = _places_by_names(target, groups, source.names_beside_numbers(source_prefix))
+    names = flattened or [name for group in groups for name in group]
+    from_root = names_from_root(names, target, source, pairing)
+    places = places_by_names(target, groups, source.names_beside_numbers(source_prefix)) if groups else None
     if places is None:
-        places = _places(plan, who, target, groups, source, pairing)
+        places = places_of(plan, who, target, names, from_root, source, pairing)
+    if flattened:
+        groups = target_groups(target, places)
+        for option in source.group_options(source_prefix, groups):
+            where = the_source(plan.source)
+            message = f"{option} in {where} differs from that of other parameters in the same group of {who}"
+            plan.add("unsupported", option, message)
     planned.reset = {place for place in places.values() if place is not None}
     for place in target.places:
         if place not in planned.reset:
@@ -154,89 +165,13 @@ def _planned(
             plan.add("missing", f"{prefix}state.{name}", f"{name} is a {where}", several)
     _plan_global_state(planned, source_prefix, source, places)
     _plan_states(plan, planned, source_prefix, source, places)
-    _check_states(plan, planned, target, source, pairing, places)
+    _check_states(plan, planned, target, source, pairing, places, from_root)
     _plan_options(plan, planned, source_prefix, source, groups, places, target)
     return planned
 
 
 def _missing_message(path: str, where: str) -> str:
     return f"{path} is in the model but not in {where}" if path else f"there is no optimizer in {where}"
-
-
-def _places(
-    plan: Plan,
-    who: str,
-    target: _TargetOptimizer,
-    groups: list[list[str]],
-    source: SavedOptimizers,
-    pairing: Pairing,
-) -> dict[str, Place | None]:
-    """For each parameter of the source, its place in the target: found by the leaf that it fills, whatever its name, or
-    by position if one side only numbers its parameters, as PyTorch does."""
-    names = [name for group in groups for name in group]
-    by_name = {name: place for place, name in target.names.items()}
-    are_numbers = [all(name.isdecimal() for name in side) for side in (names, by_name)]
-    if any(are_numbers):
-        if not all(are_numbers):
-            plan.notes.append(f"{who}: one side only numbers its parameters, so they are matched by position")
-        return dict(zip(names, [*target.places, *[None] * len(names)], strict=False))
-    columns = plan.target.columns
-    places: dict[str, Place | None] = {}
-    for name in names:
-        leaves = _filled_by(source, name, pairing)
-        if leaves:
-            stepped = (target.by_identity.get(id(columns.current(leaf))) for leaf in leaves)
-            places[name] = next((place for place in stepped if place), None)
-        else:
-            places[name] = by_name.get(name)
-    return places
-
-
-def _places_by_names(
-    target: _TargetOptimizer, groups: list[list[str]], names_of_groups: list[list[str] | None]
-) -> dict[str, Place | None] | None:
-    """The places of numbered parameters in the target, by the names that PyTorch stores beside the numbers if the
-    optimizer was created with names. None if there are no names, or if they are ambiguous."""
-    if not all(number.isdecimal() for numbers in groups for number in numbers):
-        return None
-    places: dict[str, Place | None] = {}
-    for numbers, names in zip(groups, names_of_groups, strict=True):
-        if names is None or len(names) != len(numbers):
-            return None
-        for number, name in zip(numbers, names, strict=True):
-            ends = [place for place, ours in target.names.items() if f".{ours}".endswith(f".{name}")]
-            if len(ends) != 1 or ends[0] in places.values():
-                return None
-            places[number] = ends[0]
-    return places if len(places) == sum(map(len, groups)) else None
-
-
-def _filled_by(source: SavedOptimizers, name: str, pairing: Pairing) -> list[int]:
-    """The leaves of the target that a leaf of the source fills, under any of its names."""
-    row = source.rows.get(name)
-    if row is None:
-        return []
-    rows = pairing.source.columns.rows_of(pairing.source.leaf(row))
-    targets = [pairing.target_of.get(row) for row in rows]
-    return [pairing.target.leaf(target) for target in targets if target is not None]
-
-
-def _group_nodes(columns: Columns, node: int) -> list[int]:
-    groups = next((child for child in columns.children(node) if columns.node_names[child] == "param_groups"), None)
-    if groups is None:
-        name = columns.node_text(node) or "the optimizer"
-        raise WalkError(f"cannot plan {name}: it has no node param_groups; see the capability Stepping")
-    return list(columns.children(groups))
-
-
-def _groups(t: Tree, node: int) -> list[list[str]]:
-    """The names of the parameters of each group, as the walk lists them, relative to the tree."""
-    columns = t.columns
-    groups = []
-    for group in _group_nodes(columns, node):
-        listed = next(value for name, value in columns.own_scalars[group] if name == "params")
-        groups.append([seen_from(t.path.names, name) for name in listed])
-    return groups
 
 
 def _plan_global_state(
@@ -271,6 +206,8 @@ def _plan_states(
                     unknown.setdefault(parameter or name[len(begin) :], name)
             elif kind is source.rows:
                 planned.states.setdefault(place, {})[key] = source.rows[name]
+            elif (unread := _not_loaded(source.values[name])) is not None:
+                _add_not_loaded(plan, name, unread)
             else:
                 planned.values.setdefault(place, {})[key] = source.values[name]
     for name, node_type in source.types.items():
@@ -292,10 +229,11 @@ def _plan_states(
 def _check_states(
     plan: Plan,
     planned: OptimizerPlan,
-    target: _TargetOptimizer,
+    target: TargetOptimizer,
     source: SavedOptimizers,
     pairing: Pairing,
     places: dict[str, Place | None],
+    from_root: dict[str, str],
 ) -> None:
     """Checks that state fits its parameter. A parameter that keeps its values, because its shape differs, also keeps
     its state. If a parameter is cast or transposed, so is state of the same shape."""
@@ -312,13 +250,14 @@ def _check_states(
             planned.values.pop(place, None)
             plan.notes.append(f"{ours} keeps its values and its optimizer state")
             continue
-        fed = [feeds[leaf] for leaf in _filled_by(source, name, pairing) if leaf in feeds]
+        fed = [feeds[leaf] for leaf in filled_by(source, from_root.get(name, name), pairing) if leaf in feeds]
         feed = next((feed for feed in fed if target.by_identity.get(id(columns.current(feed.row))) == place), None)
         order = None if feed is None else _composed(theirs.row_op(feed.source).order, feed.order)
         rows = planned.states.get(place, {})
         alike = []
         for key, fact in zip(rows, theirs.facts(list(rows.values())), strict=True):
             shape = fact.spec.shape or ()
+            _check_sharding(plan, planned, target, place, key, shape, order)
             if not target.stepping.like_parameter(key) or not shape:
                 continue
             turned = shape if order is None or len(order) != len(shape) else tuple(shape[axis] for axis in order)
@@ -335,6 +274,26 @@ def _check_states(
         if feed is not None and "cast" in feed.how:
             (was,) = theirs.facts([feed.source])
             planned.casts[place] = {key: spec.dtype for key, dtype in alike if dtype == was.spec.dtype}
+
+
+def _check_sharding(
+    plan: Plan,
+    planned: OptimizerPlan,
+    target: TargetOptimizer,
+    place: Place,
+    key: str,
+    shape: tuple[int, ...],
+    order: Order | None,
+) -> None:
+    if target.specs[place].sharding is None:
+        return
+    turned = order is not None and target.stepping.like_parameter(key) and len(order) == len(shape)
+    shape = tuple(shape[axis] for axis in order) if turned and order is not None else shape
+    try:
+        target.stepping.sharded_like(plan.target.columns.node_objects[planned.node], place, key, shape)
+    except Unsupported as error:
+        name = f"{planned.path}.state.{target.names[place]}.{key}"
+        plan.add("unsupported", name, f"{name}: {error}")
 
 
 def _composed(first: Order | None, second: Order | None) -> Order | None:
@@ -367,7 +326,7 @@ def _plan_options(
     source: SavedOptimizers,
     groups: list[list[str]],
     places: dict[str, Place | None],
-    target: _TargetOptimizer,
+    target: TargetOptimizer,
 ) -> None:
     by_members = {frozenset(places[name] for name in names): number for number, names in enumerate(groups)}
     takes_all = planned.whole or _has_all_options(plan, planned, prefix, source)
@@ -403,7 +362,22 @@ def _plan_options(
                     )
                     plan.add("unexpected", name, message)
                     continue
+                if flat is source.values and (unread := _not_loaded(value)) is not None:
+                    _add_not_loaded(plan, name, unread)
+                    continue
                 taken.setdefault(number, {})[key] = value
+
+
+def _not_loaded(value: Any) -> Opaque | None:
+    """An object in a plain value that was not loaded from its file; it must not end up in an optimizer."""
+    if isinstance(value, Opaque):
+        return value
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return next((unread for item in items if (unread := _not_loaded(item)) is not None), None)
+
+
+def _add_not_loaded(plan: Plan, name: str, unread: Opaque) -> None:
+    plan.add("unsupported", name, f"{name} is {unread!r} in {the_source(plan.source)}")
 
 
 def _has_all_options(plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers) -> bool:
@@ -417,7 +391,7 @@ def _has_all_options(plan: Plan, planned: OptimizerPlan, prefix: str, source: Sa
 def _options(t: Tree, node: int, number: int) -> set[str]:
     """The options that a group of an optimizer of the target has."""
     columns = t.columns
-    group = _group_nodes(columns, node)[number]
+    group = group_nodes(columns, node)[number]
     names = {name for name, _ in columns.own_scalars.get(group, ())}
     names |= {columns.node_names[child] for child in columns.children(group)}
     return (names | {columns.row_names[row] for row in columns.own_rows(group)}) - {"params", "param_names"}

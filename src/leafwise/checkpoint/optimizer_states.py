@@ -3,15 +3,19 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.optimizer_plan import OptimizerPlan, Place, nested
+from leafwise.checkpoint.optimizer_places import Place
+from leafwise.checkpoint.optimizer_plan import OptimizerPlan, nested
 from leafwise.checkpoint.plain_values import assembled
 from leafwise.checkpoint.plan import Plan
 from leafwise.checkpoint.source_values import SourceValues
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.stepping import Stepping
+from leafwise.core.home import Home
 from leafwise.files import reader
 from leafwise.files.arrays import Stored
 from leafwise.files.casts import cast_to
 from leafwise.files.reader import ReadRequest
+from leafwise.files.sections import before_turn, is_checked_whole
 from leafwise.files.stored_file import StoredFile
 
 State = dict[str, Any]
@@ -27,11 +31,32 @@ class _ReadStates(NamedTuple):
     own: Any
 
 
+class _ShardedState(NamedTuple):
+    """New state that is sharded over processes: its home, the array, its dtype, the row of the source, the order of the
+    axes of the source, and whether its dtype is another one there."""
+
+    home: Home
+    array: Any
+    dtype: str
+    row: int
+    order: tuple[int, ...] | None
+    is_cast: bool
+
+
 class OptimizerStates:
     """The optimizer states of a load. Everything that can fail is in `read`."""
 
-    def __init__(self, plan: Plan, source: SourceValues, verify: bool, progress: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        source: SourceValues,
+        verify: bool,
+        progress: Callable[[int], None],
+        place: tuple[int, int] = (0, 1),
+    ) -> None:
         self._plan, self._source, self._verify, self._progress = plan, source, verify, progress
+        self._place = place  # the position of this process among those that load together, and their number
+        self._sharded: list[_ShardedState] = []
         self._read: list[_ReadStates] = []
         self._requests: list[ReadRequest] = []  # reads from files, done all at once
 
@@ -39,7 +64,7 @@ class OptimizerStates:
         """Reads states into new memory, and verifies checksums on the way."""
         for planned in self._plan.optimizers:
             own = self._arrays((planned.own or planned.more).rows)
-            states = {place: self._arrays(rows) for place, rows in planned.states.items()}
+            states = {place: self._state(planned, place, rows) for place, rows in planned.states.items()}
             for place in planned.reset:
                 states.setdefault(place, {}).update(planned.values.get(place, {}))
             options = {group: self._arrays(rows) for group, rows in planned.option_rows.items()}
@@ -47,6 +72,7 @@ class OptimizerStates:
                 options.setdefault(group, {}).update(values)
             self._read.append(_ReadStates(planned, states, options, own))
         reader.fill(self._requests, self._verify, self._progress)
+        self._fill_sharded()
         for number, read in enumerate(self._read):
             kept = read.plan.own or read.plan.more
             self._lay_out(read.own, kept.rows)
@@ -68,6 +94,52 @@ class OptimizerStates:
             arrays[key] = array
         return arrays
 
+    # -- state that is sharded over processes --------------------------------------------------------------
+
+    def _state(self, planned: OptimizerPlan, place: Place, rows: dict[str, int]) -> State:
+        """The state of a parameter. State that is sharded is a new array of the home, which gets its values later."""
+        columns = self._plan.target.columns
+        optimizer = columns.node_objects[planned.node]
+        stepping = columns.home(optimizer).capability(Stepping)
+        state, whole = {}, {}
+        for (key, row), facts in zip(rows.items(), self._source.columns.facts(list(rows.values())), strict=True):
+            keys, order = planned.turns.get(place, ([], None))
+            order = order if key in keys else None
+            shape = _turned(facts.spec.shape or (), order)
+            like = stepping.sharded_like(optimizer, place, key, shape)
+            if like is None:
+                whole[key] = row
+                continue
+            home = columns.home(like)
+            dtype = planned.casts.get(place, {}).get(key, facts.spec.dtype)
+            state[key] = home.capability(Distributing).empty_like(like, dtype)
+            self._sharded.append(_ShardedState(home, state[key], dtype, row, order, dtype != facts.spec.dtype))
+        ready = {**self._arrays(whole), **state}
+        return {key: ready[key] for key in rows}
+
+    def _fill_sharded(self) -> None:
+        """Reads the parts of sharded state that are in this process."""
+        names = self._source.columns.row_text
+        pairs = [
+            (state, part, self._source.section(state.row, before_turn(part.inside(), state.order)))
+            for state in self._sharded
+            for part in state.home.capability(Distributing).parts(state.array)
+        ]
+        if self._verify:
+            parts = [(names(state.row), section) for state, _, section in pairs if not is_checked_whole(section)]
+            reader.verify_sections(parts)
+            stored = [(names(state.row), self._source.current(state.row)) for state in self._sharded]
+            whole = [(name, value) for name, value in stored if isinstance(value, Stored) and is_checked_whole(value)]
+            position, count = self._place
+            reader.verify_arrays(whole[position::count])
+        for state, part, section in pairs:
+            array = section.read() if state.order is None else section.read().transpose(state.order)
+            if state.is_cast:
+                self._source.check_cast(array, state.dtype, names(state.row))
+                array = cast_to(array, state.dtype, self._plan.saturate)
+            state.home.write(part.value, array)
+            self._progress(section.spec.nbytes)
+
     def _lay_out(self, state: State, rows: dict[str, int]) -> None:
         """Gives arrays the memory layout that they had when they were saved."""
         columns = self._source.columns
@@ -75,7 +147,7 @@ class OptimizerStates:
         orders = root.record.orders if isinstance(root, StoredFile) and root.record is not None else {}
         for key, row in rows.items() if orders else ():
             order = orders.get(columns.keys([row])[0])
-            if order is not None and len(order) == state[key].ndim:
+            if order is not None and _is_numpy(state[key]) and len(order) == state[key].ndim:
                 inverse = tuple(order.index(axis) for axis in range(len(order)))
                 state[key] = state[key].transpose(order).copy().transpose(inverse)
 
@@ -83,9 +155,11 @@ class OptimizerStates:
         planned, by_place = states.plan, states.by_place
         for place, (keys, order) in planned.turns.items():
             state = by_place[place] if place in planned.states else {}
-            state.update({key: state[key].transpose(order).copy() for key in keys if key in state})
+            state.update({key: state[key].transpose(order).copy() for key in keys if _is_numpy(state.get(key))})
         for place, casts in planned.casts.items():
             for key, dtype in casts.items() if place in planned.states else ():
+                if not _is_numpy(by_place[place][key]):
+                    continue  # sharded state has its dtype
                 name = self._source.columns.row_text(planned.states[place][key])
                 self._source.check_cast(by_place[place][key], dtype, name)
                 by_place[place][key] = cast_to(by_place[place][key], dtype, self._plan.saturate)
@@ -111,3 +185,11 @@ class OptimizerStates:
                 for place, state in by_place.items()
             }
             stepping.restore_state(optimizer, states, options, planned.whole, own)
+
+
+def _is_numpy(value: Any) -> bool:
+    return type(value).__module__ == "numpy"
+
+
+def _turned(shape: tuple[int, ...], order: tuple[int, ...] | None) -> tuple[int, ...]:
+    return shape if order is None else tuple(shape[axis] for axis in order)

@@ -72,9 +72,9 @@ def the_source(source: Tree) -> str:
     return "the checkpoint" if source.is_file else "the source"
 
 
-def _foreign(t: Tree) -> dict[int, str]:
+def _foreign(t: Tree, sharded: bool) -> dict[int, str]:
     ties = t.columns.ties
-    return {ties.get(row, row): reason for row, reason in t.not_understood().items()}
+    return {ties.get(row, row): reason for row, reason in t.not_understood(sharded).items()}
 
 
 class Plan(Table, kind="plan"):
@@ -108,7 +108,8 @@ class Plan(Table, kind="plan"):
         self.optimizers: list[OptimizerPlan] = []
         self.recomputed: dict[int, Any] = {}  # by row, computed values of non-persistent buffers on meta
         # By leaf, the reason why leafwise does not understand it, for each side.
-        self.foreign, self.foreign_sources = _foreign(target), _foreign(source)
+        # Each rank fills its parts of sharded leaves; the source must have whole ones.
+        self.foreign, self.foreign_sources = _foreign(target, True), _foreign(source, False)
         self.refused: dict[tuple[str, str], list[str]] = {}  # by reason and side, the names that are refused
         self.library = ""  # the library whose names and layouts the source is read by, if not by its own
         self.recipes: dict[int, Recipe] = {}  # by row of the source, leaves that are made from stored ones

@@ -1,6 +1,7 @@
 """Where the source stores the optimizers of the target, and what it stores for them."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -10,10 +11,13 @@ from leafwise.core.columns import Columns
 from leafwise.core.match import Renaming
 from leafwise.core.pairing import saved_rows
 from leafwise.core.path import Path
+from leafwise.core.section_keys import OPTIMIZER
 from leafwise.core.tree import Tree
+from leafwise.files.arrays import same_values
 from leafwise.files.stored_file import StoredFile
 
-_FIRST_GROUP = "param_groups.0.params"  # below the prefix of an optimizer; identifies an optimizer in a source
+_GROUPS = "param_groups."
+_FIRST_GROUP = f"{_GROUPS}0.params"  # below the prefix of an optimizer; identifies an optimizer in a source
 
 
 class OptimizerFronts:
@@ -30,6 +34,7 @@ class OptimizerFronts:
             by_groups = _prefixes_by_groups(source, new_name)
             self.source_of = {new: prefix for new, prefix in by_groups.items() if new in wanted}
             self.source_of |= _prefixes_by_names(source, new_name, wanted - self.source_of.keys())
+            self.source_of |= _only_one(wanted - self.source_of.keys(), by_groups, self.source_of)
         self._target_rows = [columns.row_ranges[node] for node in self.nodes]
 
     def has_target_row(self, row: int) -> bool:
@@ -50,11 +55,34 @@ def _prefixes_by_groups(source: Tree, new_name: Renaming) -> dict[str, str]:
     """Where the source stores optimizers: their prefixes after renaming, mapped to those in the source."""
     prefixes = {}
     for key, _, name, _ in source.columns.scalar_items(source.root):
-        if name == "params" and f".{key}".endswith(f".{_FIRST_GROUP}"):
-            new = new_name(key)
-            if new is not None and f".{new}".endswith(f".{_FIRST_GROUP}"):
-                prefixes[new.removesuffix(_FIRST_GROUP)] = key.removesuffix(_FIRST_GROUP)
+        end = _FIRST_GROUP if name == "params" and f".{key}".endswith(f".{_FIRST_GROUP}") else _option(key)
+        new = new_name(key) if end else None
+        if new is not None and f".{new}".endswith(f".{end}"):
+            prefixes[new.removesuffix(end)] = key.removesuffix(end)
     return prefixes
+
+
+def _option(key: str) -> str:
+    """The end of the name of an option in a state dict that PyTorch flattened, such as `param_groups.0.weight.lr`: it
+    has the options of each parameter instead of groups. Empty if it is not one.
+
+    >>> _option("optimizer.param_groups.0.weight.lr"), _option("optimizer.param_groups.0.lr")
+    ('param_groups.0.weight.lr', '')
+    """
+    _, groups, rest = f".{key}".partition(f".{_GROUPS}")
+    parameter, _, option = rest.rpartition(".")
+    return f"{_GROUPS}{rest}" if groups and option and parameter and not parameter.isdecimal() else ""
+
+
+def _only_one(wanted: set[str], saved: dict[str, str], used: dict[str, str]) -> dict[str, str]:
+    """If one optimizer has no counterpart, and the source has one that nothing else uses, under a name that training
+    programs use for it, it is meant."""
+    left = {new: prefix for new, prefix in saved.items() if prefix not in used.values()}
+    if len(wanted) != 1 or len(left) != 1:
+        return {}
+    ((new, prefix),) = left.items()
+    names = {re.sub(r"_?\d+$", "", name) for name in new.lower().split(".") if not name.isdecimal()} - {""}
+    return dict.fromkeys(wanted, prefix) if names <= OPTIMIZER else {}
 
 
 def _prefixes_by_names(source: Tree, new_name: Renaming, wanted: set[str]) -> dict[str, str]:
@@ -91,6 +119,9 @@ class SavedOptimizers:
             for number, names in enumerate(self._groups(single_values, prefix)):
                 apart.add(f"{prefix}param_groups.{number}")
                 apart.update(_lineage(f"{prefix}state", names))
+            flattened = self._flattened(single_values, prefix)
+            apart.update(_lineage(f"{prefix}param_groups", flattened))
+            apart.update(_lineage(f"{prefix}state", flattened))
         self._names_beside_numbers = {
             key.removesuffix(".param_names"): value
             for key, value in single_values.items()
@@ -112,6 +143,37 @@ class SavedOptimizers:
         """The names of the parameters in each group of an optimizer, relative to the tree."""
         return self._groups(self.values, prefix)
 
+    def flattened(self, prefix: str) -> list[str]:
+        """The names of the parameters of an optimizer whose state dict PyTorch flattened, so that it has no groups."""
+        return self._flattened({**self.values, **self.rows}, prefix)
+
+    def _flattened(self, values: Mapping[str, Any], prefix: str) -> list[str]:
+        begin = f"{prefix}{_GROUPS}"
+        if f"{begin}0.params" in values:
+            return []
+        names = (key[len(begin) :].rpartition(".")[0] for key in values if key.startswith(begin))
+        return list(dict.fromkeys(name for name in names if name and not name.isdecimal()))
+
+    def group_options(self, prefix: str, groups: list[list[str]]) -> list[str]:
+        """Gives groups to an optimizer whose state dict PyTorch flattened: each gets the options of its parameters.
+        Returns the names of options that differ between parameters of one group."""
+        begin, differing = f"{prefix}{_GROUPS}", []
+        for flat, same in ((self.values, _same_values), (self.rows, self._same_arrays)):
+            options: dict[str, Any] = {}
+            for number, names in enumerate(groups):
+                for name in names:
+                    for option, value in below(flat, f"{begin}{name}.").items():
+                        if not same(options.setdefault(f"{begin}{number}.{option}", value), value):
+                            differing.append(f"{begin}{name}.{option}")
+            for key in [key for key in flat if key.startswith(begin)]:
+                del flat[key]
+            flat.update(options)
+        return differing
+
+    def _same_arrays(self, first: int, second: int) -> bool:
+        values = [self._tree.columns.current(row) for row in (first, second)]
+        return same_values(*(self._tree.columns.home(value).read(value, ()) for value in values))
+
     def names_beside_numbers(self, prefix: str) -> list[list[str] | None]:
         """For each group of an optimizer, the names that PyTorch stored beside the numbers of its parameters."""
         groups = range(len(self.groups(prefix)))
@@ -122,6 +184,10 @@ class SavedOptimizers:
         while isinstance(params := values.get(f"{prefix}param_groups.{len(groups)}.params"), list | tuple):
             groups.append([seen_from(self._path, str(name)) for name in params])
         return groups
+
+
+def _same_values(first: Any, second: Any) -> bool:
+    return first is second or (type(first) is type(second) and bool(first == second))
 
 
 def _lineage(prefix: str, names: list[str]) -> set[str]:

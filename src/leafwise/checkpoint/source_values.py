@@ -8,7 +8,9 @@ from leafwise.core.path import escape
 from leafwise.errors import LoadError, Unsupported
 from leafwise.files import reader
 from leafwise.files.arrays import Stored
+from leafwise.files.assembled import Live
 from leafwise.files.casts import SATURATE, misfit
+from leafwise.files.sections import Box, section
 
 
 class SourceValues:
@@ -29,6 +31,15 @@ class SourceValues:
             raise LoadError(
                 f"cannot load {self.columns.row_text(row)}: {error}; nothing was changed", self.plan
             ) from error
+
+    def section(self, row: int, box: Box) -> Stored:
+        """A part of an array, which is not read yet."""
+        value = self.current(row)
+        if isinstance(value, Stored):
+            return section(value, box)
+        home = self.columns.home(value)
+        live = Live(home.spec(value), lambda index: home.read(value, index))
+        return section(live, box)
 
     def verify(self, rows: Iterable[tuple[int, str]]) -> None:
         """Verifies the checksums of values, given by row and by a name for errors."""

@@ -1,9 +1,11 @@
 """`lw.verify`: verifies every checksum of a file."""
 
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from leafwise.core.arguments import renamed_arguments
+from leafwise.core.crew import Crew
+from leafwise.core.fleet import each_checkpoint, is_pattern
 from leafwise.core.progress import bar
 from leafwise.core.result import Result
 from leafwise.core.tree import Tree
@@ -47,8 +49,12 @@ class Verified(Result, _VerifiedFields, kind="verified"):
         return not self.unchecked and not self.unbound
 
 
+@overload
+def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, executor: None = None) -> Verified: ...
+@overload
+def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, executor: Any) -> Any: ...
 @renamed_arguments(path="source")
-def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False) -> Verified:
+def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, executor: Any = None) -> Any:
     """Compares a checkpoint with its checksums. If leaves are damaged, raises a `ChecksumError` that lists them.
 
     `source` is a file, a folder, a URL or the Tree of a checkpoint. `progress=True` shows a progress bar.
@@ -57,6 +63,9 @@ def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False) -
     a checksum are counted as `unchecked`: those of other formats, and those of a `.pt` file that was written after
     `torch.serialization.set_crc32_options(False)`. Shards are counted as `unbound` if their index does not record what
     they contain, because then they could be from different saves.
+
+    With `executor`, other processes read the file, and `source` may be a pattern, as for `lw.stats`: the result for a
+    pattern is a `Fleet`, whose `errors` has the damaged checkpoints.
 
     >>> import tempfile, torch, leafwise as lw
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -69,11 +78,17 @@ def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False) -
     given: Any = source
     if not isinstance(given, str | os.PathLike | Tree) or (isinstance(given, Tree) and not given.is_file):
         raise FileError(f"lw.verify takes a file, a folder or a URL, not {type(source).__name__}")
+    if executor is not None and isinstance(source, str) and is_pattern(source):
+        return each_checkpoint(source, "verify", executor, lambda path, crew: _verified(path, False, crew), progress)
+    return _verified(source, progress, None if executor is None else Crew(executor))
+
+
+def _verified(source: Any, progress: bool, crew: Crew | None) -> Verified:
     with opened(source, "verify") as t:
-        return _verify(t, progress)
+        return _verify(t, progress, crew)
 
 
-def _verify(t: Tree, progress: bool) -> Verified:
+def _verify(t: Tree, progress: bool, crew: Crew | None) -> Verified:
     columns = t.columns
     checked: list[tuple[str, Stored]] = []
     total = 0
@@ -84,7 +99,7 @@ def _verify(t: Tree, progress: bool) -> Verified:
             checked.append((columns.row_text(row), value))
             total += value.spec.nbytes
     with bar(total, "verifying", progress) as count:
-        compared = reader.verify_arrays(checked, count)
+        compared = reader.verify_arrays(checked, count, crew)
     root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
     if not isinstance(root, StoredFile):
         return Verified(len(checked), compared, unchecked)

@@ -7,7 +7,7 @@ from typing import Any
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError, QueryError
-from leafwise.files.folder import INDEX
+from leafwise.files.folder import INDEX, MODEL
 from leafwise.files.record import KEY
 from leafwise.files.remote import is_url
 
@@ -15,22 +15,52 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "
 
 
 def target_path(path: Any) -> str:
-    name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
-    if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
-        given = repr(path) if isinstance(path, str | bytes | None) else type(path).__name__
-        raise FileError(f"path= takes the path of a file or a folder, not {given}")
+    """The path of the file to write, or its URL."""
+    name = _given_path(path)
     if is_url(name):
-        raise FileError(
-            f"cannot save to {shown_file(name)}: lw.save writes to local files only; save to a file, then upload it"
-        )
+        from leafwise.files.remote_destination import local_path, remote_target
+
+        if (here := local_path(name)) is None:
+            return _without_index(remote_target(name))
+        name = here
     if os.path.isdir(name):
-        name = os.path.join(name, "model.safetensors")  # the name that Hugging Face looks for
+        name = os.path.join(name, MODEL)
     elif name.endswith(("/", os.sep)):
         raise FileError(f"cannot write {shown_file(name)}: there is no such folder")
+    return _without_index(name)
+
+
+def _without_index(name: str) -> str:
     target = name.removesuffix(INDEX)
     if target.endswith(INDEX) or not os.path.basename(target):
         raise FileError(f"cannot write {shown_file(name)}: names that end in {INDEX} are for the index of shards")
     return target
+
+
+def target_folder(path: Any, shard_size: Any) -> str:
+    """The path of the folder to write a distributed checkpoint into."""
+    name = _given_path(path)
+    if is_url(name):
+        raise FileError(
+            f'cannot save to {shown_file(name)}: format="dcp" writes to local folders only; save to a folder, then '
+            "upload it, or save as safetensors"
+        )
+    if shard_size is not None:
+        raise QueryError('shard_size= is for safetensors; with format="dcp", each process writes one file')
+    if os.path.lexists(name) and not os.path.isdir(name):
+        raise FileError(
+            f"cannot write {shown_file(name)}: a distributed checkpoint is a folder, and this is a file; choose "
+            "another name"
+        )
+    return name.rstrip("/" + os.sep) or name
+
+
+def _given_path(path: Any) -> str:
+    name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
+    if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
+        given = repr(path) if isinstance(path, str | bytes | None) else type(path).__name__
+        raise FileError(f"path= takes the path of a file or a folder, not {given}")
+    return name
 
 
 def _can_be_a_path(name: str) -> bool:
@@ -59,10 +89,15 @@ def byte_count(size: int | str) -> int:
     return count
 
 
-def header_metadata(given: Any) -> dict[str, str]:
+def header_metadata(given: Any, format_name: str | None = None) -> dict[str, str]:
+    """The metadata of a new file."""
     if given is not None and not isinstance(given, Mapping):
         raise QueryError(f"metadata= takes a dict of strings, not {given!r}")
-    metadata = {"format": "pt", **(given or {})}  # Hugging Face does not load a file without it
+    metadata = dict(given or {})
+    if format_name == "dcp":
+        metadata = {key: value for key, value in metadata.items() if (key, value) != ("format", "pt")}
+    else:
+        metadata = {"format": "pt", **metadata}  # Hugging Face does not load a file without it
     for key, value in metadata.items():
         if {type(key), type(value)} != {str}:
             raise QueryError(

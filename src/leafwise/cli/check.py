@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
 from leafwise.cli.output import print_json, say, show
+from leafwise.cli.workers import PATTERN, add_dask, executor_of
 
 if TYPE_CHECKING:
     from leafwise.inspect.check.rules.registry import CheckRule
@@ -19,7 +20,7 @@ def add_to(verbs: Any) -> None:
         "there is an error or a warning (see --fail), with 2 if something could not be read, and with 0 otherwise.",
         epilog="example: leafwise check new.safetensors --against old.safetensors --ignore LW5",
     )
-    parser.add_argument("target", metavar="TARGET", nargs="?", help=target.HELP)
+    parser.add_argument("target", metavar="TARGET", nargs="?", help=target.HELP + PATTERN)
     target.add_words(parser)
     parser.add_argument(
         "--against", metavar="TARGET", help="the same model before training: report leaves that did not change"
@@ -35,6 +36,7 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--full", action="store_true", help="print every finding, however many there are")
     parser.add_argument("--rules", action="store_true", help="list the rules instead of checking")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_dask(parser)
     parser.set_defaults(run=run, trouble=2)
 
 
@@ -48,9 +50,11 @@ def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from leafwise.core.crew import Crew
+    from leafwise.core.fleet import each_checkpoint, is_pattern
     from leafwise.errors import QueryError
-    from leafwise.inspect.check.findings import LEVELS
-    from leafwise.inspect.check.linter import check
+    from leafwise.inspect.check.findings import LEVELS, Findings
+    from leafwise.inspect.check.linter import findings_of
     from leafwise.inspect.check.rules.registry import all_rules, selected_rules
 
     if options.rules:
@@ -60,13 +64,22 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.target is None:
         raise QueryError("leafwise check needs a TARGET; to list the rules, add --rules")
-    findings = check(
-        target.selected(options.target, options.where, options.words),
-        against=None if options.against is None else target.resolve(options.against),
-        select=options.select,
-        ignore=options.ignore,
-        progress=True,
-    )
-    show(findings, options.json, **({} if options.json else {"full": options.full}))
+
+    def checked(name: str, crew: Crew | None, progress: bool = False) -> Findings:
+        against = None if options.against is None else target.resolve(options.against)
+        with target.selected(name, options.where, options.words) as selection:
+            return findings_of(
+                selection, None, None, against, options.select, options.ignore, progress=progress, crew=crew
+            )
+
     failing = LEVELS[: LEVELS.index(options.fail) + 1]
+    with executor_of(options, is_pattern(options.target)) as executor:
+        if is_pattern(options.target):
+            selected_rules(options.select, options.ignore)  # raises if they are not valid
+            fleet = each_checkpoint(options.target, "check", executor, checked, progress=True)
+            show(fleet, options.json, **({} if options.json else {"full": options.full}))
+            fails = any(finding.level in failing for findings in fleet.values() for finding in findings)
+            return 2 if fleet.errors else int(fails)
+        findings = checked(options.target, None if executor is None else Crew(executor), progress=True)
+    show(findings, options.json, **({} if options.json else {"full": options.full}))
     return int(any(finding.level in failing for finding in findings))

@@ -1,4 +1,4 @@
-"""`leafwise convert`: the simplest edit, which writes a checkpoint of any supported format as safetensors or npz."""
+"""`leafwise convert`: the simplest edit, which writes any checkpoint as safetensors, npz or DCP."""
 
 import argparse
 import sys
@@ -9,21 +9,29 @@ from typing import Any
 from leafwise.cli import target
 from leafwise.cli.output import caution, say
 from leafwise.cli.rename import add_rename, renames
+from leafwise.core.path import shown_file, shown_url
 from leafwise.errors import EditError, Error
 
 
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "convert",
-        help="write a checkpoint as safetensors or npz",
+        help="write a checkpoint as safetensors, npz or DCP",
         description="Converts a checkpoint of any supported format to safetensors or npz, depending on the name of "
-        "DST. Reads and writes in chunks. DST is replaced only when everything is written. Ties, plain values and "
-        "metadata are kept in safetensors files; an npz file contains each tied leaf under each of its names. For "
+        "DST, or with --format dcp to a folder that torch.distributed.checkpoint loads. Reads and writes in chunks. "
+        "DST is replaced only when everything is written. Ties, plain values and metadata are kept; an "
+        "npz file contains only arrays, and each tied leaf under each of its names. For "
         "other changes, see leafwise edit.",
         epilog="example: leafwise convert a.pt b.safetensors --dtype bfloat16",
     )
     parser.add_argument("source", metavar="SRC", help="a file, a folder of files, or a URL")
-    parser.add_argument("destination", metavar="DST", help="the file to write; its name ends in .safetensors or .npz")
+    parser.add_argument(
+        "destination", metavar="DST", help="the file or URL to write; its name ends in .safetensors or .npz"
+    )
+    parser.add_argument("--format", choices=["dcp"], help="write a distributed checkpoint: DST is a folder")
+    parser.add_argument(
+        "--shard-size", metavar="SIZE", help="write several safetensors files of at most this size: 5GB"
+    )
     target.add_where(parser)
     parser.add_argument("--dtype", metavar="DTYPE", help="cast floating-point leaves to float32, bfloat16, float16, …")
     parser.add_argument(
@@ -52,9 +60,10 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.editing.planning import EditOptions, prepared
     from leafwise.render.phrases import bytes_text, plural
 
-    if not options.destination.endswith((".safetensors", ".npz")):
+    if options.format is None and not options.destination.endswith((".safetensors", ".npz")):
         raise Error(
-            f"cannot write {options.destination!r}: unknown format; use a name that ends in .safetensors or .npz"
+            f"cannot write {shown_file(options.destination)}: unknown format; use a name that ends in .safetensors or "
+            ".npz, or --format dcp"
         )
     if options.cast is not None and options.dtype is None:
         raise Error(f"--cast {options.cast} needs --dtype")
@@ -65,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
         saturate=options.cast is not None,
         allow=("objects",),
         ties=options.ties,
+        shard_size=options.shard_size,
+        format=options.format,
     )
     with _own_options(), prepared(target.file(options.source), options.destination, edit_options) as job:
         job.advice = "--cast saturate uses the nearest value that fits"
@@ -75,5 +86,5 @@ def run(options: argparse.Namespace) -> int:
     leaves = plural(after.leaves, "array", "arrays")
     names = f" under {after.names:,} names" if after.names > after.leaves else ""
     values = f", {plural(after.values, 'plain value', 'plain values')}" if after.values else ""
-    say(f"{leaves}{names}, {bytes_text(after.nbytes) or '0 B'}{values} → {options.destination}", sys.stderr)
+    say(f"{leaves}{names}, {bytes_text(after.nbytes) or '0 B'}{values} → {shown_url(options.destination)}", sys.stderr)
     return 0

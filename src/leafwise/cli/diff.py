@@ -1,12 +1,18 @@
 """`leafwise diff`: compares two models or checkpoints."""
 
 import argparse
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
 from leafwise.cli.output import show
 from leafwise.cli.rename import add_auto, add_rename, rename_argument
+from leafwise.cli.workers import PATTERN, add_dask, executor_of
 from leafwise.errors import Error, QueryError
+
+if TYPE_CHECKING:
+    from leafwise.core.crew import Crew
+    from leafwise.inspect.diff.difference import Diff
 
 
 def add_to(verbs: Any) -> None:
@@ -19,7 +25,7 @@ def add_to(verbs: Any) -> None:
         epilog="example: leafwise diff old.safetensors new.safetensors --where 'layers.**'",
     )
     parser.add_argument("a", metavar="A", help=target.HELP)
-    parser.add_argument("b", metavar="B", help="what to compare it with; takes the same forms as A")
+    parser.add_argument("b", metavar="B", help="what to compare it with; takes the same forms as A" + PATTERN)
     target.add_where(parser)
     add_rename(parser, "A")
     add_auto(parser)
@@ -31,26 +37,49 @@ def add_to(verbs: Any) -> None:
     lines.add_argument("--full", action="store_true", help="print every leaf, including equal ones")
     lines.add_argument("--json", action="store_true", help="print every leaf as JSON")
     lines.add_argument("-q", "--quiet", action="store_true", help="print nothing; only set the exit status")
+    add_dask(parser)
     parser.set_defaults(run=run, trouble=2)
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.tree import tree
-    from leafwise.inspect.diff.difference import RENAME_HINT, diff
+    from leafwise.core.crew import Crew
+    from leafwise.core.fleet import each_checkpoint, is_pattern, refuse_pattern
+    from leafwise.inspect.diff.difference import Diff
 
-    rename = rename_argument(options)
-    models = [target.resolve(name) for name in (options.a, options.b)]
-    if options.where is not None:
-        models = [tree(model).select(options.where) for model in models]
-        if not any(map(len, models)):
-            raise Error(f"no leaf of {options.a} or {options.b} matches {options.where!r}")
-    try:
-        differences = diff(*models, rename=rename, values=not options.structure, progress=True)
-    except QueryError as error:
-        reason, hint, _ = str(error).partition(RENAME_HINT)
-        if not hint:
-            raise
-        raise Error(f"{reason}give their names in B with --rename OLD=NEW, or try --auto") from error
+    refuse_pattern(options.a, "diff A B")
+    with executor_of(options, is_pattern(options.b)) as executor:
+        if not is_pattern(options.b):
+            differences = _compared(options, options.b, None if executor is None else Crew(executor), progress=True)
+            if not options.quiet:
+                show(differences, options.json, depth=options.depth, full=options.full)
+            return 0 if differences.same else 1
+
+        def against(name: str, crew: Crew) -> Diff:
+            return _compared(options, name, crew)
+
+        fleet = each_checkpoint(options.b, "diff", executor, against, progress=True)
     if not options.quiet:
-        show(differences, options.json, depth=options.depth, full=options.full)
-    return 0 if differences.same else 1
+        show(fleet, options.json, full=options.full)
+    return 2 if fleet.errors else 0 if fleet.ok else 1
+
+
+def _compared(options: argparse.Namespace, b: str, crew: "Crew | None", progress: bool = False) -> "Diff":
+    from leafwise.core.tree import tree
+    from leafwise.inspect.diff.difference import RENAME_HINT, diff_of
+
+    models = [target.resolve(name) for name in (options.a, b)]
+    with ExitStack() as files:
+        if options.where is not None:
+            trees = [tree(model) for model in models]
+            for whole in trees:
+                files.callback(whole.close)
+            models = [whole.select(options.where) for whole in trees]
+            if not any(map(len, models)):
+                raise Error(f"no leaf of {options.a} or {b} matches {options.where!r}")
+        try:
+            return diff_of(models[0], models[1], rename_argument(options), not options.structure, progress, crew)
+        except QueryError as error:
+            reason, hint, _ = str(error).partition(RENAME_HINT)
+            if not hint:
+                raise
+            raise Error(f"{reason}give their names in B with --rename OLD=NEW, or try --auto") from error

@@ -8,6 +8,8 @@ from typing import Any
 from leafwise.cli import target
 from leafwise.cli.output import say, show
 from leafwise.cli.rename import add_rename, renames
+from leafwise.cli.workers import add_dask, executor_of
+from leafwise.core.path import shown_url
 from leafwise.errors import Error
 
 _DESCRIPTION = """\
@@ -38,7 +40,12 @@ def add_to(verbs: Any) -> None:
         "sources", metavar="SOURCE", nargs="+", help="a file, a folder or a URL; for --formula, also NAME=FILE"
     )
     parser.add_argument(
-        "-o", "--output", dest="out", metavar="OUT", required=True, help="the file to write: .safetensors, or .npz"
+        "-o",
+        "--output",
+        dest="out",
+        metavar="OUT",
+        required=True,
+        help="the file or URL: .safetensors, or .npz",
     )
     add_selecting(parser)
     _add_changing(parser)
@@ -122,11 +129,14 @@ def _add_writing(parser: argparse.ArgumentParser) -> None:
         "--allow", choices=["objects"], action="append", default=[], help="leave out objects that cannot be written"
     )
     group.add_argument(
-        "--format", choices=["safetensors"], help="write safetensors under a name that belongs to another format"
+        "--format",
+        choices=["safetensors", "dcp"],
+        help="write safetensors under a name that belongs to another format, or a distributed checkpoint (a folder)",
     )
     group.add_argument("--dry-run", action="store_true", help="print the steps, and write nothing")
     group.add_argument("--full", action="store_true", help="print every step")
     group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_dask(group)
 
 
 def _add_list(group: Any, option: str, metavar: str, text: str) -> None:
@@ -160,16 +170,21 @@ def run(options: argparse.Namespace) -> int:
         shard_size=options.shard_size,
         format=options.format,
     )
-    with prepared(_sources(options.sources, formula), options.out, edit_options) as job:
+    from leafwise.core.crew import Crew
+
+    with (
+        executor_of(options, is_fleet=False) as executor,
+        prepared(_sources(options.sources, formula), options.out, edit_options, executor is not None) as job,
+    ):
         job.advice = "--saturate uses the nearest value that fits"
         if not options.json:
             show(job.result, False, full=options.full, outcome=options.dry_run)
         if not options.dry_run:
-            job.write(progress=True)
+            job.write(progress=True, crew=None if executor is None else Crew(executor))
         if options.json:
             show(job.result, True)
         elif job.result.written:
-            say(f"wrote {job.result.path}")
+            say(f"wrote {shown_url(job.result.path)}")
     return 0
 
 

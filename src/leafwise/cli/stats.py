@@ -5,6 +5,7 @@ from typing import Any
 
 from leafwise.cli import target
 from leafwise.cli.output import show
+from leafwise.cli.workers import PATTERN, add_dask, executor_of
 
 
 def add_to(verbs: Any) -> None:
@@ -13,9 +14,10 @@ def add_to(verbs: Any) -> None:
         help="measure every value: mean, std, min, max, NaN, zeros, magnitudes",
         description="Reads every value once and prints a table: mean, standard deviation, minimum, maximum, zeros, NaN "
         "and infinite values, and a small histogram of magnitudes by powers of two. Files are read in chunks.",
-        epilog="example: leafwise stats model.safetensors --where '**.weight'",
+        epilog="examples: leafwise stats model.safetensors --where '**.weight'; "
+        "leafwise stats 's3://bucket/runs/**' --dask tcp://host:8786",
     )
-    parser.add_argument("target", metavar="TARGET", help=target.HELP)
+    parser.add_argument("target", metavar="TARGET", help=target.HELP + PATTERN)
     target.add_words(parser)
     target.add_where(parser)
     parser.add_argument("--no-histogram", action="store_true", help="omit the magnitudes; this is faster")
@@ -24,13 +26,24 @@ def add_to(verbs: Any) -> None:
     lines.add_argument("--depth", type=target.depth, metavar="N", help=same)
     lines.add_argument("--full", action="store_true", help="print every leaf, however many there are")
     parser.add_argument("--json", action="store_true", help="print every leaf and the total as JSON")
+    add_dask(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.inspect.stats.statistics import stats
+    from leafwise.core.crew import Crew
+    from leafwise.core.fleet import each_checkpoint, is_pattern
+    from leafwise.inspect.stats.statistics import Stats, stats_of
 
-    selection = target.selected(options.target, options.where, options.words)
-    measured = stats(selection, histogram=not options.no_histogram, progress=True)
-    show(measured, options.json, depth=options.depth, full=options.full)
+    def measured(name: str, crew: Crew | None, progress: bool = False) -> Stats:
+        with target.selected(name, options.where, options.words) as selection:
+            return stats_of(selection, "value", not options.no_histogram, progress, crew)
+
+    with executor_of(options, is_pattern(options.target)) as executor:
+        if is_pattern(options.target):
+            fleet = each_checkpoint(options.target, "stats", executor, measured, progress=True)
+            show(fleet, options.json, full=options.full)
+            return int(bool(fleet.errors))
+        result = measured(options.target, None if executor is None else Crew(executor), progress=True)
+    show(result, options.json, depth=options.depth, full=options.full)
     return 0

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.home import Axes, Home, LeafKind, Spec, offer
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory import SAME, Op, Overlap
@@ -289,6 +290,16 @@ class Columns:
         nodes, names = self.row_nodes, self.row_names
         return [prefixes[nodes[row]] + names[row] for row in rows]
 
+    @cached_property
+    def all_keys(self) -> list[str]:
+        """The key of every row in a state dict of the root."""
+        return self.keys(range(len(self.row_names)))
+
+    @cached_property
+    def has_unique_keys(self) -> bool:
+        """Whether no two rows have the same key."""
+        return len(set(self.all_keys)) == len(self.all_keys)
+
     def key_prefixes(self, below: int) -> dict[int, str]:
         """For `below` and each node under it, the prefix of its keys, with the dot, because a name may be empty."""
         prefixes = {below: ""}
@@ -339,6 +350,14 @@ class Columns:
         """The homes of all nodes and leaves of the walk."""
         return set(self._homes.values())
 
+    def may_be_sharded(self) -> bool:
+        """Whether any array of the walk may be sharded over processes; a fast check of the types."""
+        sharding = [home.capability(Distributing) for home in self.homes]
+        sharding = [distributing for distributing in sharding if type(distributing) is not Distributing]
+        # The types of the arrays themselves: the walk remembers the types of modules, not of their parameters.
+        types = set(map(type, self.row_values)) if sharding else ()
+        return any(distributing.may_shard(types) for distributing in sharding)
+
     def batches(self, rows: Sequence[int], values: list[Any] | None = None) -> "list[Batch]":
         """The arrays at these rows, one batch for each home, so that a home is called once. They are the current
         arrays, or `values`, one for each row."""
@@ -380,6 +399,8 @@ class Columns:
 
     def current_arrays(self, rows: Sequence[int]) -> list[Any]:
         """The arrays that are at rows now: `current` of each, but faster for thousands."""
+        if rows == range(len(self.row_names)) and (arrays := self._arrays_of_one_owner()):
+            return arrays
         owners, names = _take(self._owners, rows), _take(self.row_names, rows)
         homes_of_owners = self.homes_of(owners)
         if all(type(home).current is Home.current for home in homes_of_owners):  # nothing is ever replaced
@@ -391,6 +412,24 @@ class Columns:
             array if name in arrays and (array := arrays[name]) is not None else self.current(row)
             for row, name, arrays in zip(rows, names, map(attrgetter(arrays_in), owners), strict=True)
         ]
+
+    def _arrays_of_one_owner(self) -> list[Any]:
+        """The arrays that are at all rows now, if they belong to one node, such as a list of parameters, which has no
+        others; empty if not, or if one of them is no longer there."""
+        if self._only_owner is None:
+            return []
+        arrays_in = self.home(self._only_owner).arrays_in
+        arrays_by_name = getattr(self._only_owner, arrays_in) if arrays_in else None
+        if type(arrays_by_name) is not dict or list(arrays_by_name) != self.row_names:
+            return []
+        arrays = list(arrays_by_name.values())
+        # By their types, because arrays define `==` in their own way.
+        return arrays if type(None) not in set(map(type, arrays)) else []
+
+    @cached_property
+    def _only_owner(self) -> Any:
+        """The object of the node that all rows belong to; None if there are several nodes, or no rows."""
+        return self.node_objects[self.row_nodes[0]] if len(set(self.row_nodes)) == 1 else None
 
     @cached_property
     def _owners(self) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.path import Entry, Path
+from leafwise.core.sharding import Sharding
 from leafwise.errors import Unsupported
 
 # "transient" is a buffer that is not part of any checkpoint. "state" is the state of an optimizer, and "rest" is other
@@ -38,7 +39,9 @@ C = TypeVar("C", bound=Capability)
 class Spec(NamedTuple):
     """What is known about an array without reading its elements.
 
-    `trainable` is whether training changes it; None if that is not known, as in a file.
+    `trainable` is whether training changes it; None if that is not known, as in a file. If the array is sharded over
+    several processes, `sharding` says how, shape and sizes are those of the whole array, and `local_nbytes` is the
+    number of bytes in this process. Both are None if it is whole.
     """
 
     shape: tuple[int, ...] | None
@@ -47,6 +50,13 @@ class Spec(NamedTuple):
     size: int
     nbytes: int
     trainable: bool | None = None
+    sharding: Sharding | None = None
+    local_nbytes: int | None = None
+
+    @property
+    def nbytes_here(self) -> int:
+        """The number of bytes in this process."""
+        return self.nbytes if self.local_nbytes is None else self.local_nbytes
 
 
 class Memory(NamedTuple):

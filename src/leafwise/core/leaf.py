@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.memory import Op
 from leafwise.core.path import Path, escape
+from leafwise.core.sharding import Sharding
 from leafwise.errors import Error, WalkError, WriteError
 
 if TYPE_CHECKING:
@@ -148,6 +150,17 @@ class Leaf:
         return self._facts().nbytes
 
     @property
+    def sharding(self) -> Sharding | None:
+        """How the leaf is split over several processes, such as `shard(0) over dp=4`; None if this process has all of
+        it. `shape`, `size` and `nbytes` are those of the whole leaf."""
+        return self._facts().sharding
+
+    @property
+    def local_nbytes(self) -> int:
+        """The size in bytes of what this process has of the value."""
+        return self._facts().nbytes_here
+
+    @property
     def trainable(self) -> bool | None:
         """Whether training changes it: False if it is frozen, None if that is not known, as in a file."""
         if self.kind == "buffer" and self.columns.is_held(self.row):
@@ -160,6 +173,12 @@ class Leaf:
     def value(self) -> Any:
         """The framework's own array, never a copy."""
         return self._ask(lambda home, raw: home.value(raw), "getting its value")
+
+    @property
+    def local(self) -> Any:
+        """The framework's own array of what this process has of the value, never a copy. If the leaf is not sharded,
+        it is `value`."""
+        return self._ask(lambda home, raw: home.capability(Distributing).local(raw), "getting its local value")
 
     @property
     def grad(self) -> Any:

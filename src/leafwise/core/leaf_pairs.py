@@ -1,5 +1,6 @@
 """The leaves of two trees that belong together, each once, whatever its names; which ties differ; what is left."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from leafwise.core.memory import SAME
@@ -24,17 +25,24 @@ class LeafPairs:
     def __init__(self, pairing: Pairing) -> None:
         source, target = _Views(pairing.source), _Views(pairing.target)
         self.notes: list[str] = []
+        self.tie_changes: dict[int, TieChange] = {}
+        self.removed: list[int] = []
+        self.added: list[int] = []
+        has_ties = bool(source.side.columns.ties or target.side.columns.ties)
+        if pairing.is_in_order and not has_ties:
+            self.sources: Sequence[int] = pairing.source.rows
+            self.targets: Sequence[int] = pairing.target.rows
+            return
         target_of = pairing.target_of
         self.sources = sorted(target_of)
         self.targets = [target_of[row] for row in self.sources]
-        self.tie_changes: dict[int, TieChange] = {}
         paired, partners = set(self.sources), set(self.targets)
-        if source.side.columns.ties or target.side.columns.ties:
+        if has_ties:
             self.sources, self.targets, self.tie_changes = _paired_once(source, target, self.sources, self.targets)
         self.removed = self._left(source, self.sources, "a", paired.union(pairing.left_out))
         self.added = self._left(target, self.targets, "b", partners)
 
-    def _left(self, views: "_Views", compared: list[int], tree_name: str, excluded: set[int]) -> list[int]:
+    def _left(self, views: "_Views", compared: Sequence[int], tree_name: str, excluded: set[int]) -> list[int]:
         """One row for each value that has no partner, without transient rows. If such a row is only another name of a
         paired value, it becomes a note instead."""
         free = [row for row in views.side.rows if row not in excluded and not views.side.is_transient(row)]
@@ -94,7 +102,7 @@ class _Views:
 
 
 def _paired_once(
-    source: _Views, target: _Views, rows: list[int], partners: list[int]
+    source: _Views, target: _Views, rows: Sequence[int], partners: Sequence[int]
 ) -> tuple[list[int], list[int], dict[int, TieChange]]:
     """Each pair of leaves once, whatever its names. A leaf that has two partners was tied, or untied."""
     views: dict[tuple[int, int], set[str]] = {}  # by both leaves, the views that are compared and are the same

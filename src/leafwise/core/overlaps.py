@@ -2,7 +2,7 @@
 
 from math import prod
 
-from leafwise.core.capabilities.tying import Tying
+from leafwise.core.capabilities.tying import DeclaredTie, Tying
 from leafwise.core.columns import Columns
 from leafwise.core.home import Memory, offer
 from leafwise.core.leaf import UndoneTie, asking_raised
@@ -53,11 +53,12 @@ def _memory(columns: Columns, row: int) -> tuple[Memory | None, bool]:
 
 def find_undone(columns: Columns) -> None:
     """Finds declared ties that were undone."""
-    for tying in [offer(home, Tying) for home in columns.homes]:
-        for node, declared in tying.declared(columns.node_objects) if tying is not None else ():
+    for tying in [tying for home in columns.homes if (tying := offer(home, Tying)) is not None]:
+        for node, declared in tying.declared(columns.node_objects):
             places = [(key, op, _row_at(columns, node, key)) for key, op in declared.keys]
             rows = [row for _, _, row in places if row is not None]
             if not rows:
+                _find_separated(columns, tying, node, declared)
                 continue
             source = columns.row_path(rows[0])
             leaf = columns.ties.get(rows[0], rows[0])
@@ -74,6 +75,17 @@ def find_undone(columns: Columns) -> None:
                         rows[0],
                         rows[0] if row is None else row,
                     )
+
+
+def _find_separated(columns: Columns, tying: Tying, node: int, declared: DeclaredTie) -> None:
+    """Finds ties that were undone because their names were joined into different arrays."""
+    paths = [
+        Path((*columns.node_entries(node), *(Entry(name, "any") for name in key.split("."))))
+        for key, _ in declared.keys
+    ]
+    for number in tying.separated(columns.node_objects[node], [key for key, _ in declared.keys]):
+        rows = range(*columns.row_ranges[node]) or [0]
+        columns.undone[UndoneTie(paths[number], paths[0], declared.keys[number][1])] = (rows[0], rows[-1])
 
 
 def _row_at(columns: Columns, node: int, key: str) -> int | None:

@@ -81,12 +81,20 @@ class Side:
     def __init__(self, t: Tree, rows: Sequence[int] | None = None, names: list[str] | None = None) -> None:
         self.tree, self.columns = t, t.columns
         self.rows: Sequence[int] = t.rows if rows is None else rows
-        self._own_names = self.columns.keys(self.rows, t.root)
+        # The names of a model are kept with its tree, which may be compared many times; a file may have millions.
+        self.is_all = not t.root and self.rows == range(len(self.columns.row_names)) and not t.is_file
+        self._own_names = self.columns.all_keys if self.is_all else self.columns.keys(self.rows, t.root)
         self.names = self._own_names if names is None else names
 
     @cached_property
     def name_of(self) -> dict[int, str]:
         return dict(zip(self.rows, self._own_names, strict=True))
+
+    @property
+    def has_unique_names(self) -> bool:
+        """Whether no two rows are paired by the same name."""
+        is_kept = self.is_all and self.names is self._own_names
+        return self.columns.has_unique_keys if is_kept else len(set(self.names)) == len(self.names)
 
     def leaf(self, row: int) -> int:
         """The leaf of a row."""
@@ -178,7 +186,12 @@ class Pairing:
         self.new_name = Renaming(rename)
         self.proposals: list[Proposal] = []
         self.applied: list[Proposal] = []
-        matching = match(target.names, source.names, rename)
+        # Whether all rows of the source are paired with all rows of the target in order, as for two models of one
+        # class; thousands of rows need no further work then.
+        keeps_names = rename is None or is_auto(rename)
+        self.is_in_order = keeps_names and target.names == source.names and target.has_unique_names
+        nothing_left = Matching({}, [], [], [], [], [])
+        matching = nothing_left if self.is_in_order else match(target.names, source.names, rename)
         if matching.targets_left and matching.sources_left:
             self.proposals = propose(*self._unmatched(matching, once_per_leaf))
             if is_auto(rename):
@@ -187,9 +200,16 @@ class Pairing:
                 matching = matching.joined(certain_pairs(self.applied, target.names, source.names))
         self.prefixes: list[Prefix] = matching.prefixes
         self.idle: list[str] = matching.idle
-        self.source_of = {target.rows[place]: source.rows[partner] for place, partner in matching.sources.items()}
+        self._matching = matching
         self.sources_left = [source.rows[place] for place in matching.sources_left]
         self.left_out = [source.rows[place] for place in matching.left_out]
+
+    @cached_property
+    def source_of(self) -> dict[int, int]:
+        source, target = self.source.rows, self.target.rows
+        if self.is_in_order:
+            return dict(zip(target, source, strict=True))
+        return {target[place]: source[partner] for place, partner in self._matching.sources.items()}
 
     @cached_property
     def target_of(self) -> dict[int, int]:

@@ -48,6 +48,13 @@ def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
     return None
 
 
+def home_of(array: Any) -> Home:
+    """The home of an array that comes from a tree."""
+    handled = find(type(array))
+    assert handled is not None, type(array)
+    return handled[0]
+
+
 def unwalkable(obj: Any) -> WalkError:
     """The error for an object that cannot be the root of a tree. Lists what can be, in this process."""
     if isinstance(obj, type):

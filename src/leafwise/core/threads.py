@@ -4,7 +4,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -13,12 +14,35 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 THREADS = min(8, CORES)  # where each thread needs memory, or a connection
 READERS = min(32, CORES)  # threads that read local files at a time
 COPIERS = min(16, CORES)  # threads that copy memory at a time
+CONNECTIONS = 8  # threads that wait for a server at a time, whatever the number of cores
 WRITERS = min(8, CORES)  # threads that write to a file at a time; more of them wait for each other
+
+
+class _Here(threading.local):
+    is_alone = False  # whether this thread may not start others
+
+
+_here = _Here()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside the block, this thread does all work by itself: others like it use the other cores."""
+    before, _here.is_alone = _here.is_alone, True
+    try:
+        yield
+    finally:
+        _here.is_alone = before
+
+
+def is_alone() -> bool:
+    """Whether this thread does all work by itself."""
+    return _here.is_alone
 
 
 def in_threads(work: Callable[[T], None], tasks: Sequence[T], threads: int = THREADS) -> None:
     """Calls `work` for each task, with several threads if that is faster; see `in_order`."""
-    if len(tasks) < 2 or threads < 2:
+    if len(tasks) < 2 or threads < 2 or is_alone():
         for task in tasks:
             work(task)
     else:
@@ -29,6 +53,10 @@ def in_order(work: Callable[[int, T], None], tasks: Sequence[T], threads: int) -
     """Calls `work` for each task and its number, in several threads, which take the tasks in order. After an error, no
     task is begun; the error of the first task that failed is raised. All threads have ended by then, even after an
     interrupt: they write to files and memory that the caller may close or free."""
+    if is_alone():
+        for number, task in enumerate(tasks):
+            work(number, task)
+        return
     shared = _SharedWork(work, tasks)
     workers = [threading.Thread(target=shared.run, daemon=True) for _ in range(min(threads, len(tasks)))]
     is_started = is_done = False

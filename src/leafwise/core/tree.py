@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.arguments import renamed_arguments
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
 from leafwise.core.find import nothing_at, words_query
@@ -35,8 +36,9 @@ class Counts(NamedTuple):
 
     `parameters`, `buffers` and `state` are numbers of elements. Of the parameters, `trainable` and `frozen` ones are
     counted separately; of the state, that of an `optimizer` and the `rest`, which is random states, counters and the
-    like. `bytes` is the memory of all leaves, with shared memory counted once. `unknown` is the number of leaves whose
-    shape is not known yet, as in a lazy layer.
+    like. `bytes` is the memory of all leaves, with shared memory counted once, and `local_bytes` is what this process
+    has of it: less if leaves are sharded. `unknown` is the number of leaves whose shape is not known yet, as in a lazy
+    layer.
 
     >>> import torch, leafwise as lw
     >>> counts = lw.tree(torch.nn.BatchNorm1d(8)).counts
@@ -55,6 +57,7 @@ class Counts(NamedTuple):
     unknown: int
     optimizer: int
     rest: int
+    local_bytes: int
 
 
 @renamed_arguments(obj="source")
@@ -82,7 +85,7 @@ def tree(source: Any) -> "Tree":
 
 
 def open(
-    path: "str | os.PathLike[str]",
+    path: "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]",
     *,
     strict: bool | None = None,
     max_bytes: int | None = None,
@@ -96,6 +99,9 @@ def open(
     object of a class that leafwise does not know is kept as a description, listed in `opaque`. With `strict`, a file
     with such an object is refused.
 
+    A list of files that each process of a training run wrote for itself is opened as one checkpoint: tensors of which
+    each file has a part are put together. A folder with only such files, called `rank0.pt` and so on, is one, too.
+
     A file is refused if listing its leaves needs more than `max_bytes` of memory or `max_steps` steps of work. With the
     default limits, a file of 100 MB never takes more than a few seconds and 500 MB of memory, whatever it contains.
     Raise the limits for a file that you trust. If a web server can only send whole files, the file is downloaded to a
@@ -108,11 +114,13 @@ def open(
     ...         t["0.weight"].shape, t["0.weight"].numpy((0, slice(1, None)))
     ((2, 3), array([1., 1.]))
     """
+    limits = {"max_bytes": max_bytes, "max_steps": max_steps, "max_download": max_download}
+    if isinstance(path, list | tuple) and all(isinstance(part, str | os.PathLike) for part in path):
+        return tree(import_module(FILES).open_files(path, strict=strict, **limits))
     if not isinstance(path, str | os.PathLike):
         raise WalkError(
             f"lw.open takes a path or a URL, not {type(path).__name__}; for an object in memory, use lw.tree"
         )
-    limits = {"max_bytes": max_bytes, "max_steps": max_steps, "max_download": max_download}
     return tree(import_module(FILES).open_file(path, strict=strict, **limits))
 
 
@@ -343,8 +351,17 @@ class Tree(Table, kind="tree"):
         for node, reason in self.unlisted(saved=verb == "save").items():
             raise WalkError(f"cannot {verb} {escape(self.columns.node_text(node)) or 'this'}: {reason}")
 
-    def not_understood(self) -> dict[int, str]:
-        """The first rows of leaves whose bytes in this process are not their values, with the reason."""
+    def sharded_rows(self) -> list[int]:
+        """The first rows of leaves that are sharded over several processes."""
+        columns = self.columns
+        if not columns.may_be_sharded():
+            return []
+        rows = self.first_rows
+        return [row for row, facts in zip(rows, columns.facts(rows), strict=True) if facts.spec.sharding is not None]
+
+    def not_understood(self, sharded: bool = False) -> dict[int, str]:
+        """The first rows of leaves whose bytes in this process are not their values, with the reason. With `sharded`,
+        those that are sharded are left out, if their values are in their parts (`Distributing.parts`)."""
         columns, rows = self.columns, self.first_rows
         values = (
             columns.row_values if rows == range(len(columns.row_values)) else [columns.row_values[row] for row in rows]
@@ -354,8 +371,31 @@ class Tree(Table, kind="tree"):
         reasons_by_row: dict[int, str] = {}
         for batch in columns.batches(rows):
             reasons = batch.home.capability(Vetting).not_understood(batch.values)
-            reasons_by_row |= {batch.rows[number]: reason for number, reason in reasons.items()}
+            distributing = batch.home.capability(Distributing)
+            for number, reason in reasons.items():
+                value = batch.values[number]
+                if sharded and distributing.sharding(value) is not None:
+                    reason = distributing.cannot_use_parts(value)
+                if reason:
+                    reasons_by_row[batch.rows[number]] = reason
         return reasons_by_row
+
+    def check_not_gathered(self, verb: str) -> None:
+        """Raises if the arrays of a node are copies that were gathered for a forward: `verb` would change the copies
+        only, or use arrays that are about to be replaced."""
+        columns, numbers = self.columns, self.node_numbers()
+        every = numbers == range(len(columns.node_objects))
+        objects = columns.node_objects if every else [columns.node_objects[node] for node in numbers]
+        for home in columns.homes:
+            for number, reason in home.capability(Distributing).gathered(objects).items():
+                raise WalkError(f"cannot {verb} {escape(columns.node_text(numbers[number])) or 'this'}: {reason}")
+
+    def check_whole(self, verb: str) -> None:
+        """Raises if a leaf is sharded over several processes, because `verb` needs whole arrays."""
+        if rows := self.sharded_rows():
+            reasons = self.not_understood()
+            row = next((row for row in rows if row in reasons), rows[0])
+            raise WalkError(f"cannot {verb} {escape(self.columns.row_text(row))}: {reasons[row]}")
 
     def node_numbers(self) -> Sequence[int]:
         """The numbers of all nodes in this tree, for contributors."""
@@ -436,15 +476,17 @@ class Tree(Table, kind="tree"):
         """
         sizes = {"parameter": 0, "buffer": 0, "state": 0}
         optimizer = 0
-        trainable = frozen = memory = unknown = 0
+        trainable = frozen = memory = local = unknown = 0
         for (spec, kind, _, section), times in tally(self.columns.facts(self.first_rows)):
             sizes[kind] += spec.size * times
             memory += spec.nbytes * times
+            local += spec.nbytes_here * times
             unknown += times if spec.shape is None else 0
             optimizer += spec.size * times if section == "optimizer" else 0
             if kind == "parameter":
                 trainable += spec.size * times if spec.trainable else 0
                 frozen += spec.size * times if spec.trainable is False else 0
+        shared = self.bytes_shared()
         return Counts(
             names=len(self.rows),
             leaves=len(self),
@@ -455,8 +497,9 @@ class Tree(Table, kind="tree"):
             state=sizes["state"],
             optimizer=optimizer,
             rest=sizes["state"] - optimizer,
-            bytes=memory - self.bytes_shared(),
+            bytes=memory - shared,
             unknown=unknown,
+            local_bytes=local - shared,
         )
 
     def bytes_shared(self) -> int:

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.tree import FILES, Tree, tree
-from leafwise.errors import Error, Unsupported, WalkError
+from leafwise.errors import Error, FileError, Unsupported, WalkError
 
 # Packages that leafwise imports when a verb needs them, and what to install.
 _OPTIONAL = {
@@ -25,6 +25,27 @@ _ACTIONS = {"Average": "be averaged", "flat": "be flattened", "uses": "track use
 # Verbs that work on whole leaves. The second set also needs their axes in order.
 _WHOLE_LEAVES = {"Average", "check", "clip", "flat", "freeze", "groups", "initialize", "stats", "thaw"}
 _IN_ORDER = {"Average", "initialize"}
+
+# Verbs that need arrays which are not sharded over several processes, and how the error calls them. Others refuse
+# sharded arrays themselves, or work on them.
+_WHOLE_ARRAYS = {
+    "uses": "track the uses of",
+}
+# Verbs that use or change the arrays that modules have at the moment. Others use `Tree.unlisted`, which has the same
+# reasons and more.
+_CURRENT_ARRAYS = {
+    "clip": "clip the gradients of",
+    "flat": "flatten",
+    "freeze": "freeze",
+    "groups": "make groups of",
+    "image": "draw",
+    "initialize": "initialize",
+    "keep_ties": "keep the ties of",
+    "thaw": "thaw",
+    "tie": "tie",
+    "untie": "untie",
+    "uses": "track the uses of",
+}
 
 
 def _check_whole_leaves(t: Tree, verb: str) -> None:
@@ -60,6 +81,9 @@ class opened:  # noqa: N801
         except ModuleNotFoundError as error:
             _explain_missing_package(self._verb, error)
             raise
+        except FileError as error:
+            _explain_pattern(source, self._verb, error)
+            raise
         self._tree = t if is_path else None
         if self._live and t.is_file:
             if is_path:
@@ -67,6 +91,10 @@ class opened:  # noqa: N801
             action = _ACTIONS.get(self._verb, self._verb.replace("_", " "))
             why = f"lw.{self._verb} needs a model in memory; load the file into one first: lw.load(model, path)"
             raise Unsupported("a file", action, why)
+        if self._verb in _WHOLE_ARRAYS:
+            t.check_whole(_WHOLE_ARRAYS[self._verb])
+        if self._verb in _CURRENT_ARRAYS:
+            t.check_not_gathered(_CURRENT_ARRAYS[self._verb])
         if self._verb in _WHOLE_LEAVES and (t.root or not t.is_whole):
             _check_whole_leaves(t, self._verb)
         return t
@@ -78,6 +106,25 @@ class opened:  # noqa: N801
             self._tree.close()
         if isinstance(error, ModuleNotFoundError):
             _explain_missing_package(self._verb, error)
+
+
+def check_sendable(t: Tree, verb: str) -> None:
+    """Raises unless workers can reach the values of a tree: those of a checkpoint."""
+    if not t.is_file:
+        raise WalkError(
+            f"lw.{verb} with executor= needs a checkpoint, not {t.columns.type_name(0) or 'a model'}: workers cannot "
+            "reach values in memory; save it first: lw.save(model, path)"
+        )
+
+
+def _explain_pattern(source: Any, verb: str, error: FileError) -> None:
+    """Raises an error that says how to use a pattern, if the source is one."""
+    from leafwise.core.fleet import FLEET_VERBS, is_pattern  # late, because few programs need it
+
+    if verb in FLEET_VERBS and is_pattern(source):
+        raise FileError(
+            f"{error}; for every checkpoint that matches, pass executor=, as in ThreadPoolExecutor()"
+        ) from (error)
 
 
 def _explain_missing_package(verb: str, error: ModuleNotFoundError) -> None:

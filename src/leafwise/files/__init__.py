@@ -1,6 +1,7 @@
 """Checkpoint files, folders and URLs, opened as trees. Only headers are read until values are needed."""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 
 from leafwise.core.path import shown_file
@@ -8,7 +9,8 @@ from leafwise.errors import FileError
 from leafwise.files import detect
 from leafwise.files.folder import INDEX, Folder, folder_of, is_index, opened
 from leafwise.files.limits import LimitError, Limits
-from leafwise.files.remote import is_url
+from leafwise.files.remote import is_url, is_web
+from leafwise.files.source import Source
 from leafwise.files.stored_file import StoredFile
 
 
@@ -40,6 +42,37 @@ def open_file(
     return _open_file(name, verify, limits)
 
 
+def open_files(
+    targets: "Sequence[str | os.PathLike[str]]",
+    max_bytes: int | None = None,
+    max_steps: int | None = None,
+    max_download: int | None = None,
+    strict: bool | None = None,
+) -> StoredFile:
+    """Opens the files of several processes as one checkpoint."""
+    from leafwise.files import rank_files
+
+    names = [os.fspath(target) for target in targets]
+    if not names:
+        raise FileError("cannot open an empty list of files")
+    limits = Limits(max_bytes, max_steps, max_download, strict)
+    sources: list[Source] = []
+    try:
+        for name in names:
+            location = opened(name, limits, verify=True)
+            if isinstance(location, Folder):
+                raise FileError(f"cannot open {shown_file(name)} in a list: it is a folder; a list takes files")
+            sources.append(location)
+    except BaseException:
+        for source in sources:
+            source.close()
+        raise
+    try:
+        return rank_files.read_files(sources)
+    except LimitError as error:
+        raise FileError(f"{shown_file(names[0])}: {error}") from error
+
+
 _PATIENCE = 100  # attempts at opening a checkpoint that is being replaced
 
 
@@ -68,7 +101,16 @@ def _open_file(name: str, verify: bool, limits: Limits) -> StoredFile:
 def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
     if not is_url(name) and not os.path.exists(name) and os.path.exists(_index_of(name)):
         name = _index_of(name)
-    location = opened(name, limits, verify)
+    try:
+        location = opened(name, limits, verify)
+    except FileError as error:
+        if not is_url(name) or is_web(name) or is_index(name) or not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        try:  # a checkpoint in several files
+            name += INDEX
+            location = opened(name, limits, verify)
+        except FileError:
+            raise error from error.__cause__
     if isinstance(location, Folder):
         from leafwise.files import layout
 

@@ -1,6 +1,7 @@
 """Arrays in files: where their bytes are, and how they are read as NumPy arrays."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from operator import attrgetter
 from typing import Any
@@ -440,19 +441,19 @@ class Unreadable(Stored):
 
 def unpacked(bits: int, dtype: str) -> Callable[[Any, tuple[int, ...]], Any]:
     """Decodes elements of 4 or 6 bits, packed from the low end of each byte."""
+    return partial(_unpacked, bits, dtype)
 
-    def decode(data: Any, shape: tuple[int, ...]) -> Any:
-        import ml_dtypes
-        import numpy as np
 
-        raw = np.frombuffer(data, np.uint8)
-        if bits == 4:
-            codes = np.stack([raw & 15, raw >> 4], -1)
-        else:
-            words = raw.reshape(-1, 3).astype(np.uint32)
-            joined = words[:, 0] | words[:, 1] << 8 | words[:, 2] << 16
-            codes = np.stack([joined >> shift & 63 for shift in (0, 6, 12, 18)], -1).astype(np.uint8)
-        flat = codes.reshape(-1)[: prod(shape)]
-        return flat.view(getattr(ml_dtypes, dtype)).reshape(shape)
+def _unpacked(bits: int, dtype: str, data: Any, shape: tuple[int, ...]) -> Any:
+    import ml_dtypes
+    import numpy as np
 
-    return decode
+    raw = np.frombuffer(data, np.uint8)
+    if bits == 4:
+        codes = np.stack([raw & 15, raw >> 4], -1)
+    else:
+        words = raw.reshape(-1, 3).astype(np.uint32)
+        joined = words[:, 0] | words[:, 1] << 8 | words[:, 2] << 16
+        codes = np.stack([joined >> shift & 63 for shift in (0, 6, 12, 18)], -1).astype(np.uint8)
+    flat = codes.reshape(-1)[: prod(shape)]
+    return flat.view(getattr(ml_dtypes, dtype)).reshape(shape)

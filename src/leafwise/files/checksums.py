@@ -96,8 +96,18 @@ class ChecksumPass(Protocol):
     def add(self, start: int, data: Any) -> None:
         """Adds the bytes at `start`. That and their number are multiples of `piece`, except at the end of the array."""
 
+    def add_checksums(self, start: int, checksums: list[int]) -> bool:
+        """Adds pieces from `start` on by their XXH3, which was computed elsewhere. Returns whether the checksums of the
+        file are of this kind; if not, nothing was added. An empty list adds nothing, and only asks."""
+
     def damaged(self) -> list[int]:
         """The offset of each damaged part. All bytes must have been added."""
+
+    def state(self) -> Any:
+        """What is known about the bytes that were added, for `include`."""
+
+    def include(self, start: int, state: Any) -> None:
+        """Adds bytes that a pass over a part has seen, which begins at `start`; see `Checksums.part`."""
 
 
 class Checksums(Protocol):
@@ -107,6 +117,10 @@ class Checksums(Protocol):
 
     def new_pass(self) -> ChecksumPass:
         """Begins a pass over the array."""
+
+    def part(self, start: int, stop: int) -> "Checksums":
+        """Small checksums for a part of the array, for another process. `start` is a multiple of `piece`. A pass over
+        the part begins at 0."""
 
 
 class ChunkChecksums:
@@ -124,6 +138,10 @@ class ChunkChecksums:
     def new_pass(self) -> "_ChunkPass":
         return _ChunkPass(self)
 
+    def part(self, start: int, stop: int) -> "ChunkChecksums":
+        first = (self.first + start // self.piece) * DIGITS
+        return ChunkChecksums(self._digits[first : first + count(stop - start, self.piece) * DIGITS], 0, self.piece)
+
 
 class _ChunkPass:
     def __init__(self, sums: ChunkChecksums) -> None:
@@ -132,8 +150,15 @@ class _ChunkPass:
         self._damaged: list[int] = []
 
     def add(self, start: int, data: Any) -> None:
-        view, size = memoryview(data), self._sums.piece
-        for number, checksum in enumerate(self._checksums(view, size)):
+        self._compare(start, self._checksums(memoryview(data), self._sums.piece))
+
+    def add_checksums(self, start: int, checksums: list[int]) -> bool:
+        self._compare(start, [f"{number:016x}" for number in checksums])
+        return True
+
+    def _compare(self, start: int, checksums: list[str]) -> None:
+        size = self._sums.piece
+        for number, checksum in enumerate(checksums):
             if checksum != self._sums[start // size + number]:
                 self._damaged.append(start + number * size)
 
@@ -149,6 +174,12 @@ class _ChunkPass:
     def damaged(self) -> list[int]:
         return sorted(self._damaged)
 
+    def state(self) -> list[int]:
+        return self._damaged
+
+    def include(self, start: int, state: list[int]) -> None:
+        self._damaged += [start + offset for offset in state]
+
 
 class Crc32:
     """The CRC-32 of a zip entry that ends with an array. `before` is the bytes of the entry before the array."""
@@ -162,6 +193,9 @@ class Crc32:
     def new_pass(self) -> "_CrcPass":
         return _CrcPass(self)
 
+    def part(self, start: int, stop: int) -> "Crc32":
+        return self  # a part has none of its own: the sums of pieces are combined
+
 
 class _CrcPass:
     def __init__(self, expected: Crc32) -> None:
@@ -174,12 +208,21 @@ class _CrcPass:
             part = view[at : at + self._expected.piece]
             self._pieces[start + at] = zlib.crc32(part), len(part)
 
+    def add_checksums(self, start: int, checksums: list[int]) -> bool:
+        return False
+
     def damaged(self) -> list[int]:
         crc = zlib.crc32(self._expected.before)
         for start in sorted(self._pieces):
             piece_crc, length = self._pieces[start]
             crc = crc32_of_both(crc, piece_crc, length)
         return [] if crc == self._expected.wanted else [0]
+
+    def state(self) -> dict[int, tuple[int, int]]:
+        return self._pieces
+
+    def include(self, start: int, state: dict[int, tuple[int, int]]) -> None:
+        self._pieces.update({start + at: piece for at, piece in state.items()})
 
 
 def crc32_of_both(first: int, second: int, length: int) -> int:

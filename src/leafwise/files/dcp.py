@@ -5,9 +5,12 @@ from math import prod
 from typing import Any
 
 from leafwise.core.opaque import Opaque
+from leafwise.core.path import escape
+from leafwise.errors import FileError
+from leafwise.files import dcp_record
 from leafwise.files.arrays import ITEM_BYTES, Stored, spec_of
 from leafwise.files.folder import Folder
-from leafwise.files.limits import names_cost
+from leafwise.files.limits import LimitError, names_cost
 from leafwise.files.pickle_objects import (
     GlobalName,
     Table,
@@ -26,6 +29,7 @@ from leafwise.files.unpickler import Unpickler, truncated_pickle
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 _PIECE = 600  # bytes of memory for a piece
+_LONGEST_OBJECT = 1 << 26  # bytes; longer ones are not read
 _ENUM = "_MEM_FORMAT_ENCODING"
 
 
@@ -58,12 +62,37 @@ DCP_TABLE: Table = {
 
 
 def read(folder: Folder) -> StoredFile:
-    """Opens the folder; only `.metadata` is read."""
+    """Opens the folder: by leafwise's record if there is one, otherwise by `.metadata`."""
     source = folder.open(".metadata")
+    data = bytes(source.read(0, source.size))
+    if (opened := dcp_record.read(folder, source, data)) is not None:
+        return opened
+    tensors, storage_data = _described(source, data)
+    places = _PieceLocations(folder, source, storage_data)
+    dcp_record.check_foreign(folder, source, places.files())
+    if not all(isinstance(name, str) for name in tensors):
+        raise source.error(0, "the pickle contains a tensor whose name is not text")
+    arrays = {name: _entry(source, name, description, places) for name, description in tensors.items()}
+    source.close()
+    opened = StoredFile(source, "DCP", arrays, sources=places.opened)
+    opened.unread_objects = places.unread
+    return opened
+
+
+def data_files(folder: Folder) -> set[str]:
+    """The data files that `.metadata` in the folder refers to; none if there is no `.metadata`."""
+    if ".metadata" not in folder.names:
+        return set()
+    source = folder.open(".metadata")
+    _, storage_data = _described(source, bytes(source.read(0, source.size)))
+    source.close()
+    return _PieceLocations(folder, source, storage_data).files()
+
+
+def _described(source: Source, data: bytes) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """The descriptions of the tensors, and where they are stored."""
     try:
-        content = Unpickler(
-            bytes(source.read(0, source.size)), DCP_TABLE, None, source.error, source.limits, names=source.pickle_names
-        ).run()
+        content = Unpickler(data, DCP_TABLE, None, source.error, source.limits, names=source.pickle_names).run()
     except TruncatedPickleError:
         raise truncated_pickle(source, source.size) from None
     if not isinstance(content, Opaque) or content.class_name != "Metadata":
@@ -71,29 +100,35 @@ def read(folder: Folder) -> StoredFile:
     tensors, storage_data = content.get("state_dict_metadata"), content.get("storage_data")
     if not isinstance(tensors, dict) or not isinstance(storage_data, dict):
         raise source.error(0, "the pickle does not list the tensors and where they are stored")
-    places = _PieceLocations(folder, source, storage_data)
-    if not all(isinstance(name, str) for name in tensors):
-        raise source.error(0, "the pickle contains a tensor whose name is not text")
-    arrays = {name: _entry(source, name, description, places) for name, description in tensors.items()}
-    source.close()
-    opened = StoredFile(source, "DCP", arrays, sources=places.opened)
-    objects = [name for name, value in tensors.items() if value.class_name == "BytesStorageMetadata"]
-    opened.unread_objects = [_object(places.item(source, name, ()), source) for name in objects]
-    return opened
+    return tensors, storage_data
 
 
-def _object(item: Callable[[], Source], source: Source) -> Callable[[], object]:
-    """Reads the pickle of an object, to find out what it would call; its content is not used."""
+def _object(source: Source, name: str, places: "_PieceLocations") -> Any:
+    """A plain value, or another object, as its pickle describes it. If it is large or cannot be read, only a text that
+    says so: the tensors can still be read."""
+    length = places.length(source, name)
+    item = places.item(source, name, ())
+    if length > _LONGEST_OBJECT:
+        places.unread.append(lambda: _unpickled_object(source, name, item))
+        return UnreadObject(f"an object of {length:,} bytes, not read")
+    try:
+        return _unpickled_object(source, name, item)
+    except LimitError:
+        raise
+    except FileError as error:
+        return UnreadObject(f"an object of {length:,} bytes, which cannot be read: {error}")
 
-    def read() -> None:
-        part = item()
-        zip_entries = entries(part)
-        pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
-        for entry in pickles:
-            unpickled(part, zip_entries, entry.removesuffix("data.pkl"), TABLE)
-        source.pickle_names.update(part.pickle_names)
 
-    return read
+def _unpickled_object(source: Source, name: str, item: Callable[[], Source]) -> Any:
+    part = item()
+    part.limits = source.limits
+    zip_entries = entries(part)
+    pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
+    if len(pickles) != 1:
+        raise part.error(0, f"{name!a} is not a PyTorch zip file")
+    content = unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
+    source.pickle_names.update(part.pickle_names)
+    return content
 
 
 class _PieceLocations:
@@ -102,6 +137,7 @@ class _PieceLocations:
     def __init__(self, folder: Folder, source: Source, storage_data: dict[Any, Any]) -> None:
         self.folder = folder
         self.opened: dict[str, Source] = {}
+        self.unread: list[Callable[[], object]] = []  # read the objects that are only listed
         # Keyed by the text of the position: a hostile file can choose tuples of numbers that have the same hash.
         self._by_key: dict[tuple[str, str], tuple[str, int, int]] = {}
         for index, info in storage_data.items():
@@ -122,6 +158,10 @@ class _PieceLocations:
             ):
                 raise source.error(0, f"the pickle does not say where {shown(name)} is stored")
             self._by_key[name, str(position)] = file, start, length
+
+    def files(self) -> set[str]:
+        """The files with pieces."""
+        return {file for file, _, _ in self._by_key.values()}
 
     def length(self, source: Source, name: str) -> int:
         place = self._by_key.get((name, "()"))
@@ -145,17 +185,24 @@ class _PieceLocations:
         return open_item
 
 
-class UnreadObject(str):
-    """Stands for an object in a file of its own, which is not read. It is text only to be shown."""
+class UnreadObject(Opaque):
+    """Stands for an object that was not read, and says why."""
 
-    __slots__ = ()
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__("builtins.object")
+        self.text = text
+
+    def __repr__(self) -> str:
+        return escape(f"<{self.text}>")
 
 
 def _entry(source: Source, name: str, description: Any, places: _PieceLocations) -> Any:
     if not isinstance(description, Opaque):
         raise source.error(0, f"the description of {name!a} has an unknown form")
     if description.class_name == "BytesStorageMetadata":
-        return UnreadObject(f"<an object of {places.length(source, name):,} bytes, not read>")
+        return _object(source, name, places)
     shape = counts(description.get("size"), source, 0, f"the shape of {name!a}")
     dtype = _dtype(source, name, description.get("properties"))
     pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []

@@ -63,6 +63,11 @@ class Disk:
             filled += done
         return filled
 
+    @property
+    def may_be_passed_by(self) -> bool:
+        """Whether C code may read files itself: not if a subclass has its own way to read."""
+        return type(self).read_into is Disk.read_into
+
     def map(self, file: int, length: int) -> mmap.mmap:
         return mmap.mmap(file, length, access=mmap.ACCESS_READ)
 
@@ -78,10 +83,19 @@ class Disk:
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def create(self, path: str) -> int:
-        """Creates a file, which must not exist yet, with the default mode (0o666 minus the umask)."""
+    def create(self, path: str, mode: int = 0o666) -> int:
+        """Creates a file, which must not exist yet, with a mode from which the umask is taken away."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        return os.open(path, flags, 0o666)
+        return os.open(path, flags, mode)
+
+    def make_folder(self, path: str) -> None:
+        """Creates a folder, and makes its name durable."""
+        os.mkdir(path)
+        self.sync_folder(os.path.dirname(path))
+
+    def open_to_fill(self, path: str) -> int:
+        """Opens a file that another process is writing, for `write_at`."""
+        return os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0))
 
     def set_mode(self, file: int, mode: int) -> None:
         os.fchmod(file, mode)

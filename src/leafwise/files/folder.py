@@ -9,10 +9,11 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.limits import Limits
-from leafwise.files.remote import is_url, is_web, remote, remote_errors, remote_source
+from leafwise.files.remote import forget_cached, is_url, is_web, parent_url, remote, remote_source
 from leafwise.files.source import LocalSource, Source
 
 INDEX = ".index.json"  # the suffix of the name of an index of shards
+MODEL = "model.safetensors"  # the name that Hugging Face looks for in a folder
 _VARIANT_INDEX = re.compile(r".+\.index\.[^./]+\.json", re.DOTALL)  # model.safetensors.index.fp16.json
 ENOUGH = 1_000  # the most missing files that are listed; an index may name any number
 
@@ -38,14 +39,24 @@ class Folder:
                 except OSError as error:
                     raise FileError(f"cannot open {shown_file(self.path)}: {error.strerror or error}") from error
             else:
-                with remote_errors(self.path):
-                    listed = self._files.ls(self._inside, detail=True)
+                listed = self._listed()
                 paths = {str(entry["name"]).rstrip("/"): entry.get("type") for entry in listed}
                 paths.pop(self._inside.rstrip("/"), None)  # some file systems list the folder itself
                 kinds = {path.rpartition("/")[2]: kind for path, kind in paths.items()}
                 self._names = sorted(kinds)
                 self._folders = {name for name, kind in kinds.items() if kind == "directory" and is_bare(name)}
         return self._names
+
+    def _listed(self) -> list[dict[str, Any]]:
+        from leafwise.files.retries import retried
+
+        self.forget()
+        return retried(self.path, lambda: list(self._files.ls(self._inside, detail=True)))
+
+    def forget(self) -> None:
+        """Forgets what a remote file system has listed: its files may have been replaced since."""
+        if self._files is not None:
+            forget_cached(self._files, self._inside)
 
     @property
     def folders(self) -> set[str]:
@@ -126,16 +137,16 @@ class Folder:
 
 class StagedFolder(Folder):
     """A folder as it will be once files that were just written are in place. `staged`: name → function that opens the
-    file."""
+    file. With `beside`, it also contains the files that are in place already."""
 
-    def __init__(self, path: str, staged: dict[str, Callable[[], Source]]) -> None:
+    def __init__(self, path: str, staged: dict[str, Callable[[], Source]], beside: bool = False) -> None:
         super().__init__(path)
-        self._names = sorted(staged)
+        self._names = sorted({*staged, *(self.names if beside else ())})
         self._staged = staged
         self.limits = Limits.none()
 
     def _source(self, name: str) -> Source:
-        return self._staged[name]()
+        return self._staged[name]() if name in self._staged else super()._source(name)
 
 
 def is_index(name: str) -> bool:
@@ -171,14 +182,15 @@ def opened(target: str, limits: Limits, verify: bool) -> "Source | Folder":
 
 
 def _is_remote_folder(target: str, files: Any, inside: str) -> bool:
-    with remote_errors(target):
-        return bool(files.isdir(inside))
+    from leafwise.files.retries import retried
+
+    return retried(target, lambda: bool(files.isdir(inside)), opening=True)
 
 
 def folder_of(target: str, limits: Limits, verify: bool) -> Folder:
     """The folder that contains a file."""
     if is_url(target):
-        parent = target.rpartition("/")[0]
+        parent = parent_url(target)
         folder = Folder(parent, *remote(parent), limits)
     else:
         folder = Folder(os.path.dirname(target) or ".", limits=limits)

@@ -1,6 +1,7 @@
 """GGUF files: values about the model, then the list of tensors, many of them quantized in blocks."""
 
 import struct
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -102,30 +103,25 @@ def _array(source: Source, at: int, name: str, shape: tuple[int, ...], kind: int
     storage = Storage(source, start, nbytes)
     if block == 1:
         return Strided(spec_of(shape, dtype), storage)
-    return Coded(Spec(shape, dtype, "file", count, nbytes), storage, _dequantizer(kind, dtype))
+    return Coded(Spec(shape, dtype, "file", count, nbytes), storage, partial(_dequantized, kind, dtype))
 
 
-def _dequantizer(kind: int, dtype: str) -> Any:
-    def decode(data: Any, shape: tuple[int, ...]) -> Any:
-        try:
-            import gguf
-            import numpy as np
-        except ImportError as error:
-            from leafwise.errors import Unsupported
+def _dequantized(kind: int, dtype: str, data: Any, shape: tuple[int, ...]) -> Any:
+    try:
+        import gguf
+        import numpy as np
+    except ImportError as error:
+        from leafwise.errors import Unsupported
 
-            why = f"{dtype} needs the gguf package: pip install 'leafwise[gguf]'"
-            raise Unsupported("a file", "provide these values", why) from error
-        try:
-            flat = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType(kind))
-        except (NotImplementedError, ValueError, KeyError) as error:
-            from leafwise.errors import Unsupported
+        why = f"{dtype} needs the gguf package: pip install 'leafwise[gguf]'"
+        raise Unsupported("a file", "provide these values", why) from error
+    try:
+        flat = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType(kind))
+    except (NotImplementedError, ValueError, KeyError) as error:
+        from leafwise.errors import Unsupported
 
-            raise Unsupported(
-                "a file", "provide these values", f"the gguf package cannot dequantize {dtype}"
-            ) from error
-        return flat.reshape(shape)
-
-    return decode
+        raise Unsupported("a file", "provide these values", f"the gguf package cannot dequantize {dtype}") from error
+    return flat.reshape(shape)
 
 
 def _check_overlaps(source: Source, arrays: dict[str, Any]) -> None:

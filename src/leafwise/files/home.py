@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.locating import Locating
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
@@ -26,6 +27,7 @@ class FilesHome(Home):
     name = "a file"
     capabilities: ClassVar[Capabilities] = {
         Comparing: "leafwise.files.capabilities:FileComparing",
+        Delegating: "leafwise.files.delegating:FileDelegating",
         Locating: "leafwise.files.capabilities:FileLocating",
         Measuring: "leafwise.files.capabilities:FileMeasuring",
         Saving: "leafwise.files.capabilities:FileSaving",

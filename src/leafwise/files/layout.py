@@ -5,14 +5,16 @@ A folder is opened only if it is certain what is meant. If there are several che
 
 import os
 import re
+from typing import NamedTuple
 
 from leafwise.core.path import listed, shown_file
 from leafwise.errors import FileError
-from leafwise.files import deepspeed, hub_cache, pipeline
+from leafwise.files import deepspeed, hub_cache, pipeline, rank_files
 from leafwise.files.candidate import Candidate
 from leafwise.files.folder import Folder
+from leafwise.files.shards import is_shard
 from leafwise.files.stored_file import StoredFile
-from leafwise.files.weight_files import EXPECTED, is_side_file, weight_files
+from leafwise.files.weight_files import EXPECTED, WeightFile, is_side_file, weight_files
 
 _NAME = 200  # bytes of memory for the name of a file
 _DEEPEST = 5  # levels of subfolders: lightning_logs/version_0/checkpoints/last.ckpt/checkpoint
@@ -24,10 +26,38 @@ def read(folder: Folder) -> StoredFile:
     """Opens the checkpoint in a folder; only the headers of its files are read."""
     candidates = _Search(folder).candidates(folder, _DEEPEST)
     if not candidates:
-        raise _nothing(folder)
+        raise _unfinished(folder) or _nothing(folder)
     if len(candidates) > 1:
         raise _several(folder, candidates)
     return candidates[0].open()
+
+
+class InFolder(NamedTuple):
+    """The paths or URLs of the checkpoints in a folder, and whether nothing else below it is a checkpoint."""
+
+    paths: list[str]
+    is_whole: bool
+
+
+def candidates_in(folder: Folder, deep: bool) -> InFolder:
+    """The checkpoints in a folder; with `deep`, also those in its subfolders if there is none in itself."""
+    is_cache = hub_cache.revisions(folder) is not None
+    is_whole = ".metadata" in folder.names or pipeline.INDEX in folder.names or is_cache
+    candidates = _Search(folder).candidates(folder, _DEEPEST if deep or is_cache else 0)
+    is_whole = is_whole or deep or bool(candidates and deepspeed.candidates(folder))
+    # A distributed checkpoint whose save did not finish must not go unnoticed; opening the folder raises an error.
+    is_unfinished = not candidates and any(name.endswith(".distcp") for name in folder.names)
+    if len(candidates) == 1 or is_unfinished:
+        return InFolder([folder.path], is_whole)
+    # Shards without an index beside other checkpoints have no name; opening the folder says what to do.
+    paths = [folder.path if is_shard(candidate.path) else candidate.path for candidate in candidates]
+    return InFolder(list(dict.fromkeys(paths)), is_whole)
+
+
+def names_of_ranks(files: list[WeightFile]) -> list[str]:
+    """The names of the files, if these are the files of several processes that are opened together; otherwise none."""
+    names = [file.names[0] for file in files]
+    return names if rank_files.is_series(names) and all(file.kind == "file" for file in files) else []
 
 
 class _Search:
@@ -46,6 +76,8 @@ class _Search:
         if pipeline.INDEX in folder.names:
             return [Candidate(folder.path, lambda: pipeline.read(folder))]
         if files := weight_files(folder):
+            if names := names_of_ranks(files):
+                return [Candidate(folder.path, lambda: rank_files.read_folder(folder, names))]
             return [file.candidate(folder) for file in files]
         if states := deepspeed.candidates(folder):
             return states
@@ -64,7 +96,7 @@ class _Search:
 
     def _in_subfolders(self, folder: Folder, levels: int) -> list[Candidate]:
         candidates: list[Candidate] = []
-        for name in sorted(folder.folders, key=_by_number) if levels else ():
+        for name in sorted(folder.folders, key=by_number) if levels else ():
             if name.startswith((".", "__")) or re.fullmatch(r"optimizer(_\d+)?", name):
                 continue
             below = folder.folder(name)
@@ -95,13 +127,20 @@ def _distributed(folder: Folder) -> StoredFile:
     return dcp.read(folder)
 
 
-def _by_number(name: str) -> list[tuple[int, str]]:
+def _unfinished(folder: Folder) -> FileError | None:
+    """The error for a folder in which a distributed checkpoint is not complete; None if there is none."""
+    from leafwise.files import dcp_record
+
+    return dcp_record.unfinished(folder)
+
+
+def by_number(name: str) -> list[tuple[int, str]]:
     """A key by which `checkpoint-500` comes before `checkpoint-1000`."""
     return [(int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _several(folder: Folder, candidates: list[Candidate]) -> FileError:
-    candidates = sorted(candidates, key=lambda candidate: _by_number(candidate.path))
+    candidates = sorted(candidates, key=lambda candidate: by_number(candidate.path))
     names = [f"{shown_file(candidate.path)}{candidate.note}" for candidate in candidates]
     shown = ", ".join(names[-_SHOWN:]) + (f" (and {len(names) - _SHOWN:,} before these)" if len(names) > _SHOWN else "")
     return FileError(

@@ -15,12 +15,11 @@ from leafwise.errors import FileError
 from leafwise.files.arrays import ITEM_BYTES, numpy_dtype
 from leafwise.files.casts import cast_into
 from leafwise.files.checksums import CHUNK, checksummer, count
+from leafwise.files.output import Output, Progress
 from leafwise.files.ranges import over, rooms
-from leafwise.files.writer import Output, WrittenParts
+from leafwise.files.writer import WrittenParts
 
 _TOGETHER = 1_024  # small arrays that are copied and written at once
-
-Progress = Callable[[int], None]
 
 
 class LiveArray(NamedTuple):
@@ -43,8 +42,8 @@ class PlacedLive(NamedTuple):
     start: int
 
 
-def write(output: Output, arrays: list[PlacedLive], progress: Progress) -> list[str]:
-    """Writes arrays, which follow one another in the file, into a gap. Returns the checksums of their chunks."""
+def write(output: Output, arrays: list[PlacedLive], progress: Progress) -> list[list[str]]:
+    """Writes arrays, which are in the order of the file, into gaps. Returns the checksums of the chunks of each."""
     sums = [[""] * count(placed.nbytes, CHUNK) for placed in arrays]
     tasks = list(
         _tasks([_Range(placed, digits, 0, placed.nbytes) for placed, digits in zip(arrays, sums, strict=True)])
@@ -52,14 +51,14 @@ def write(output: Output, arrays: list[PlacedLive], progress: Progress) -> list[
     written = WrittenParts(output, progress)
 
     def work(number: int, task: list[_Range]) -> None:
-        end = _write_together(output, task)
-        written.add(number, end - task[0].offset, end)
+        _write_together(output, task)
+        written.add(number, sum(each.stop - each.start for each in task), task[-1].placed.start + task[-1].stop)
 
     with ExitStack() as ending:
         for extraction in {id(placed.array.extraction): placed.array.extraction for placed in arrays}.values():
             ending.callback(extraction.finish)
         in_order(work, tasks, WRITERS)
-    return [checksum for sums_of_array in sums for checksum in sums_of_array]
+    return sums
 
 
 class _Range(NamedTuple):
@@ -121,21 +120,21 @@ def _cut(array: _Range) -> Iterator[_Range]:
         yield array._replace(start=start, stop=min(start + step, array.stop))
 
 
-def _write_together(output: Output, ranges: list[_Range]) -> int:
-    """Copies ranges that follow one another in the file, and writes them at once. Returns where they end."""
-    start, end = ranges[0].offset, ranges[-1].placed.start + ranges[-1].stop
+def _write_together(output: Output, ranges: list[_Range]) -> None:
+    """Copies ranges at once, and writes them; those that follow one another in the file, at once, too."""
     extraction = ranges[0].extraction
     if not any(each.is_cast for each in ranges):
         with _copied(extraction, [each.part() for each in ranges]) as view:
             _write_hashed(output, view, ranges)
-        return end
-    with rooms([end - start]) as [room]:
+        return
+    with rooms([sum(each.stop - each.start for each in ranges)]) as [room]:
+        filled = 0
         for batch in _copied_at_once(ranges):
             parts = [each.part() for each in batch]
             with _copied(extraction, parts) as view:
-                _cast(view, parts, batch, room[batch[0].offset - start :])
+                _cast(view, parts, batch, room[filled:])
+            filled += sum(each.stop - each.start for each in batch)
         _write_hashed(output, room, ranges)
-    return end
 
 
 @contextmanager
@@ -151,12 +150,17 @@ def _copied(extraction: Extraction, parts: list[Part]) -> Iterator[memoryview]:
 
 
 def _write_hashed(output: Output, view: memoryview, ranges: list[_Range]) -> None:
-    checksum, start = checksummer(), ranges[0].offset
-    for each in ranges:
-        at = each.placed.start - start
+    checksum = checksummer()
+    run_start = taken = 0  # where bytes that follow one another in the file begin in the view, and where they end
+    for number, each in enumerate(ranges):
+        at = taken - each.start
         for first in range(each.start, each.stop, CHUNK):
             each.sums[first // CHUNK] = checksum(view[at + first : at + min(first + CHUNK, each.stop)])
-    output.fill(view, start)
+        taken += each.stop - each.start
+        end = each.placed.start + each.stop
+        if number + 1 == len(ranges) or ranges[number + 1].offset != end:
+            output.fill(view[run_start:taken], end - (taken - run_start))
+            run_start = taken
 
 
 def _copied_at_once(ranges: list[_Range]) -> Iterator[list[_Range]]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +23,8 @@ _BUNDLE = 8 << 20
 _LARGE_BUNDLE = 128 << 20
 
 
-class _StoredPart(NamedTuple):
-    """A piece of an array: a contiguous range of bytes in a storage."""
+class StoredPart(NamedTuple):
+    """A piece of an array, given by its number: a contiguous range of bytes in a storage."""
 
     array: int
     dtype: str
@@ -41,22 +41,16 @@ def cannot_measure(value: Stored) -> str:
 def measure(values: list[Stored], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
     """The moments of each array, with the same bits as for an array in memory with the same layout."""
     by_start: dict[tuple[int, int], list[Moments]] = {}
-    runs = {number: run for number, value in enumerate(values) if (run := _run_of(value)) and value.spec.size}
+    runs = runs_of(values)
     local = {number: run for number, run in runs.items() if isinstance(run[0].source, LocalSource)}
     if cpu.loaded() is None:
         local = {}
 
-    def keep(parts: list[_StoredPart], by_part: list[list[Moments]]) -> None:
+    def keep(parts: list[StoredPart], by_part: list[list[Moments]]) -> None:
         by_start.update({(part.array, part.start): chunks for part, chunks in zip(parts, by_part, strict=True)})
         count(sum(part.stop - part.start for part in parts))
 
-    with ExitStack() as files:
-        # Each file gets its own descriptor here, since closing the tree meanwhile would free the number of the
-        # original.
-        sources: dict[int, Any] = {id(run[0].source): run[0].source for run in local.values()}
-        opened = {key: os.dup(source.descriptor()) for key, source in sources.items()}
-        for file in opened.values():
-            files.callback(os.close, file)
+    with _own_files([run[0] for run in local.values()]) as opened:
         for bundle in _bundles(values, local, _LARGE_BUNDLE):
             keep(bundle, _measure_in_file(bundle, opened, histogram))
     read_in_python = {number: run for number, run in runs.items() if number not in local}
@@ -67,22 +61,47 @@ def measure(values: list[Stored], histogram: bool, count: Callable[[int], None])
     for number, start in sorted(by_start):
         pieces.setdefault(number, []).extend(by_start[number, start])
     moments = [
-        together(pieces[number]) if number in pieces else _of_parts(value, histogram, count)
+        together(pieces[number]) if number in pieces else _counted(value, histogram, count)
         for number, value in enumerate(values)
     ]
     unchanged({id(run[0].source): run[0].source for run in runs.values()}.values())
     return moments
 
 
-def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], size: int) -> Iterator[list[_StoredPart]]:
+def runs_of(values: list[Stored]) -> dict[int, tuple[Storage, int, int]]:
+    """The arrays that are measured as they are stored, by number."""
+    return {number: run for number, value in enumerate(values) if (run := run_of(value)) and value.spec.size}
+
+
+def measure_parts(parts: list[StoredPart], histogram: bool) -> list[list[Moments]]:
+    """The moments of each chunk of some pieces, which begin at multiples of a chunk."""
+    if cpu.loaded() is None or not all(isinstance(part.storage.source, LocalSource) for part in parts):
+        return _measure_read(parts, histogram)
+    with _own_files([part.storage for part in parts]) as opened:
+        return _measure_in_file(parts, opened, histogram)
+
+
+@contextmanager
+def _own_files(storages: list[Storage]) -> Iterator[dict[int, int]]:
+    """Descriptors of local files for use inside the block, by the identity of the source. Closing the tree meanwhile
+    would free the numbers of the original ones."""
+    with ExitStack() as files:
+        sources: dict[int, Any] = {id(storage.source): storage.source for storage in storages}
+        opened = {key: os.dup(source.descriptor()) for key, source in sources.items()}
+        for file in opened.values():
+            files.callback(os.close, file)
+        yield opened
+
+
+def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], size: int) -> Iterator[list[StoredPart]]:
     """Pieces of arrays, in bundles of at most `size` bytes."""
-    bundle: list[_StoredPart] = []
+    bundle: list[StoredPart] = []
     held = 0
     for number, (storage, start, stop) in runs.items():
         dtype = values[number].spec.dtype
         step = PIECE * ITEM_BYTES[dtype]
         for at in range(start, stop, step):
-            part = _StoredPart(number, dtype, storage, at, min(at + step, stop))
+            part = StoredPart(number, dtype, storage, at, min(at + step, stop))
             if held and held + part.stop - part.start > size:
                 yield bundle
                 bundle, held = [], 0
@@ -92,7 +111,7 @@ def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], si
         yield bundle
 
 
-def _run_of(value: Stored) -> tuple[Storage, int, int] | None:
+def run_of(value: Stored) -> tuple[Storage, int, int] | None:
     """Storage, start and stop of an array whose elements fill a contiguous range of bytes, in any order of the axes."""
     run = value.plain_run()
     if run is None and type(value) is Strided and not value.big_endian:
@@ -102,7 +121,7 @@ def _run_of(value: Stored) -> tuple[Storage, int, int] | None:
     return run
 
 
-def _measure_in_file(parts: list[_StoredPart], opened: dict[int, int], histogram: bool) -> list[list[Moments]]:
+def _measure_in_file(parts: list[StoredPart], opened: dict[int, int], histogram: bool) -> list[list[Moments]]:
     """Measures pieces that the C code reads itself. Nothing is mapped, so truncating the file meanwhile does no
     harm."""
     runs = []
@@ -120,7 +139,7 @@ def _measure_in_file(parts: list[_StoredPart], opened: dict[int, int], histogram
         ) from error
 
 
-def _measure_read(parts: list[_StoredPart], histogram: bool) -> list[list[Moments]]:
+def _measure_read(parts: list[StoredPart], histogram: bool) -> list[list[Moments]]:
     runs = []
     for part in parts:
         data = np.frombuffer(part.storage.read(part.start, part.stop), np.uint8)
@@ -129,9 +148,14 @@ def _measure_read(parts: list[_StoredPart], histogram: bool) -> list[list[Moment
     return cpu.measure_chunks(runs, histogram, threads=1)
 
 
-def _of_parts(value: Stored, histogram: bool, count: Callable[[int], None]) -> Moments:
+def _counted(value: Stored, histogram: bool, count: Callable[[int], None]) -> Moments:
+    moments = measure_whole(value, histogram)
+    count(value.spec.nbytes)
+    return moments
+
+
+def measure_whole(value: Stored, histogram: bool) -> Moments:
     """The moments of an array whose bytes must be reordered or decoded."""
     pieces = regrouped(value.parts(), PIECE)
     chunks = [chunk for piece in pieces for chunk in cpu.measure_chunks([cpu.run_of(piece)], histogram)[0]]
-    count(value.spec.nbytes)
     return together(chunks or [nothing(NOTHING if histogram else None)])

@@ -1,8 +1,6 @@
 """Writes arrays as an uncompressed npz file, a chunk at a time."""
 
-import os
 import zipfile
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,11 +8,10 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.core.path import escape
 from leafwise.errors import FileError, WriteError
 from leafwise.files import reader
-from leafwise.files.checkpoint_writer import Item
+from leafwise.files.destination import destination
+from leafwise.files.item_writer import Item
+from leafwise.files.output import Output, Progress
 from leafwise.files.readback import check_readable
-from leafwise.files.writer import Output, durable
-
-Progress = Callable[[int], None]
 
 
 def cannot_store(dtype: str) -> str:
@@ -27,7 +24,11 @@ def write(items: list[Item], path: str, progress: Progress) -> None:
     arrays = [(item.name, item.array) for item in items if item.array is not None]
     reader.verify_arrays(arrays)
     sink: Any
-    with durable(path, partial(_check_staged, items, path)) as output:
+    place = destination(path)
+    # All of the file is needed to check it: the list of its entries is at the end.
+    with place.transaction(None, partial(_check_staged, items, place.whole), reads_back=True) as transaction:
+        output = transaction.open(path)
+        progress = output.counted(progress)
         sink = _Sink(output)
         with zipfile.ZipFile(sink, "w") as archive:
             for item in items:
@@ -40,7 +41,7 @@ def _check_sources(arrays: Any) -> None:
 
 
 def _check_staged(items: list[Item], path: str, staged: dict[str, Output]) -> None:
-    check_readable(os.path.realpath(path), staged, {item.name for item in items})
+    check_readable(path, staged, {item.name for item in items})
 
 
 def _write_array(archive: zipfile.ZipFile, item: Item, progress: Progress) -> None:

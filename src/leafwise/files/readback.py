@@ -7,7 +7,7 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import detect, shards
 from leafwise.files.folder import INDEX, StagedFolder
-from leafwise.files.writer import Output
+from leafwise.files.output import Output
 
 
 def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:

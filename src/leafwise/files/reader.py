@@ -4,15 +4,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from leafwise.core import crew as crews
 from leafwise.core.capabilities.loading import Landing
+from leafwise.core.crew import Crew, run_each
 from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
-from leafwise.core.threads import READERS, THREADS, in_threads
+from leafwise.core.threads import CONNECTIONS, READERS, THREADS, in_threads
 from leafwise.errors import ChecksumError, FileError
-from leafwise.files.arrays import Storage, Stored, numpy_dtype
-from leafwise.files.checksums import CHUNK, ChecksumPass
+from leafwise.files.arrays import Placed, Signed, Storage, Stored, Strided, numpy_dtype
+from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums
 from leafwise.files.landings import LandingRead, Transfers, fill_landings
-from leafwise.files.source import LocalSource, Source
+from leafwise.files.remote import RemoteSource
+from leafwise.files.sections import Section, is_dense, joined, touched
+from leafwise.files.source import BytesSource, LocalSource, Source
 
 _TASK = 16 << 20  # bytes that a thread reads at a time
 # Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
@@ -47,31 +51,64 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
     return array, array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
 
-def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress) -> int:
+def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress, crew: Crew | None = None) -> int:
     """Reads the storages that have checksums, and compares them. Raises an error that lists every damaged array.
     Returns the number of bytes that were compared."""
     tasks = []
+    largest = _TASK if crew is None else crews.TASK
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     for name, storage in storages:
         if storage.checksums is not None:
             checksum_pass = storage.checksums.new_pass()
             passes.append((name, storage, checksum_pass))
             tasks += [
-                (storage, checksum_pass, start, stop) for start, stop in _cuts(storage.nbytes, storage.checksums.piece)
+                (storage, checksum_pass, start, stop)
+                for start, stop in _cuts(storage.nbytes, storage.checksums.piece, largest)
             ]
 
     def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
         storage, checksum_pass, start, stop = task
-        for first, data in _blocks(storage, start, stop):
+        assert storage.checksums is not None
+        for first, data in _blocks(storage, start, stop, storage.checksums.piece):
             checksum_pass.add(first, data)
         progress(stop - start)
 
-    in_threads(compare, tasks, _threads_for(storage for _, storage, _ in passes))
+    if crew is None:
+        in_threads(compare, tasks, _threads_for(storage for _, storage, _ in passes))
+    else:
+        parts = [_SentRange.of(storage, start, stop) for storage, _, start, stop in tasks]
+        states = run_each(crew, _state_of, parts, lambda part: part.stop - part.start, progress)
+        for (_, checksum_pass, start, _), state in zip(tasks, states, strict=True):
+            checksum_pass.include(start, state)
     raise_damage(passes)
     return sum(stop - start for _, _, start, stop in tasks)
 
 
-def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> int:
+class _SentRange(NamedTuple):
+    """A range of a storage, with its checksums, which another process compares."""
+
+    storage: Storage
+    checksums: Checksums
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, storage: Storage, start: int, stop: int) -> "_SentRange":
+        assert storage.checksums is not None
+        return cls(storage, storage.checksums.part(start, stop), start, stop)
+
+
+def _state_of(part: _SentRange) -> Any:
+    """What a pass over a range found out."""
+    checksum_pass = part.checksums.new_pass()
+    for first, data in _blocks(part.storage, part.start, part.stop, part.checksums.piece):
+        checksum_pass.add(first - part.start, data)
+    return checksum_pass.state()
+
+
+def verify_arrays(
+    arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None, crew: Crew | None = None
+) -> int:
     """Does the same for all storages of these arrays, each once, and reads the arrays that check themselves."""
     storages: dict[int, tuple[str, Storage]] = {}
     alone: list[Stored] = []  # arrays that check themselves
@@ -80,14 +117,76 @@ def verify_arrays(arrays: Iterable[tuple[str, Stored]], progress: Progress = lam
             alone.append(array)
         for storage in array.storages():
             storages.setdefault(id(storage), (name, storage))
-    compared = verify_storages(storages.values(), progress)
+    compared = verify_storages(storages.values(), progress, crew)
 
     def check(array: Stored) -> None:
         array.check()
         progress(array.spec.nbytes)
 
-    in_threads(check, alone)
+    if crew is None:
+        in_threads(check, alone)
+    else:
+        run_each(crew, _check, alone, lambda array: array.spec.nbytes, progress)
     return compared + sum(array.spec.nbytes for array in alone)
+
+
+def _check(array: Stored) -> None:
+    array.check()
+
+
+def verify_sections(sections: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> None:
+    """Compares the checksums of parts of arrays, and of as little else as possible: each checksum that covers a byte of
+    a part, once. Raises an error that lists every damaged array."""
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    passes: dict[int, tuple[str, Storage, ChecksumPass]] = {}
+    alone: dict[int, Stored] = {}
+    for name, array in sections:
+        if array.checks_itself:
+            alone[id(array.of if isinstance(array, Section) else array)] = array
+        for storage, start, stop in touched(array):
+            assert storage.checksums is not None
+            ranges.setdefault(id(storage), []).append((start, stop))
+            passes.setdefault(id(storage), (name, storage, storage.checksums.new_pass()))
+    tasks = []
+    for key, (_, storage, checksum_pass) in passes.items():
+        assert storage.checksums is not None
+        for first, last in joined(ranges[key]):
+            cuts = _cuts(last - first, storage.checksums.piece)
+            tasks += [(storage, checksum_pass, first + start, first + stop) for start, stop in cuts]
+
+    def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
+        storage, checksum_pass, start, stop = task
+        assert storage.checksums is not None
+        for first, data in _blocks(storage, start, stop, storage.checksums.piece):
+            checksum_pass.add(first, data)
+        progress(stop - start)
+
+    in_threads(compare, tasks, _threads_for(storage for _, storage, _ in passes.values()))
+    raise_damage(list(passes.values()))
+    in_threads(lambda array: array.check(), list(alone.values()))
+
+
+def checked_section(name: str, array: Stored) -> Any:
+    """The values of a part of an array, compared with their checksums. If they are close together, nothing is read
+    twice, which matters for files on other machines."""
+    storages = array.storages()
+    sums = storages[0].checksums if len(storages) == 1 else None
+    plain = type(array) in (Strided, Signed, Placed) and isinstance(array, Strided)
+    if sums is None or not plain or not isinstance(array, Strided) or not array.spec.size or not is_dense(array):
+        verify_sections([(name, array)])
+        return array.read().copy()
+    ((storage, start, stop),) = touched(array)
+    data = storage.read(start, stop)
+    checksum_pass = sums.new_pass()
+    checksum_pass.add(start, data)
+    raise_damage([(name, storage, checksum_pass)])
+    copied = Storage(BytesSource(storage.source.name, data), 0, stop - start)
+    over: Strided
+    if isinstance(array, Signed):
+        over = Signed(array.spec, copied, array.offset - start, array.memory().strides, array.signs)
+    else:
+        over = Strided(array.spec, copied, array.offset - start, array.memory().strides, array.big_endian)
+    return over.read().copy()
 
 
 def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
@@ -174,12 +273,15 @@ def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progre
 
 def _threads_for(storages: Iterable[Storage]) -> int:
     """How many threads read these storages: all cores, unless each thread needs a connection."""
-    return READERS if all(isinstance(storage.source, LocalSource) for storage in storages) else THREADS
+    sources = {id(storage.source): storage.source for storage in storages}.values()
+    if all(isinstance(source, LocalSource) for source in sources):
+        return READERS
+    return CONNECTIONS if all(isinstance(source, RemoteSource) for source in sources) else THREADS
 
 
-def _cuts(nbytes: int, piece: int) -> Iterator[tuple[int, int]]:
+def _cuts(nbytes: int, piece: int, largest: int = _TASK) -> Iterator[tuple[int, int]]:
     """The ranges that threads work on, as start and stop. Each start is a multiple of `piece`."""
-    step = max(_TASK // piece, 1) * piece
+    step = max(largest // piece, 1) * piece
     for start in range(0, nbytes, step):
         yield start, min(start + step, nbytes)
 
@@ -187,11 +289,9 @@ def _cuts(nbytes: int, piece: int) -> Iterator[tuple[int, int]]:
 _rooms = threading.local()
 
 
-def _blocks(storage: Storage, start: int, stop: int) -> Iterator[tuple[int, Any]]:
+def _blocks(storage: Storage, start: int, stop: int, piece: int) -> Iterator[tuple[int, Any]]:
     """The bytes from `start` to `stop`, in multiples of the bytes that have one checksum. Local files are read through
     one buffer per thread, which is small enough to stay in the cache."""
-    assert storage.checksums is not None
-    piece = storage.checksums.piece
     if not isinstance(storage.source, LocalSource):
         yield start, memoryview(storage.read(start, stop))
         return

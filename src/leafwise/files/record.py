@@ -184,17 +184,20 @@ def text_of(
     return json.dumps({name: column for name, column in columns.items() if column}, separators=(",", ":"))
 
 
-def read_record(text: str, arrays: dict[str, Stored], source: Source) -> HeaderRecord:
-    """Reads an entry. `arrays` must be in the order of their bytes; they get the checksums that the entry lists."""
+def read_record(
+    text: str, arrays: dict[str, Stored], source: Source, pieces: "list[Stored] | None" = None
+) -> HeaderRecord:
+    """Reads an entry. `arrays` must be in the order of their bytes; they get the checksums that the entry lists. If the
+    checkpoint stores arrays in pieces, these get them instead."""
     try:
-        return _read_record(text, arrays, source.limits)
+        return _read_record(text, arrays, source.limits, list(arrays.values()) if pieces is None else pieces)
     except LimitError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise source.error(8, f"leafwise's entry in the header cannot be read ({error!r:.200})") from error
 
 
-def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> HeaderRecord:
+def _read_record(text: str, arrays: dict[str, Stored], limits: Limits, pieces: list[Stored]) -> HeaderRecord:
     body = text.partition(" ")[2].partition(" ")[2]
     limits.spend_bytes(5 * json_cost(body.encode()) // 4)  # the values are decoded into new ones
     columns = json.loads(body)
@@ -220,7 +223,7 @@ def _read_record(text: str, arrays: dict[str, Stored], limits: Limits) -> Header
     record.orders = dict(map(_order, _column(columns, "orders", list)))
     record.nodes = dict(map(_node, _column(columns, "nodes", list)))
     record.shards = _shards(_column(columns, "shards", list))
-    _give_sums(columns.get("sums", ""), columns.get("chunk", 0), arrays)
+    _give_sums(columns.get("sums", ""), columns.get("chunk", 0), pieces)
     return record
 
 
@@ -272,13 +275,13 @@ def _role(role: Any, axes: Any) -> Role:
     return role, None if axes is None else tuple(axes)
 
 
-def _give_sums(digits: str, chunk: int, arrays: dict[str, Stored]) -> None:
+def _give_sums(digits: str, chunk: int, arrays: list[Stored]) -> None:
     if not digits and not arrays:
         return
     if type(chunk) is not int or chunk < 1:
         raise ValueError(f"{chunk!r:.50} is not a valid chunk size")
     first = 0
-    for array in arrays.values():
+    for array in arrays:
         if isinstance(array, Strided):
             array.storage.checksums = ChunkChecksums(digits, first, chunk)
         first += count(array.spec.nbytes, chunk)
@@ -300,8 +303,18 @@ def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) ->
                 content[name] = seen(array, op)
             except (ValueError, IndexError, TypeError) as error:
                 raise source.error(8, f"{name!a} cannot be tied to {of!a}{op.describe()} ({error})") from error
+        elif isinstance(array, Stored) and op.slices is None and op.order is not None:
+            content[name] = _transposed(of, array, op.order)
         else:
             raise source.error(8, f"{name!a} is tied to {of!a}, which is not in the file")
+
+
+def _transposed(name: str, array: Stored, order: tuple[int, ...]) -> Stored:
+    """An array that is stored in several pieces, with its axes in another order."""
+    from leafwise.core.recipes import Taken, Turned
+    from leafwise.files.assembled import Assembled
+
+    return Assembled(Turned(Taken(name, array.spec.shape or ()), order), {name: array})
 
 
 def seen(array: Strided, op: Op) -> Strided:

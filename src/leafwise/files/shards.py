@@ -10,7 +10,7 @@ from typing import Any
 from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
-from leafwise.files.folder import ENOUGH, Folder
+from leafwise.files.folder import ENOUGH, Folder, is_index
 from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
 from leafwise.files.record import KEY, HeaderRecord, add_ties, is_sealed, is_trusted, read_record
@@ -30,6 +30,7 @@ def read_index(source: Source, folder: Folder) -> StoredFile:
             return _read_index(source, text, folder)
         except FileError as error:
             before = text
+            folder.forget()
             try:
                 text = _text(folder.open(os.path.basename(source.name)))
             except FileError as gone:
@@ -193,3 +194,13 @@ def missing_of_series(names: list[str]) -> Iterator[str]:
 
 
 SERIES = re.compile(r"(?P<stem>.*?)(?P<number>\d+)(?P<rest>-of-0*(?P<count>\d+).*)", re.ASCII | re.DOTALL)
+
+
+def is_shard(path: str) -> bool:
+    """Whether a file is one of a numbered series, by its name.
+
+    >>> is_shard("a/model-00001-of-00002.safetensors"), is_shard("model.safetensors")
+    (True, False)
+    """
+    name = re.split(r"[/\\]", path)[-1]
+    return SERIES.fullmatch(name) is not None and not is_index(name)

@@ -22,6 +22,7 @@ class Source:
 
     name: str
     size: int
+    version: str = ""  # changes whenever the file is written
     verify = True  # whether a header that has checksums is checked
     _limits: Limits | None = None
     _pickle_names: dict[tuple[str, str], int] | None = None
@@ -68,6 +69,11 @@ class Source:
         # NumPy releases the GIL while it copies.
         np.frombuffer(view, np.uint8)[:] = np.frombuffer(self.read(start, start + len(view)), np.uint8)
 
+    def in_file(self, start: int, stop: int) -> tuple[int, int] | None:
+        """The open file that contains the bytes from `start` to `stop`, and their offset there; None if they are not
+        plain bytes of a file on this machine."""
+        return None
+
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.size:
             raise self.error(
@@ -105,6 +111,7 @@ class LocalSource(Source):
             try:
                 status = local.disk.stat(self.file)
                 self.size, self._written = status.st_size, status.st_mtime_ns
+                self.version = str(self._written)
             except BaseException:
                 local.disk.close(self.file)
                 raise
@@ -167,6 +174,10 @@ class LocalSource(Source):
             raise self.error(start, error.strerror or str(error)) from error
         if done < len(view):
             raise self.error(start + done, _CUT_OFF)
+
+    def in_file(self, start: int, stop: int) -> tuple[int, int] | None:
+        self._check_range(start, stop)
+        return (self.descriptor(), start) if local.disk.may_be_passed_by else None
 
     def descriptor(self) -> int:
         """The descriptor of the open file."""
@@ -250,6 +261,10 @@ class PartSource(Source):
     def read_into(self, start: int, view: memoryview) -> None:
         self._check_range(start, start + len(view))
         self.whole.read_into(self.start + start, view)
+
+    def in_file(self, start: int, stop: int) -> tuple[int, int] | None:
+        self._check_range(start, stop)
+        return self.whole.in_file(self.start + start, self.start + stop)
 
     def error(self, offset: int, cause: str) -> FileError:
         return self.whole.error(self.start + offset, cause)

@@ -36,6 +36,10 @@ class StoredFile:
         self.unread_objects: list[Callable[[], object]] = []  # read the pickles of objects that are only listed
         self._sources = sources
 
+    def add_sources(self, sources: dict[str, Source]) -> None:
+        """Adds further files that it consists of."""
+        self._sources = {**(self._sources or {}), **sources}
+
     def __getitem__(self, name: str) -> Any:
         if self.record is not None and name in self.record.scalars:
             return self.record.scalars[name]

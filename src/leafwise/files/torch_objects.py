@@ -27,6 +27,7 @@ from leafwise.files.pickle_objects import (
 from leafwise.files.python_objects import PYTHON_TABLE, class_text, sequence
 from leafwise.files.slices import c_strides, is_shape
 from leafwise.files.source import BytesSource, PartSource, Source
+from leafwise.files.torch_shards import tensor_of
 
 # The classes of typed storages → their dtypes.
 STORAGES = {
@@ -195,7 +196,8 @@ def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
     made = function.make(*args)
     if isinstance(made, TensorParts):
         made.state = state
-        return made
+        whole_or_part = tensor_of(made)
+        return made if whole_or_part is None else whole_or_part
     return _with_attributes(made, state)
 
 

@@ -1,25 +1,24 @@
 """Files on web servers: read in parts, or downloaded to a temporary file if the server can only send whole files."""
 
-import asyncio
 import os
 import re
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from leafwise.core.path import shown_file
 from leafwise.core.progress import bar
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.limits import Limits
-from leafwise.files.remote import BLOCK, RemoteSource, remote_errors
+from leafwise.files.remote import BLOCK, RemoteSource, run_async
+from leafwise.files.retries import retried
 from leafwise.files.source import LocalSource, Source
 
 SILENCE = 30.0  # seconds that a server may be silent
 SLOWEST = 10_000  # bytes per second that a server must send on average, after the first SILENCE seconds
-_T = TypeVar("_T")
 _PIECE = 1 << 18  # bytes that are taken from a response at a time
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
 
@@ -43,16 +42,13 @@ def source(url: str, files: Any, path: str, limits: Limits) -> Source:
         async with _request(files, path, {}) as answer:
             return await _downloaded(answer, url, limits)
 
-    with remote_errors(url):
-        return _run(files, begin())
+    return retried(url, lambda: run_async(files, begin()), opening=True)
 
 
 class WebSource(RemoteSource):
     """A file on a web server that can send parts of it."""
 
-    version = ""  # what the server calls the version of the file that was opened
-
-    def fetch(self, start: int, stop: int) -> bytes:
+    def request(self, start: int, stop: int) -> bytes:
         async def part() -> bytes:
             async with _request(self.files, self.path, {"Range": f"bytes={start}-{stop - 1}"}) as answer:
                 sent = _sent_range(answer) if answer.status == 206 else None
@@ -62,8 +58,10 @@ class WebSource(RemoteSource):
                     raise self.error(start, "the file on the server has changed since it was opened; open it again")
                 return await _taken(answer, stop - start)
 
-        with remote_errors(self.name):
-            return _run(self.files, part())
+        return run_async(self.files, part())
+
+    def was_changed(self) -> bool:
+        return False  # each response was of the version that was opened
 
 
 class DownloadedSource(LocalSource):
@@ -77,16 +75,6 @@ class DownloadedSource(LocalSource):
 
 
 # -- requests ------------------------------------------------------------------------------------------------
-
-
-def _run(files: Any, work: "Coroutine[Any, Any, _T]") -> "_T":
-    """Runs a coroutine in the thread of fsspec, and stops it if this thread is interrupted."""
-    future = asyncio.run_coroutine_threadsafe(work, files.loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
 
 
 @asynccontextmanager

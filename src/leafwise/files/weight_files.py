@@ -52,11 +52,22 @@ class WeightFile(NamedTuple):
     def candidate(self, folder: Folder) -> Candidate:
         return Candidate(folder.joined(self.names[0]), lambda: self.open(folder), self.note)
 
+    def shards(self, folder: Folder) -> set[str]:
+        """The names of the files that an index lists; none for other kinds, and if the index cannot be read."""
+        with suppress(FileError):  # opening it raises the error
+            return shards.listed_in_index(folder, self.names[0])[0] if self.kind == "index" else set()
+        return set()
+
     def open(self, folder: Folder) -> StoredFile:
         if self.kind == "series":
             return shards.read_series(folder, self.names)
         source = folder.open(self.names[0])
         return shards.read_index(source, folder) if self.kind == "index" else detect.read(source)
+
+
+def has_weights_suffix(name: str) -> bool:
+    """Whether a file has the suffix of a format that leafwise reads."""
+    return name.endswith(_SUFFIXES + _FURTHER) or is_index(name)
 
 
 def is_side_file(name: str) -> bool:

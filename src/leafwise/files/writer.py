@@ -21,11 +21,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from leafwise.core.crew import place
 from leafwise.core.path import shown_file
 from leafwise.core.threads import WRITERS
 from leafwise.errors import FileError
 from leafwise.files import disk as local
 from leafwise.files.file_memory import FileMemory
+from leafwise.files.output import Output
 from leafwise.files.source import BorrowedSource, LocalSource, Source
 
 # A file in memory is mapped if it has at least this many bytes, and if there are enough threads: two of them are not
@@ -35,16 +37,16 @@ _MAPPING_THREADS = 4
 _AHEAD = 1 << 25  # bytes that are written before the system is asked to begin writing them to the disk
 
 
-def _staged_prefix(name: str) -> str:
+def staged_prefix(name: str) -> str:
     """The prefix of the temporary names of files that will become the file with this name, or a part of it."""
     return f".leafwise-{hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()}-"
 
 
-class Output:
-    """A file that is being written, from beginning to end. `of` is the name of its checkpoint, if that has several
-    files."""
+class LocalOutput(Output):
+    """A file on this machine that is being written. `of` is the name of its checkpoint, if that has several files. Only
+    the user can read a `private` one."""
 
-    def __init__(self, path: str, like: str = "", of: str = "") -> None:
+    def __init__(self, path: str, like: str = "", of: str = "", private: bool = False) -> None:
         local.check_byte_order()
         # A link stays a link: its target is replaced.
         self.path = os.path.realpath(path)
@@ -56,7 +58,7 @@ class Output:
         mode = local.mode_for(self.path)
         if mode is None and like:
             mode = _mode_like(like)
-        self._file: int | None = self._create(_staged_prefix(of or name))
+        self._file: int | None = self._create(staged_prefix(of or name), private)
         try:
             if mode is not None:
                 local.disk.set_mode(self._file, mode)
@@ -64,10 +66,10 @@ class Output:
             self.discard()
             raise
 
-    def _create(self, prefix: str) -> int:
+    def _create(self, prefix: str, private: bool) -> int:
         while True:
             self.staged = os.path.join(self.folder, f"{prefix}{secrets.token_hex(8)}.part")
-            file = local.disk.create(self.staged)
+            file = local.disk.create(self.staged, *([0o600] if private else []))
             local.disk.lock(file)
             if local.disk.stat(file).st_nlink:
                 return file
@@ -81,20 +83,17 @@ class Output:
         return length
 
     def skip(self, length: int) -> None:
-        """Leaves a gap of `length` bytes, for `fill`."""
         assert self._file is not None
         local.disk.skip(self._file, length)
         self.at += length
 
-    def expect(self, stop: int) -> None:
-        """Prepares for several threads that fill gaps up to an offset, which is where the file will end."""
+    def expect(self, stop: int, in_threads: bool = False) -> None:
         assert self._file is not None
-        is_worth_it = WRITERS >= _MAPPING_THREADS and stop >= _MAPPED
+        is_worth_it = in_threads and WRITERS >= _MAPPING_THREADS and stop >= _MAPPED
         if self._memory is None and is_worth_it and local.is_in_memory(self.staged):
             self._memory = local.disk.map_to_fill(self._file, stop)
 
     def fill(self, data: Any, start: int) -> None:
-        """Writes into a gap. Several threads may do so."""
         assert self._file is not None
         if self._memory is None:
             local.disk.write_at(self._file, data, start)
@@ -113,8 +112,7 @@ class Output:
             start += chunk
 
     def source(self) -> Source:
-        """A source with the bytes that were written so far, under the final name. It shares the open file, because the
-        number of open files is limited."""
+        # It shares the open file, because the number of open files is limited.
         assert self._file is not None
         return BorrowedSource(self.path, self._file)
 
@@ -123,7 +121,7 @@ class Output:
         self.start_writing(self.at)
 
     def start_writing(self, stop: int) -> None:
-        """Lets the system begin to write the bytes before `stop` to the disk: all of them are final, but for gaps."""
+        # Lets the system begin to write to the disk.
         if stop - self._started >= _AHEAD:
             assert self._file is not None
             local.disk.start_writing(self._file, self._started, stop - self._started)
@@ -151,6 +149,44 @@ class Output:
         self.close()
         with suppress(OSError):
             local.disk.remove(self.staged)
+
+
+class SharedOutput:
+    """A file that another process is writing, some gaps of which this process fills. Its name and its lock belong to
+    the other process."""
+
+    def __init__(self, staged: str) -> None:
+        self._staged = staged
+        try:
+            self._file = local.disk.open_to_fill(staged)
+        except OSError as error:
+            raise FileError(
+                f"cannot write {shown_file(staged)} on {place()}: {error.strerror or error}; workers must reach the "
+                "folder of the new checkpoint under the same path"
+            ) from error
+
+    def fill(self, data: Any, start: int) -> None:
+        try:
+            local.disk.write_at(self._file, data, start)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def __enter__(self) -> "SharedOutput":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                local.disk.sync(self._file)  # what another machine wrote is not durable before
+        except OSError as problem:
+            raise self._failed(problem) from problem
+        finally:
+            local.disk.close(self._file)
+
+    def _failed(self, error: OSError) -> FileError:
+        return FileError(f"cannot write {shown_file(self._staged)} on {place()}: {error.strerror or error}")
 
 
 class WrittenParts:
@@ -196,15 +232,15 @@ class FileTransaction:
         check_staged: StagedCheck | None = None,
         tidy: Callable[[], None] | None = None,
     ) -> None:
-        self._outputs: list[Output] = []
+        self._outputs: list[LocalOutput] = []
         self._of, self._check_staged, self._tidy = of, check_staged, tidy
 
-    def open(self, path: str, like: str = "") -> Output:
+    def open(self, path: str, like: str = "") -> LocalOutput:
         """Opens a file to write. It gets the mode of the file it replaces, or of the file `like`."""
         try:
             if not self._outputs:
-                _remove_unfinished(os.path.realpath(path), self._of)
-            output = Output(path, like, self._of)
+                remove_unfinished(os.path.realpath(path), self._of)
+            output = LocalOutput(path, like, self._of)
         except OSError as error:
             raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
         self._outputs.append(output)
@@ -270,20 +306,21 @@ def _mode_like(path: str) -> int | None:
         raise
 
 
-def _remove_unfinished(path: str, of: str) -> None:
+def remove_unfinished(path: str, of: str = "") -> None:
     """Removes unfinished files that earlier writers of this file left behind."""
     folder, name = os.path.split(path)
-    is_unfinished = re.compile(re.escape(_staged_prefix(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
-    remove_abandoned(folder, lambda file_name: is_unfinished(file_name) is not None)
+    is_unfinished = re.compile(re.escape(staged_prefix(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
+    remove_abandoned(folder, lambda names: [file_name for file_name in names if is_unfinished(file_name)])
 
 
 def remove_abandoned(
-    folder: str, is_leftover: Callable[[str], bool], in_use: Callable[[], set[str]] = lambda: set()
+    folder: str, leftovers_in: Callable[[list[str]], list[str]], in_use: Callable[[], set[str]] = lambda: set()
 ) -> None:
-    """Removes leftovers in a folder that nobody is writing any more. `in_use` returns names that must stay. It is
-    called while the leftovers are locked, so that nobody can begin to use them after it has returned."""
+    """Removes leftovers in a folder that nobody is writing any more: `leftovers_in` selects them from the names of the
+    files. `in_use` returns names that must stay. It is called while the leftovers are locked, so that nobody can begin
+    to use them after it has returned."""
     with suppress(OSError):
-        leftovers = [name for name in local.disk.names_in(folder) if is_leftover(name)]
+        leftovers = leftovers_in(local.disk.names_in(folder))
         held: dict[str, int] = {}
         try:
             for name in leftovers:
@@ -310,7 +347,7 @@ class _DurableFile:
         self._path = path
         self._transaction = FileTransaction(check_staged=check_staged)
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> LocalOutput:
         return self._transaction.open(self._path)
 
     def __exit__(

@@ -14,6 +14,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Capabilities, Memory, Spec
 from leafwise.errors import Unsupported
@@ -30,6 +31,7 @@ from leafwise.homes.torch.measuring import TorchMeasuring
 from leafwise.homes.torch.packing import TorchPacking
 from leafwise.homes.torch.rebuilding import TorchRebuilding
 from leafwise.homes.torch.saving import TorchSaving
+from leafwise.homes.torch.sharding import TorchDistributing
 from leafwise.homes.torch.viewing import TorchViewing
 
 
@@ -51,6 +53,11 @@ def _over_tensors(capability: type[Capability]) -> type[Capability]:
 class ArrayClipping(_over_tensors(TorchClipping)):  # type: ignore[misc]
     def clip_together(self, values: list[Any], max_norm: float) -> list[float] | None:
         return None
+
+
+class ArrayDistributing(_over_tensors(TorchDistributing)):  # type: ignore[misc]
+    def local(self, value: Any) -> Any:
+        return value
 
 
 class ArrayFreezing(TorchFreezing):
@@ -75,6 +82,7 @@ class ArrayHome(TorchHome):
         Averaging: _over_tensors(TorchAveraging),
         Clipping: ArrayClipping,
         Comparing: _over_tensors(TorchComparing),
+        Distributing: ArrayDistributing,
         Filling: _over_tensors(TorchFilling),
         Freezing: ArrayFreezing,
         Loading: _over_tensors(TorchLoading),

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.searching import Searching
 from leafwise.core.home import Home
 from leafwise.core.reader import bands
+from leafwise.core.registry import home_of
 
 MOST = 10_000  # indices that are kept; there may be billions
 _SHOWN_VALUES = 3  # indices of values in a message
@@ -64,7 +65,6 @@ def _others(count: int) -> str:
 def nonfinite_places(home: Home, value: Any, shape: tuple[int, ...], total: int) -> Places:
     """Where the NaN and infinite values of an array are. It should have `total` of them. If it has fewer, the result
     has its own `total`."""
-    import numpy as np
 
     if not shape:
         return Places(((),), None, total)
@@ -73,8 +73,23 @@ def nonfinite_places(home: Home, value: Any, shape: tuple[int, ...], total: int)
     positions = searching.nonfinite(value, wanted) if searching.is_searched(value) else None
     if positions is None:
         positions = _nonfinite_positions(home, value, shape, wanted)
+    return places_at(positions, shape, total if len(positions) == wanted else len(positions))
+
+
+def places_at(positions: Any, shape: tuple[int, ...], total: int) -> Places:
+    """The places of values from their positions in C order, as NumPy integers."""
+    import numpy as np
+
+    if not shape:
+        return Places(((),), None, total)
     indices = tuple(zip(*(axis.tolist() for axis in np.unravel_index(positions, shape)), strict=True))
-    return Places(indices, None, total if len(indices) == wanted else len(indices))
+    return Places(indices, None, total)
+
+
+def sent_nonfinite_places(item: tuple[Any, tuple[int, ...], int]) -> Places:
+    """`nonfinite_places` of an array, with its shape and the number of values that are not finite, in a worker."""
+    value, shape, total = item
+    return nonfinite_places(home_of(value), value, shape, total)
 
 
 def _nonfinite_positions(home: Home, value: Any, shape: tuple[int, ...], wanted: int) -> Any:

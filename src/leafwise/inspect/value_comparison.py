@@ -8,11 +8,14 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray
+from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.comparison import Comparison
+from leafwise.core.crew import Crew, run_each
 from leafwise.core.home import Home, Spec
 from leafwise.core.pairing import NamedArray, NamedArrays
 from leafwise.core.reader import reader
+from leafwise.core.registry import home_of
 from leafwise.core.runs import Run, UnreadError
 from leafwise.errors import Error, FileError, Unsupported, WalkError
 from leafwise.kernels import streams
@@ -54,15 +57,22 @@ class _Pairs:
         return self.firsts.specs[number], self.seconds.specs[number]
 
 
-def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter) -> list[Verdict]:
+def compare_values(
+    pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter, crew: Crew | None = None
+) -> list[Verdict]:
     """`compare_arrays` for a few pairs."""
     firsts, seconds = (NamedArrays.of([pair[side] for pair in pairs]) for side in (0, 1))
-    return compare_arrays(firsts, seconds, count)
+    return compare_arrays(firsts, seconds, count, crew)
 
 
-def compare_arrays(firsts: NamedArrays, seconds: NamedArrays, count: ByteCounter) -> list[Verdict]:
-    """A verdict for each pair; `count` is called with the number of bytes of the first leaf of each pair when done."""
+def compare_arrays(
+    firsts: NamedArrays, seconds: NamedArrays, count: ByteCounter, crew: Crew | None = None
+) -> list[Verdict]:
+    """A verdict for each pair; `count` is called with the number of bytes of the first leaf of each pair when done. If
+    there is a crew, its workers read the values, which must be in files."""
     pairs = _Pairs(firsts, seconds)
+    if crew is not None:
+        return _compare_by(crew, pairs, count)
     verdicts: dict[int, Verdict] = {}
     runs: dict[int, tuple[Run, Run]] = {}
     in_pieces: list[int] = []
@@ -122,12 +132,17 @@ def _reasons(arrays: NamedArrays) -> list[str]:
     return [cannot_compare[home](value) for home, value in zip(arrays.homes, arrays.values, strict=True)]
 
 
-def _place(first: NamedArray, second: NamedArray, reason: str, compares: Callable[[Home, str], bool]) -> _Place:
-    spec, partner = first.spec, second.spec
+def verdict_without_values(spec: Spec, partner: Spec, reason: str) -> Verdict | None:
+    """The verdict if it does not depend on the values; `reason` is why they cannot be compared."""
     if reason and (spec.size == partner.size or None in (spec.shape, partner.shape)):
         return Verdict.of("unknown", reason=reason)
-    if spec.size != partner.size:
-        return Verdict.of("reshaped")
+    return Verdict.of("reshaped") if spec.size != partner.size else None
+
+
+def _place(first: NamedArray, second: NamedArray, reason: str, compares: Callable[[Home, str], bool]) -> _Place:
+    spec, partner = first.spec, second.spec
+    if (verdict := verdict_without_values(spec, partner, reason)) is not None:
+        return verdict
     if compares(first.home, spec.device):
         return first.home
     if compares(second.home, partner.device):
@@ -158,17 +173,22 @@ def _verdict(
     pairs: _Pairs, number: int, comparison: Comparison, is_cast: bool = False, may_be_transposed: bool = True
 ) -> Verdict:
     """The verdict for values of equal size; `is_cast` is whether casting one of them gives the other."""
-    spec, partner = pairs.specs(number)
+    verdict = verdict_by_elements(*pairs.specs(number), comparison, is_cast)
+    if verdict.kinds != _CHANGED:
+        return verdict
+    sampled = may_be_transposed and _may_be_transposed(*pairs[number])
+    transposed = _with_name(pairs[number], _transposed) if sampled else None
+    return transposed or verdict
+
+
+def verdict_by_elements(spec: Spec, partner: Spec, comparison: Comparison, is_cast: bool) -> Verdict:
+    """The verdict for values of equal size, unless one is the other transposed."""
     cast = ["cast"] * (spec.dtype != partner.dtype and is_cast)
     if spec.shape != partner.shape:
         return Verdict.of("reshaped", *cast, comparison=comparison)
-    if not cast and not comparison.changed:
-        return Verdict(_SAME, comparison)
     if cast:
         return Verdict.of("cast", comparison=comparison)
-    sampled = may_be_transposed and _may_be_transposed(*pairs[number])
-    transposed = _with_name(pairs[number], _transposed) if sampled else None
-    return transposed or Verdict(_CHANGED, comparison)
+    return Verdict(_CHANGED if comparison.changed else _SAME, comparison)
 
 
 # -- on a device -----------------------------------------------------------------------------------------------------
@@ -177,7 +197,7 @@ def _verdict(
 def _start_on_device(home: Home, pairs: _Pairs, numbers: list[int], count: ByteCounter) -> WaitForDevice:
     """Starts comparing pairs where at least one array is on a device, where its home compares it."""
     with ExitStack() as files, _named(pairs, numbers):
-        own_file = _own_files(files)
+        own_file = own_files(files)
         firsts, seconds = (
             [
                 side.values[number] if side.homes[number] is home else _other_array(side[number], own_file)
@@ -200,7 +220,7 @@ def _named(pairs: _Pairs, numbers: list[int]) -> Iterator[None]:
     try:
         yield
     except UnreadError as error:
-        raise _explained(pairs[numbers[error.number]][error.side]) from error
+        raise unread_error(pairs[numbers[error.number]][error.side]) from error
     except Error:
         raise
     except Exception as error:
@@ -242,15 +262,15 @@ def _verdict_on_device(pairs: _Pairs, number: int, result: DeviceResult) -> Verd
 
 def _compare_runs(pairs: _Pairs, runs: dict[int, tuple[Run, Run]], count: ByteCounter) -> list[Comparison]:
     with ExitStack() as files:
-        own_file = _own_files(files)
+        own_file = own_files(files)
         own = [(own_file(first), own_file(second)) for first, second in runs.values()]
         try:
             return compare(own, count)
         except UnreadError as error:
-            raise _explained(pairs[list(runs)[error.number]][error.side]) from error
+            raise unread_error(pairs[list(runs)[error.number]][error.side]) from error
 
 
-def _own_files(files: ExitStack) -> Callable[[Run], Run]:
+def own_files(files: ExitStack) -> Callable[[Run], Run]:
     """A function that gives runs descriptors of their own, until the stack is closed. If a tree is closed meanwhile,
     its old number may be reused."""
     opened: dict[int, int] = {}
@@ -266,11 +286,75 @@ def _own_files(files: ExitStack) -> Callable[[Run], Run]:
     return own_file
 
 
-def _explained(held: NamedArray) -> FileError:
+def unread_error(held: NamedArray) -> FileError:
     """The error for a file that could not be read to its end."""
     for _ in held.home.capability(Saving).pieces(held.value):
         pass  # this raises a better error, if the problem persists
     return FileError(f"cannot read {held.name!r} to its end; was the file truncated?")
+
+
+# -- by workers ------------------------------------------------------------------------------------------------------
+
+
+def _compare_by(crew: Crew, pairs: _Pairs, count: ByteCounter) -> list[Verdict]:
+    """`compare_arrays`, where workers read the values."""
+    verdicts: dict[int, Verdict] = {}
+    in_place: list[int] = []
+    in_pieces: list[int] = []
+    for place, numbers in _by_place(pairs, 0, len(pairs.firsts)).items():
+        if isinstance(place, Verdict):
+            verdicts.update(dict.fromkeys(numbers, place))
+        elif place == _IN_PLACE:
+            in_place += numbers
+        else:
+            in_pieces += numbers
+    values = [(pairs.firsts.values[number], pairs.seconds.values[number]) for number in in_place]
+    delegating = pairs.firsts.homes[in_place[0]].capability(Delegating) if in_place else None
+    comparisons = [] if delegating is None else delegating.compare(crew, values, count)
+    suspects = []  # which may be transposed
+    for number, comparison in zip(in_place, comparisons, strict=True):
+        if comparison is None:
+            in_pieces.append(number)
+            continue
+        verdicts[number] = _verdict(pairs, number, comparison, may_be_transposed=False)
+        if verdicts[number].kinds == _CHANGED:
+            suspects.append(number)
+    turned = run_each(crew, _sent_transposed, _sent(pairs, suspects), _sent_bytes, lambda nbytes: None)
+    verdicts |= {number: verdict for number, verdict in zip(suspects, turned, strict=True) if verdict is not None}
+    in_pieces.sort()
+    compared = run_each(crew, _sent_verdict, _sent(pairs, in_pieces), _sent_bytes, count)
+    verdicts |= zip(in_pieces, compared, strict=True)
+    return [verdicts[number] for number in range(len(pairs.firsts))]
+
+
+_SentArray = tuple[Any, Spec, str]  # an array, its spec, and its name
+
+
+def _sent(pairs: _Pairs, numbers: list[int]) -> list[tuple[_SentArray, _SentArray]]:
+    sides = pairs.firsts, pairs.seconds
+    sent = [[(side.values[number], side.specs[number], side.names[number]) for side in sides] for number in numbers]
+    return [(first, second) for first, second in sent]
+
+
+def _sent_bytes(pair: tuple[_SentArray, _SentArray]) -> int:
+    return pair[0][1].nbytes
+
+
+def _received(pair: tuple[_SentArray, _SentArray]) -> tuple[NamedArray, NamedArray]:
+    first, second = (NamedArray(0, home_of(value), value, spec, name) for value, spec, name in pair)
+    return first, second
+
+
+def _sent_verdict(pair: tuple[_SentArray, _SentArray]) -> Verdict:
+    """The verdict on a pair, in a worker."""
+    [verdict] = compare_values([_received(pair)], lambda count: None)
+    return verdict
+
+
+def _sent_transposed(pair: tuple[_SentArray, _SentArray]) -> Verdict | None:
+    """The verdict on a pair that has changed, in a worker, if one is the other transposed."""
+    received = _received(pair)
+    return _with_name(received, _transposed) if _may_be_transposed(*received) else None
 
 
 # -- a piece at a time -----------------------------------------------------------------------------------------------
@@ -320,14 +404,20 @@ def _pieces(held: NamedArray) -> Iterator[Any]:
 
 def _may_be_transposed(first: NamedArray, second: NamedArray) -> bool:
     """Whether a sample of a square matrix agrees with the second one transposed."""
-    shape = first.spec.shape
-    if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+    boxes = sampled_boxes(first.spec.shape)
+    if not boxes:
         return False
+    read, read_second = reader(first.home, first.value), reader(second.home, second.value)
+    return all(streams.agree(read(box), read_second(box[::-1])) for box in boxes)
+
+
+def sampled_boxes(shape: tuple[int, ...] | None) -> list[tuple[slice, slice]]:
+    """A few elements of a square matrix that show whether it may be another one transposed; none for other arrays."""
+    if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+        return []
     last = shape[0] - 1
     places = [(number * last // _SAMPLES, last - number * last // (2 * _SAMPLES)) for number in range(_SAMPLES)]
-    read, read_second = reader(first.home, first.value), reader(second.home, second.value)
-    boxes = ((slice(row, row + 1), slice(column, column + 1)) for row, column in places)
-    return all(streams.agree(read(box), read_second(box[::-1])) for box in boxes)
+    return [(slice(row, row + 1), slice(column, column + 1)) for row, column in places]
 
 
 def _transposed(first: NamedArray, second: NamedArray) -> Verdict | None:

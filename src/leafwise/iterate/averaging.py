@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
@@ -25,6 +27,9 @@ class Average:
     The first update copies the values. After that, the new average is `decay` times the old one plus `1 - decay` times
     the new values. With `warmup=k`, update number n uses a decay of at most `(1 + n) / (k + n)`, so that the average
     forgets the beginning quickly.
+
+    If the model is sharded over several processes, each of them averages its own parts, and nothing is sent. With
+    FSDP2, create the average after `fully_shard`.
 
     Buffers are copied; with `buffers="average"`, floating-point buffers are averaged, too. A tied leaf is averaged
     once. Leaves with fewer than 32 bits are averaged in float32, so that small steps are not rounded away.
@@ -91,6 +96,7 @@ class Average:
         if model is None:
             model = self._tree.columns.node_objects[self._tree.root]
         t = tree(model)
+        t.check_not_gathered("average")
         columns = t.columns
         if not self._tree.root and not t.root and _same_structure(self._tree.columns, columns):
             return _NewWalk(t, None)
@@ -131,6 +137,11 @@ class Average:
             _applied.difference_update(id(value) for part_values in values for value in part_values)
             for part, part_values, own in zip(self._parts, values, own_values, strict=True):
                 part.averaging.copy_many(part_values, own)
+            if walk.tree.columns.may_be_sharded():
+                # A forward may have left gathered copies of the averages, which the next one would use.
+                objects = walk.tree.columns.node_objects
+                for home in walk.tree.columns.homes:
+                    home.capability(Distributing).drop_gathered(objects)
 
     # -- saving and loading ------------------------------------------------------------------------------
 
@@ -205,8 +216,15 @@ class _AveragedPart:
     def check(self, columns: Columns, leaves: list[int], values: list[Any]) -> None:
         differing = self.averaging.first_of_other_shape(self.arrays, values)
         if differing is not None:
-            now, then = (self.home.spec(arrays[differing]).shape for arrays in (values, self.arrays))
+            specs = [self.home.spec(arrays[differing]) for arrays in (values, self.arrays)]
             name = columns.row_text(leaves[differing])
+            now, then = (spec.shape for spec in specs)
+            if now == then:
+                sharded, average = (f"sharded ({spec.sharding})" if spec.sharding else "not sharded" for spec in specs)
+                raise WriteError(
+                    f"{name} is {sharded}, but its average is {average}; nothing was changed; create the average "
+                    "after the model is sharded, and load the state of an average that is sharded in the same way"
+                )
             raise WriteError(f"{name} has the shape {now}, but its average has {then}; nothing was changed")
 
     def move(self, values: list[Any], weight: float) -> None:
@@ -242,7 +260,11 @@ def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart
         leaf = columns.ties.get(row, row)
         value = columns.current(leaf)
         home = columns.home(value)
-        if reason := home.cannot_read(value) or (home.capability(Loading).cannot_write(value) if home.in_place else ""):
+        if facts.spec.sharding is not None:
+            [reason] = home.capability(Filling).cannot_fill([value])
+        else:
+            reason = home.cannot_read(value) or (home.capability(Loading).cannot_write(value) if home.in_place else "")
+        if reason:
             raise WalkError(f"cannot average {columns.row_text(row)}: {reason}")
         if key in keys:
             raise WalkError(f"cannot average {columns.row_text(row)}: another leaf is also called {key!r}")

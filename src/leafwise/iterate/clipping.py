@@ -1,16 +1,19 @@
 """`lw.clip`: clips gradients by norm, and returns the norms by path."""
 
 import math
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
 from leafwise.core.query import Query
+from leafwise.core.ranks import agreeing, team_of
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.result import Table
 from leafwise.core.tree import Tree
@@ -89,6 +92,9 @@ def clip(
     If gradients are NaN or infinite, this raises a `NonFiniteError` that lists them. With `strict=False`, they are
     listed in the result instead, and gradients whose common norm is not finite are not scaled.
 
+    If the model is sharded over several processes, every process must call this. The norms are those of the whole
+    gradients, and each process scales its own parts.
+
     `model` may also be a `Flat`. In JAX, pass a tree of gradients instead of a model: the result has the clipped
     gradients in `.clipped`.
 
@@ -109,7 +115,7 @@ def clip(
         raise RuleError(
             "where= is an empty list; give at least one query, or leave it out to clip all gradients together"
         )
-    gradients = _gradients(model)
+    gradients = _gradients(model, _Limit(max_norm, None if where is None else queries, per))
     together = gradients.clip_together(max_norm) if where is None and per == "tree" else None
     if together is not None and math.isfinite(math.hypot(*together)):
         return Norms(gradients.tree, gradients.leaves, together, gradients.holder)
@@ -118,7 +124,7 @@ def clip(
     if norms.nonfinite and strict:
         names = listed(norms.nonfinite)
         raise NonFiniteError(f"the gradients of {names} are not finite; nothing was changed", norms.nonfinite)
-    factors = _factors(gradients, each, max_norm, None if where is None else queries, per)
+    factors = _factors(gradients, each, gradients.limit)
     if factors is not None:
         norms.clipped = gradients.scale(factors)
     return norms
@@ -135,23 +141,36 @@ def _new_spelling(where: Any, per: Any) -> str:
     return f'per= takes "tree" or "leaf", not {per!r}; pass queries as where={per!r}'
 
 
-def _gradients(model: Any) -> "_Gradients":
+class _Limit(NamedTuple):
+    """What to limit, and to what: all gradients, or those of each query."""
+
+    max_norm: float
+    queries: Sequence[Any] | None
+    per: str
+
+
+def _gradients(model: Any, limit: _Limit) -> "_Gradients":
     """The gradients of a model. Those of a flat model are read from its vectors, if all of them are still there."""
     if isinstance(model, Flat):
         if all(part.packed.is_intact() for part in model.parts):
-            return _FlatGradients(model)
+            return _FlatGradients(model, limit)
         model = model.model
     with opened(model, "clip", live=True) as t:
-        gradients = _Gradients(t, current_arrays(t, model))
+        if (team := team_of(t)) is not None:
+            with agreeing(t, "clip", team) as rows:
+                sharded = _ShardedGradients(t, current_arrays(t, model), limit, team)
+                rows += sharded.facts()
+            return sharded
+        gradients = _Gradients(t, current_arrays(t, model), limit)
     flattened = flat_of(model)
-    return _FlatGradients(flattened) if flattened is not None and gradients.are_in(flattened) else gradients
+    return _FlatGradients(flattened, limit) if flattened is not None and gradients.are_in(flattened) else gradients
 
 
 class _Gradients:
     """The gradients of a model. If arrays cannot be changed in place, the tree itself is a tree of gradients."""
 
-    def __init__(self, t: Tree, array_at: Callable[[int], Any]) -> None:
-        self.tree = t
+    def __init__(self, t: Tree, array_at: Callable[[int], Any], limit: _Limit) -> None:
+        self.tree, self.limit = t, limit
         self.columns: Columns = t.columns
         self.holder = self.columns.node_objects[t.root]
         ties = self.columns.ties
@@ -218,10 +237,71 @@ def _gradients_at(columns: Columns, leaves: Sequence[int], values: list[Any]) ->
     return gradients
 
 
+class _ShardedGradients(_Gradients):
+    """The gradients of a model that is sharded over several ranks. Each rank computes the norms of its parts, and one
+    exchange combines those of all leaves. Each rank scales its parts."""
+
+    def __init__(self, t: Tree, array_at: Callable[[int], Any], limit: _Limit, team: Team) -> None:
+        super().__init__(t, array_at, limit)
+        self._team = team
+        self._whole_arrays = self._arrays
+        distributing = [batch.home.capability(Distributing) for batch in self._batches]
+        self._pending: set[int] = set()  # positions of gradients that are sums over ranks, not computed yet
+        self._copies: set[int] = set()  # positions of gradients that count on another rank, which has a copy of them
+        local = list(self._arrays)
+        for batch, sharding in zip(self._batches, distributing, strict=True):
+            for position, gradient in zip(batch.positions, batch.values, strict=True):
+                local[position] = sharding.local(gradient)
+                if sharding.cannot_use_parts(gradient):
+                    self._pending.add(position)
+                elif not sharding.counts_here(gradient, team):
+                    self._copies.add(position)
+        self._arrays = local
+        self._batches = self.columns.batches(self.leaves, local)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What must be the same on every rank: which leaves have gradients, how these are sharded, and their limits."""
+        max_norm, queries, per = self.limit
+        groups = [range(len(self.leaves))] if queries is None else _positions(self, queries)
+        group_of = {position: number for number, positions in enumerate(groups) for position in positions}
+        facts = []
+        for batch in self.columns.batches(self.leaves, self._whole_arrays):
+            specs = batch.home.specs(batch.values)
+            for position, path, spec in zip(batch.positions, batch.paths, specs, strict=True):
+                group = group_of.get(position)
+                limited = "not clipped" if group is None else f"clipped to {max_norm!r} per {per}, with group {group}"
+                facts.append((path, f"a gradient ({spec.sharding or 'whole'}), {limited}"))
+        return facts
+
+    def clip_together(self, max_norm: float) -> list[float] | None:
+        return None
+
+    def norms(self) -> list[float]:
+        norms = super().norms()
+        for batch in self.columns.batches(self.leaves, self._whole_arrays) if self._pending else ():
+            clipping = batch.home.capability(Clipping)
+            for position, gradient in zip(batch.positions, batch.values, strict=True):
+                if position in self._pending:
+                    [norms[position]] = clipping.norms([gradient])  # every rank gets the norm of the whole
+        for position in self._copies:
+            # A copy that is not finite counts: every rank must know that it must not be used.
+            norms[position] = 0.0 if math.isfinite(norms[position]) else norms[position]
+        of_ranks = [array("d", data) for data in self._team.gather(array("d", norms).tobytes())]
+        by_leaf = zip(*of_ranks, strict=True)
+        return [
+            _largest(each) if position in self._pending else math.hypot(*each) for position, each in enumerate(by_leaf)
+        ]
+
+
+def _largest(norms: Sequence[float]) -> float:
+    return next((norm for norm in norms if not math.isfinite(norm)), max(norms))
+
+
 class _FlatGradients(_Gradients):
     """The gradients of a flat model, which are in a few vectors."""
 
-    def __init__(self, flattened: Flat) -> None:
+    def __init__(self, flattened: Flat, limit: _Limit) -> None:
+        self.limit = limit
         self.tree, self.columns = flattened.tree, flattened.tree.columns
         self.holder = flattened.model
         self.leaves = [leaf for part in flattened.parts for leaf in part.leaves]
@@ -242,10 +322,9 @@ class _FlatGradients(_Gradients):
         return self.holder
 
 
-def _factors(
-    gradients: _Gradients, norms: Sequence[float], max_norm: float, queries: Sequence[Any] | None, per: str
-) -> list[float] | None:
+def _factors(gradients: _Gradients, norms: Sequence[float], limit: _Limit) -> list[float] | None:
     """The factor of each gradient; a single factor if it is the same for all; None if nothing changes."""
+    max_norm, queries, per = limit
     if queries is None and per == "tree":
         factor = _factor(math.hypot(*norms), max_norm)
         return None if factor == 1 else [factor]

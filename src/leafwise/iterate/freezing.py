@@ -9,6 +9,7 @@ from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import offer
 from leafwise.core.path import listed
 from leafwise.core.query import Query
+from leafwise.core.ranks import agreeing, team_of
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import RuleError
@@ -31,6 +32,8 @@ def freeze(model: Any, where: Any) -> Any:
     with frozen running statistics uses them for normalization, even after `train()`. The tree shows which leaves are
     frozen, and the logger "leafwise" lists them.
 
+    If the model is sharded over several processes, every process must call this, with the same `where`.
+
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
     >>> net = lw.freeze(net, "{0,1}.**").train()
@@ -48,7 +51,8 @@ def thaw(model: M, where: Any) -> M: ...
 def thaw(model: Any, where: Any) -> Any:
     """Makes frozen leaves trainable again, and lets frozen buffers change again. Returns the model.
 
-    `where` selects the leaves; if nothing matches, that is an error.
+    `where` selects the leaves; if nothing matches, that is an error. If the model is sharded over several processes,
+    every process must call this, with the same `where`.
 
     >>> import torch, leafwise as lw
     >>> net = lw.freeze(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)), "**")
@@ -61,10 +65,16 @@ def thaw(model: Any, where: Any) -> Any:
 def _set_trainable(model: Any, where: Any, trainable: bool) -> Any:
     verb = "thaw" if trainable else "freeze"
     with opened(model, verb, live=True) as t:
-        return _changed(t, where, trainable, verb)
+        team = team_of(t)
+        with agreeing(t, verb, team) as rows:
+            parameters, drifting = _chosen(t, where, trainable, verb)
+            if team is not None:
+                rows += [(t.columns.row_text(leaf), verb) for leaf in (*parameters, *drifting)]
+        return _changed(t, parameters, drifting, trainable)
 
 
-def _changed(t: Tree, where: Any, trainable: bool, verb: str) -> Any:
+def _chosen(t: Tree, where: Any, trainable: bool, verb: str) -> tuple[list[int], list[int]]:
+    """The parameters and the buffers to change; raises if one of them cannot be changed."""
     columns = t.columns
     leaves = sorted(Query.of(where).leaves(columns, t.root, t.rows))
     if not leaves:
@@ -77,6 +87,11 @@ def _changed(t: Tree, where: Any, trainable: bool, verb: str) -> Any:
     _check(columns, leaves, parameters, drifting, verb)
     if not trainable:
         _check_memory(columns, set(parameters))
+    return parameters, drifting
+
+
+def _changed(t: Tree, parameters: list[int], drifting: list[int], trainable: bool) -> Any:
+    columns = t.columns
     for batch in columns.batches(parameters):
         batch.home.capability(Freezing).set_trainable(batch.values, trainable)
     owners = {id(owner): owner for owner in (_owner(columns, leaf) for leaf in drifting)}

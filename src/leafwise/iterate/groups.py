@@ -11,6 +11,7 @@ from leafwise.core.columns import SECTIONS, Columns, Facts, Section, tally
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import listed
+from leafwise.core.ranks import agreeing, same_text, team_of
 from leafwise.core.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -97,6 +98,8 @@ def groups(
     `wins=True` decides between them. `optimizer` is the class that will get the groups, and an option that it does not
     have is an error. Without it, an option is an error if no optimizer of the framework has it.
 
+    If the model is sharded over several processes, every process must call this, with the same rules.
+
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8))
     >>> optimizer = torch.optim.AdamW(lw.groups(net, [lw.no_decay()]), lr=3e-4, weight_decay=0.1)
@@ -104,8 +107,21 @@ def groups(
     [(0.1, ['0.weight']), (0.0, ['0.bias', '1.weight', '1.bias'])]
     """
     with opened(source, "groups") as t:
-        builder = _GroupBuilder(t, checked_rules(rules), strict, optimizer, options)
-        return builder.build(current_arrays(t, source))
+        team = team_of(t)
+        with agreeing(t, "groups", team) as rows:
+            built = _GroupBuilder(t, checked_rules(rules), strict, optimizer, options).build(current_arrays(t, source))
+            if team is not None:
+                rows += _group_rows(built)
+        return built
+
+
+def _group_rows(built: Groups) -> list[tuple[str, str]]:
+    """The options of each leaf, which must be the same on every rank."""
+    rows = [(path, "frozen") for path in built.frozen]
+    for group, account in zip(built, built.groups, strict=True):
+        text = ", ".join(f"{name}={same_text(option)}" for name, option in account.options.items()) or "no options"
+        rows += [(path, text) for path in group["param_names"]]
+    return rows
 
 
 class _GroupBuilder:

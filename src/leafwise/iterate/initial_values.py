@@ -2,14 +2,18 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from operator import index
 from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import Columns
+from leafwise.core.interruption import interruption_explained
 from leafwise.core.path import escape, listed
 from leafwise.core.progress import bar
+from leafwise.core.ranks import agreeing, comparing, same_text, team_of
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
@@ -17,12 +21,16 @@ from leafwise.core.warn import warn
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.distributions import GeneratorKey
 from leafwise.iterate.init_jobs import InitJob, LeafToFill, leaves_to_fill, plan_jobs, values_for, values_for_all
+from leafwise.iterate.initializers import Orthogonal
 from leafwise.iterate.leaf_filler import LeafFiller, fill_leaves
 from leafwise.iterate.rules import Rule, checked_rules
 
 M = TypeVar("M")
 
 _log = logging.getLogger("leafwise")
+
+# Elements of a sharded leaf that each rank draws as a whole, in 64 bits, to use its part: 1 GiB.
+_DRAWN_WHOLE = 1 << 27
 
 
 @overload
@@ -47,6 +55,10 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
     paths get equal values in every framework and on every device. A model on meta gets memory; a lazy layer is
     initialized when its shape is known. `progress=True` shows a progress bar.
 
+    If the model is sharded over several processes, every process must call this, with the same rules and seed. Each of
+    them draws its own parts only, and the values are those of the model in one process. Orthogonal matrices are drawn
+    as a whole, so they must not be too large.
+
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
     >>> net = lw.initialize(net, [lw.Rule("**.weight", init="normal", std=0.02)], seed=1)
@@ -58,35 +70,48 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
     except TypeError as error:
         raise RuleError(f"seed= takes a whole number, not {seed!r}") from error
     with opened(model, "initialize", live=True) as t:
-        return _Initialization(t, checked_rules(rules), number, progress).result()
+        team = team_of(t)
+        with agreeing(t, "initialize", team) as rows:
+            initialization = _Initialization(t, checked_rules(rules), number, progress, team)
+            if team is not None:
+                rows += [(job.path, f"{_options_text(job)} with seed {number}") for job in initialization.jobs]
+        return initialization.result()
+
+
+def _options_text(job: InitJob) -> str:
+    return ", ".join(f"{name}={same_text(option)}" for name, option in job.options.items())
 
 
 class _Initialization:
     """One call of `lw.initialize`. Everything that can be checked is checked before the first leaf is filled."""
 
-    def __init__(self, t: Tree, rules: list[Rule], seed: int, progress: bool) -> None:
-        self.tree, self.seed, self.progress = t, seed, progress
+    def __init__(self, t: Tree, rules: list[Rule], seed: int, progress: bool, team: Team | None) -> None:
+        self.tree, self.seed, self.progress, self._team = t, seed, progress, team
         self.columns: Columns = t.columns
         self.jobs = plan_jobs(t, rules)
+        leaves = leaves_to_fill(self.columns, self.jobs)
+        self._lazy = self._lazy_jobs(leaves)
+        leaves = [leaf for leaf in leaves if self.columns.row_nodes[leaf.job.leaf] not in self._lazy]
+        self._distributions = values_for_all(self.columns, leaves)
+        self._check_parts(leaves)
+        self._leaves = self._targets(leaves)
 
     def result(self) -> Any:
         """Fills the leaves and returns the model. Callables run last, since they may read other leaves."""
-        columns = self.columns
-        leaves = leaves_to_fill(columns, self.jobs)
-        lazy = self._lazy_jobs(leaves)
-        leaves = [leaf for leaf in leaves if columns.row_nodes[leaf.job.leaf] not in lazy]
-        distributions = values_for_all(columns, leaves)
-        leaves = self._targets(leaves)
+        columns, leaves, distributions, lazy = self.columns, self._leaves, self._distributions, self._lazy
         named = [leaf for leaf in leaves if leaf.job.leaf in distributions]
         total = sum(leaf.spec.size for leaf in leaves)
         root = columns.node_objects[self.tree.root]
-        with bar(total, "initializing", self.progress) as count:
+        with (
+            bar(total, "initializing", self.progress) as count,
+            interruption_explained("initialize", "initialize it again"),
+        ):
             filler = _JobFiller(columns, self.seed, count)
             if new := filler.fill([(leaf, distributions[leaf.job.leaf]) for leaf in named]):
                 root = with_leaves(self.tree, new)
             for leaf in leaves:
                 job = leaf.job
-                if job.leaf not in distributions and (newest := filler.fill([(leaf, values_for(columns, job))])):
+                if job.leaf not in distributions and (newest := filler.fill([(leaf, self._called(job))])):
                     new |= newest
                     # A tree that cannot be changed in place is rebuilt with all new arrays so far.
                     in_place = columns.home(newest[job.leaf]).in_place
@@ -100,6 +125,29 @@ class _Initialization:
             "initialized %s of %s leaves; the others follow when their shapes are known", len(leaves), len(self.jobs)
         )
         return root
+
+    def _called(self, job: InitJob) -> Any:
+        """The values that a callable returns. All ranks must get the same ones, because each uses a part of them."""
+        with comparing(self._team, "initialize", []) as rows:
+            values = values_for(self.columns, job)
+            if self._team is not None:
+                is_array = hasattr(values, "tobytes")
+                text = (
+                    f"values with the digest {sha256(values.tobytes()).hexdigest()}" if is_array else same_text(values)
+                )
+                rows.append((job.path, text))
+        return values
+
+    def _check_parts(self, leaves: list[LeafToFill]) -> None:
+        """Raises if a leaf that is sharded over ranks is too large to be drawn as a whole on each of them."""
+        for job, _, spec, *_ in leaves if self._team is not None else ():
+            is_drawn_whole = isinstance(self._distributions.get(job.leaf), Orthogonal)
+            if is_drawn_whole and spec.sharding is not None and spec.size > _DRAWN_WHOLE:
+                raise RuleError(
+                    f"cannot initialize {job.path} by {job.rule}: an orthogonal matrix is drawn as a whole on every "
+                    f"rank, and this one has {spec.size:,} elements, more than {_DRAWN_WHOLE:,}; nothing was changed; "
+                    "use another initializer, such as normal, or initialize the model before it is sharded"
+                )
 
     def _lazy_jobs(self, leaves: list[LeafToFill]) -> dict[int, list[InitJob]]:
         """The jobs of all nodes that have a leaf of unknown shape, by node."""

@@ -10,10 +10,12 @@ import numpy as np
 
 from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.memory import Op
+from leafwise.core.sharding import LocalPart
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words
 from leafwise.iterate.initializers import Orthogonal, Padded
 
@@ -69,18 +71,20 @@ class LeafFiller:
     def _in_order(self, sizes: Sequence[int]) -> tuple[int, ...]:
         return tuple(sizes) if self.order is None else tuple(sizes[axis] for axis in self.order)
 
+    def _parts(self) -> list[LocalPart]:
+        return self.home.capability(Distributing).parts(self.value)
+
     def draw_jobs(self, values: Any) -> list[DrawJob]:
         """What is drawn in place to fill the leaf: each of its parts in this process."""
         draw = values.draw if isinstance(values, Padded) else values
         if not isinstance(draw, Draw) or not self.home.in_place:
             return []
         jobs = []
-        for local, starts in self.filling.local_parts(self.value):
-            view = local
+        for part in self._parts():
+            view = part.value
             if self.order is not None:
-                view = self.home.capability(Viewing).seen_through(local, Op("view", None, self.order))
-            own = self.whole if starts is None else self._in_order(self.home.spec(local).shape or ()) or (1,)
-            first = self._in_order(starts) if starts else (0,) * len(own)
+                view = self.home.capability(Viewing).seen_through(view, Op("view", None, self.order))
+            own, first = self._in_order(part.shape) or (1,), self._in_order(part.first) or (0,)
             jobs.append(DrawJob(view, self.key, self.whole, first, own, draw))
         return jobs
 
@@ -101,8 +105,8 @@ class LeafFiller:
         for job in jobs:
             self._draw(job.value, draw, 0, job.whole, job.first, job.shape)
         if zero_row is not None:
-            for local, starts in self.filling.local_parts(self.value):
-                self._zero(local, starts, zero_row)
+            for part in self._parts():
+                self._zero(part, zero_row)
         return self.value
 
     def _in_leaf_order(self, array: Any) -> Any:
@@ -116,12 +120,8 @@ class LeafFiller:
         array = np.broadcast_to(array, self.shape)
         if not home.in_place:
             return home.capability(Rebuilding).from_numpy(self.value, array.astype(self.dtype))
-        for local, starts in self.filling.local_parts(self.value):
-            part = array
-            if starts is not None:
-                sizes = home.spec(local).shape or ()
-                part = array[tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))]
-            self.filling.fill(local, 0, part.reshape(part.shape or (1,)))
+        for part in self._parts():
+            self.filling.fill(part.value, 0, array[part.inside()].reshape(part.shape or (1,)))
         return self.value
 
     def _draw(
@@ -149,12 +149,11 @@ class LeafFiller:
                     self.filling.fill(view, start, numbers(draw, stretch.words()))
             self.count(count * math.prod(own[1:]))
 
-    def _zero(self, local: Any, starts: tuple[int, ...] | None, row: int) -> None:
+    def _zero(self, part: LocalPart, row: int) -> None:
         """Writes zeros into a row of the leaf, if the row is in this part."""
-        shape = self.home.spec(local).shape or ()
-        local_row = row % self.shape[0] - (starts[0] if starts else 0)
-        if 0 <= local_row < shape[0]:
-            self.filling.fill(local, local_row, np.zeros((1, *shape[1:])))
+        local_row = row % self.shape[0] - part.first[0]
+        if 0 <= local_row < part.shape[0]:
+            self.filling.fill(part.value, local_row, np.zeros((1, *part.shape[1:])))
 
 
 def fill_leaves(leaves: Iterable[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[Any]:

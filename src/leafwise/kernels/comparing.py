@@ -40,10 +40,15 @@ PartComparisons = list[tuple[PairPart, Comparison | None]]
 
 
 def compare(
-    pairs: Sequence[Pair], count: Callable[[int], None] = lambda done: None, *, threads: int | None = None
+    pairs: Sequence[Pair],
+    count: Callable[[int], None] = lambda done: None,
+    *,
+    threads: int | None = None,
+    norms: bool = False,
 ) -> list[Comparison]:
     """Compares the runs of each pair, which have the same dtype and size; the result has the same bits for any number
     of threads. `count` is called with the number of bytes of the first runs that were compared since the last call.
+    With `norms`, pairs without changes have norms, too, so that they can be combined with others.
 
     >>> x, y = np.array([3.0, 4.0], np.float32), np.array([3.0, 0.0], np.float32)
     >>> [comparison] = compare([(cpu.run_of(x), cpu.run_of(y))])
@@ -53,11 +58,11 @@ def compare(
     comparisons = [Comparison(first.size, 0) for first, _ in pairs]
     open_pairs: dict[int, PartComparisons] = {}
     for bundle in _bundles(pairs):
-        for part, chunks in zip(bundle, _compare_parts(pairs, bundle, False, threads), strict=True):
+        for part, chunks in zip(bundle, compare_parts(pairs, bundle, norms, threads), strict=True):
             open_pairs.setdefault(part.pair, []).extend(chunks)
         done = [pair for pair, chunks in open_pairs.items() if chunks[-1][0].stop == pairs[pair][0].size]
         closed = {pair: open_pairs.pop(pair) for pair in done}
-        for pair, with_norms in _with_norms(pairs, closed, threads):
+        for pair, with_norms in _with_norms(closed, lambda same: compare_parts(pairs, same, True, threads)):
             comparisons[pair] = together(with_norms)
         count(sum((part.stop - part.start) * item_bytes(pairs[part.pair][0].dtype) for part in bundle))
     return comparisons
@@ -65,17 +70,31 @@ def compare(
 
 def compare_chunk(x: Any, y: Any) -> Comparison:
     """Compares two NumPy arrays of one dtype, not longer than a chunk; with norms, even if they are the same."""
-    [chunks] = _compare_parts([(cpu.run_of(x), cpu.run_of(y))], [PairPart(0, 0, x.size)], True, 1)
+    [chunks] = compare_parts([(cpu.run_of(x), cpu.run_of(y))], [PairPart(0, 0, x.size)], True, 1)
     return next((comparison for _, comparison in chunks if comparison is not None), Comparison(0, 0))
 
 
+def combined(
+    sizes: Sequence[int], compared: PartComparisons, norms_of: Callable[[list[PairPart]], list[PartComparisons]]
+) -> list[Comparison]:
+    """The comparison of each pair, given by its number of elements, from those of its parts, in order. `norms_of`
+    compares equal parts again, with norms."""
+    by_pair: dict[int, PartComparisons] = {}
+    for part, chunk in compared:
+        by_pair.setdefault(part.pair, []).append((part, chunk))
+    comparisons = [Comparison(size, 0) for size in sizes]
+    for pair, with_norms in _with_norms(by_pair, norms_of):
+        comparisons[pair] = together(with_norms)
+    return comparisons
+
+
 def _with_norms(
-    pairs: Sequence[Pair], compared: dict[int, PartComparisons], threads: int | None
+    compared: dict[int, PartComparisons], norms_of: Callable[[list[PairPart]], list[PartComparisons]]
 ) -> Iterator[tuple[int, list[Comparison]]]:
     """The comparisons of each pair that changed. Equal chunks were skipped at first; their norms are computed now."""
     changed = {pair: parts for pair, parts in compared.items() if any(chunk is not None for _, chunk in parts)}
     same = [part for parts in changed.values() for part, chunk in parts if chunk is None]
-    norms = dict(zip(same, _compare_parts(pairs, same, True, threads), strict=True))
+    norms = dict(zip(same, norms_of(same), strict=True))
     for pair, parts in changed.items():
         chunks: list[Comparison] = []
         for part, chunk in parts:
@@ -102,8 +121,8 @@ def _bundles(pairs: Sequence[Pair]) -> Iterator[list[PairPart]]:
         yield bundle
 
 
-def _compare_parts(
-    pairs: Sequence[Pair], parts: list[PairPart], always: bool, threads: int | None
+def compare_parts(
+    pairs: Sequence[Pair], parts: list[PairPart], always: bool, threads: int | None = None
 ) -> list[PartComparisons]:
     """Compares the sides of each part. If they are the same, norms are computed only with `always`."""
     library = _library()

@@ -130,4 +130,5 @@ int64_t leafwise_result_bytes(void)
 #include "comparing.h"
 #include "hashing.h"
 #include "listing.h"
+#include "reading.h"
 #include "tensors.h"

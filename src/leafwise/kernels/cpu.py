@@ -11,6 +11,7 @@ import numpy as np
 
 from leafwise.core.moments import COUNTS, LOWEST, NOTHING, NUMBERS, Histogram, Moments, none_finite, nothing, together
 from leafwise.core.runs import Run, UnreadError
+from leafwise.core.threads import is_alone
 from leafwise.errors import Unsupported
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import (
@@ -118,9 +119,13 @@ def check_subnormals() -> None:
         )
 
 
-@cache
 def threads_here() -> int:
-    """The number of threads: as many as there are cores, unless the environment says otherwise."""
+    """The number of threads: as many as there are cores, unless the environment or `one_thread` says otherwise."""
+    return 1 if is_alone() else _usual_threads()
+
+
+@cache
+def _usual_threads() -> int:
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isascii() and setting.isdigit() and int(setting):
         return int(setting)

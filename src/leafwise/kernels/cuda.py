@@ -22,6 +22,7 @@ from leafwise.kernels.dtypes import (
     item_bytes,
     smallest_normal,
 )
+from leafwise.kernels.host_memory import host_memory
 from leafwise.kernels.launches import Launch
 from leafwise.kernels.triton_kernels import FIELDS, ROWS, fold_chunks, measure_carefully, measure_whole_chunks
 
@@ -181,7 +182,7 @@ class _Pass:
         try:
             copied, done = self._spare.pop()
         except IndexError:
-            copied = torch.empty(self.words, dtype=torch.int64, device="cpu", pin_memory=True)
+            copied = host_memory(self.words, torch.int64, self.results.device)
             done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.copy_(self.results, non_blocking=True)
         done.record()

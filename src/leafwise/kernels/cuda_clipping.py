@@ -9,6 +9,7 @@ import torch
 from leafwise.core.runs import Run
 from leafwise.kernels.cuda import RunTable, table_of
 from leafwise.kernels.dtypes import item_bytes
+from leafwise.kernels.host_memory import host_memory
 from leafwise.kernels.launches import Launch
 from leafwise.kernels.triton_clipping import MOST_SQUARES, add_squares, find_factor, scale_chunks
 
@@ -32,7 +33,7 @@ class PreparedClip:
         # `clip` reads it before it returns, so that one is enough.
         self._copied = self._squares
         if is_cuda:
-            self._copied = torch.empty(chunks, dtype=torch.float64, device="cpu", pin_memory=True)
+            self._copied = host_memory(chunks, torch.float64, self._squares.device)
         self._done: Any = torch.cuda.Event() if is_cuda else None  # type: ignore[no-untyped-call]
         where = {name: table.on_device[name] for name in ("addresses", "sizes", "arrays", "kinds")}
         how = {"KINDS": table.kinds, "CHUNK": table.chunk}

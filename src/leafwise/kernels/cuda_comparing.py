@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,9 @@ import torch
 
 from leafwise.core.comparison import Comparison
 from leafwise.core.dtypes import is_float
+from leafwise.core.path import escape
 from leafwise.kernels.dtypes import KERNELS, byte_values, check_known, is_byte_float, item_bytes
+from leafwise.kernels.host_memory import host_memory
 from leafwise.kernels.triton_comparing import FIELDS, ROWS, compare_carefully, compare_whole_chunks, fold_pairs
 
 CHUNK = 1 << 16  # elements
@@ -39,14 +41,57 @@ class PairColumns(NamedTuple):
     sides: list[int]
 
 
-class Outcomes(NamedTuple):
-    """How pairs compare, with an entry for each: figures; whether casting one side gives the other, for pairs of
-    different dtypes; and whether samples of a square matrix agree with the other side transposed."""
+class Outcomes:
+    """How pairs compare. Lists with an entry for each pair are made when they are first needed, because a model has
+    thousands of pairs, of which often only a few changed.
 
-    comparisons: list[Comparison]
-    forth: list[bool]
-    back: list[bool]
-    transposed: list[bool]
+    `changed` are the numbers of the pairs that changed, as a NumPy array.
+    """
+
+    def __init__(self, sizes: list[int], rows: Any, with_norms: bool) -> None:
+        """From the rows of the result, of which this keeps copies."""
+        changed, _, _, self._forth, self._back, self._transposed = rows[_COUNTED]
+        self.changed = np.flatnonzero(changed)
+        self._sizes = sizes
+        self._measured = np.flatnonzero(sizes) if with_norms else self.changed  # the pairs with figures
+        self._figures = rows[:, self._measured]
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """The figures of each pair."""
+        same = {size: Comparison(size, 0) for size in set(self._sizes)}
+        comparisons = [same[size] for size in self._sizes]
+        for place, comparison in zip(self._measured.tolist(), self.measured_comparisons(), strict=True):
+            comparisons[place] = comparison
+        return comparisons
+
+    def measured_comparisons(self) -> list[Comparison]:
+        """The figures of the pairs that changed; of all pairs, if norms were asked for."""
+        places = self._measured.tolist()
+        return _comparisons([self._sizes[place] for place in places], self._figures) if places else []
+
+    @cached_property
+    def forth(self) -> list[bool]:
+        """Whether casting the first side gives the second, for pairs of different dtypes."""
+        return list((self._forth != 0).tolist())
+
+    @cached_property
+    def back(self) -> list[bool]:
+        """Whether casting the second side gives the first, for pairs of different dtypes."""
+        return list((self._back != 0).tolist())
+
+    @cached_property
+    def transposed(self) -> list[bool]:
+        """Whether samples of a square matrix agree with the other side transposed."""
+        return list((self._transposed != 0).tolist())
+
+    def __repr__(self) -> str:
+        columns = ("comparisons", "forth", "back", "transposed")
+        return escape(f"Outcomes({', '.join(f'{name}={getattr(self, name)!r}' for name in columns)})")
+
+    def may_be_transposed(self) -> list[int]:
+        """The numbers of the pairs that changed, and are the same transposed as far as samples show."""
+        return list(self.changed[self._transposed[self.changed] != 0].tolist())
 
 
 class PairTable(NamedTuple):
@@ -68,7 +113,7 @@ class PairTable(NamedTuple):
     sides: Any  # of each pair
     of_pairs: tuple[Any, Any, Any]  # for each pair: both kinds, the values of its bytes
     first_chunks: Any  # of each pair, and the number of all chunks
-    spare: list[Any]  # pinned memory of the host, for reuse
+    spare: list[Any]  # memory of the host, for reuse
 
     @property
     def chunks(self) -> int:
@@ -158,10 +203,10 @@ class _PairRows(NamedTuple):
 
     def on_device(self, device: Any) -> "_PairRows":
         # Copied at once, and from pinned memory, so that the copy does not wait for kernels that run already.
-        rows = torch.from_numpy(np.stack(self))
-        if device.type == "cuda" and rows.numel():
-            rows = rows.pin_memory()
-        return _PairRows._make(rows.to(device, non_blocking=True))
+        rows = np.stack(self)
+        here = host_memory(rows.size, torch.int64, torch.device(device)).view(rows.shape)
+        here.numpy()[...] = rows
+        return _PairRows._make(here.to(device, non_blocking=True))
 
     def counted(self, counts: Any, total: int) -> tuple[Any, Any]:
         """For each of so many elements of each pair: the number of the pair, and its own number in the pair."""
@@ -211,7 +256,10 @@ def compare(table: PairTable, with_norms: bool = False) -> Callable[[], Outcomes
         )  # fmt: skip
     if device.type != "cuda":
         return lambda: _outcomes(table, results.numpy(), with_norms)
-    copied = _pinned(table, words)
+    try:
+        copied = table.spare.pop()
+    except IndexError:
+        copied = host_memory(words, torch.int64, device)
     copied.copy_(results, non_blocking=True)
     done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
@@ -226,27 +274,9 @@ def compare(table: PairTable, with_norms: bool = False) -> Callable[[], Outcomes
     return wait
 
 
-def _pinned(table: PairTable, words: int) -> Any:
-    """Memory of the host that a GPU can write to."""
-    try:
-        return table.spare.pop()
-    except IndexError:
-        return torch.empty(words, dtype=torch.int64, device="cpu", pin_memory=True)
-
-
 def _outcomes(table: PairTable, results: Any, with_norms: bool) -> Outcomes:
     pairs = len(table.columns.sizes)
-    rows = results[: FIELDS * pairs].reshape(FIELDS, pairs)
-    changed, _, _, forth, back, transposed = rows[_COUNTED]
-    same = {size: Comparison(size, 0) for size in set(table.columns.sizes)}
-    comparisons = [same[size] for size in table.columns.sizes]
-    chosen = np.flatnonzero(table.columns.sizes if with_norms else changed)
-    if len(chosen):
-        places = chosen.tolist()
-        found = _comparisons([table.columns.sizes[place] for place in places], rows[:, chosen])
-        for place, comparison in zip(places, found, strict=True):
-            comparisons[place] = comparison
-    return Outcomes(comparisons, *((row != 0).tolist() for row in (forth, back, transposed)))
+    return Outcomes(table.columns.sizes, results[: FIELDS * pairs].reshape(FIELDS, pairs), with_norms)
 
 
 def _comparisons(sizes: list[int], rows: Any) -> list[Comparison]:

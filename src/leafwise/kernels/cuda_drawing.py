@@ -1,22 +1,23 @@
 """Initial values of arrays on a GPU: one table, and a launch or two for each dtype and distribution."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import accumulate, chain
-from math import erf, exp, pi, prod, sqrt
+from math import exp, log2, pi, prod, sqrt
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from leafwise.core.capabilities.filling import Draw
+from leafwise.kernels.host_memory import host_memory
 from leafwise.kernels.triton_drawing import (
     COLUMNS,
     CONSTANT,
     DTYPES,
-    NODES,
-    NODES_PER_UNIT,
+    NODES_END,
+    NODES_PER_POWER,
     NORMAL,
     ROUGH_LIMIT,
     UNIFORM,
@@ -153,7 +154,7 @@ def _on(device: torch.device, arrays: list[Any]) -> list[Any]:
     """NumPy arrays as tensors on a device, by one copy, and from pinned memory, so that it does not wait for kernels
     that run already. Each begins at a multiple of 16 bytes: Triton compiles other kernels for other addresses."""
     starts = list(accumulate((-(-array.nbytes // 16) * 16 for array in arrays), initial=0))
-    here = _host_memory(starts.pop(), device)
+    here = host_memory(starts.pop(), torch.uint8, device)
     bytes_here = here.numpy()
     for start, array in zip(starts, arrays, strict=True):
         bytes_here[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
@@ -164,14 +165,6 @@ def _on(device: torch.device, arrays: list[Any]) -> list[Any]:
     ]
 
 
-def _host_memory(nbytes: int, device: torch.device) -> torch.Tensor:
-    # The host is named, because the default may be another device. PyTorch keeps pinned memory until copies are done.
-    if device.type == "cuda":
-        with suppress(RuntimeError):  # the limit for locked memory may be reached
-            return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
-    return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
-
-
 @cache
 def _quantiles_on(device: torch.device) -> torch.Tensor:
     return torch.from_numpy(table_of_quantiles()).to(device)
@@ -180,9 +173,11 @@ def _quantiles_on(device: torch.device) -> torch.Tensor:
 @cache
 def table_of_quantiles() -> Any:
     """The table of quantiles for `draw_whole_chunks`."""
-    quantiles = [number / NODES_PER_UNIT for number in range(NODES)]
-    points = [erf(quantile / sqrt(2)) for quantile in quantiles]
-    return np.array([*points, *(sqrt(pi / 2) * exp(quantile**2 / 2) for quantile in quantiles)])
+    powers = round(-log2(NODES_END))
+    mantissas = [1 + step / NODES_PER_POWER for step in range(NODES_PER_POWER)]
+    distances = [NODES_END * 2**power * mantissa for power in range(powers) for mantissa in mantissas]
+    quantiles = [*(-NormalDist().inv_cdf(distance / 2) for distance in distances), 0.0]
+    return np.array([(quantile, sqrt(pi / 2) * exp(quantile**2 / 2)) for quantile in quantiles])
 
 
 def _run_blocks(run: Any) -> Any:

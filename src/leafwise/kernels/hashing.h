@@ -104,17 +104,22 @@ static uint64_t xxh3_of(const char *data, int64_t length, adds_stripes *add_stri
     return result ^ result >> 32;
 }
 
+static adds_stripes *fastest_stripes(int instruction_set)
+{
+#if defined(__x86_64__)
+    if (instruction_set > 1)
+        return add_stripes_avx2;
+#else
+    (void)instruction_set;
+#endif
+    return add_stripes_plain;
+}
+
 /* The checksum of each piece of some bytes. The last piece may be shorter, but must have more than 240 bytes.
  * `instruction_set` is at most what `leafwise_instruction_sets` returns, which is too slow to be called here. */
 void leafwise_hash(const char *data, int64_t length, int64_t piece, int instruction_set, uint64_t *checksums)
 {
-    adds_stripes *add_stripes = add_stripes_plain;
-#if defined(__x86_64__)
-    if (instruction_set > 1)
-        add_stripes = add_stripes_avx2;
-#else
-    (void)instruction_set;
-#endif
+    adds_stripes *add_stripes = fastest_stripes(instruction_set);
     for (int64_t start = 0; start < length; start += piece)
         *checksums++ = xxh3_of(data + start, length - start < piece ? length - start : piece, add_stripes);
 }

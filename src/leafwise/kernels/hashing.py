@@ -8,7 +8,7 @@ import numpy as np
 
 from leafwise.kernels.library import load
 
-_LEAST = 241  # bytes; the C code does not hash fewer
+LEAST = 241  # bytes; the C code does not hash fewer
 
 
 @cache
@@ -26,7 +26,7 @@ def checksums_of(data: Any, piece: int, instruction_set: int | None = None) -> l
     """The XXH3 of each piece of some bytes; the last piece may be shorter. None if the C code cannot compute them."""
     built = _library()
     count, rest = divmod(len(data), piece)
-    if built is None or piece < _LEAST or 0 < rest < _LEAST:
+    if built is None or piece < LEAST or 0 < rest < LEAST:
         return None
     library, widest = built
     results = np.empty(count + bool(rest), np.uint64)

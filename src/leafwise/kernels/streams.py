@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -55,17 +55,37 @@ def compare_streams(
     >>> comparison.changed, is_cast
     (1, True)
     """
+    comparison, forth, back, same_dtype = compare_parts(first, second, count)
+    if not comparison.changed:
+        comparison = Comparison(comparison.size, 0)  # like the comparison of runs
+    return comparison, (forth or back) and (not same_dtype or not comparison.changed)
+
+
+class PartsCompared(NamedTuple):
+    """How two arrays, or parts of them, compare: with norms, even if they are the same, so that the comparisons of
+    several parts can be combined; whether casting the first gives the second, and the second the first; and whether
+    they have the same dtype."""
+
+    comparison: Comparison
+    forth: bool
+    back: bool
+    same_dtype: bool
+
+
+def compare_parts(
+    first: Iterable[Any], second: Iterable[Any], count: Callable[[int], None] = lambda done: None
+) -> PartsCompared:
+    """Like `compare_streams`, for parts of arrays whose other parts are compared elsewhere."""
     parts = []
     forth = back = True
+    same_dtype = False
     for x, y in zip(regrouped(first), regrouped(second), strict=True):
-        if x.dtype != y.dtype:
+        same_dtype = x.dtype == y.dtype
+        if not same_dtype:
             forth, back = forth and _gives(x, y), back and _gives(y, x)
         parts += _compared(x, y)
         count(x.nbytes)
-    comparison = together(parts)
-    if not comparison.changed:
-        comparison = Comparison(comparison.size, 0)  # like the comparison of runs
-    return comparison, bool(forth or back) and (not parts or x.dtype != y.dtype or not comparison.changed)
+    return PartsCompared(together(parts), forth, back, same_dtype)
 
 
 def transposed(
@@ -145,7 +165,8 @@ def _same(x: Any, y: Any) -> bool:
         return True
     words = WORDS.get(x.dtype.itemsize)
     bits = x == y if words is None else np.ascontiguousarray(x).view(words) == np.ascontiguousarray(y).view(words)
-    return bool((bits | ((x != x) & (y != y))).all())
+    with np.errstate(invalid="ignore"):  # NumPy warns of signaling nan
+        return bool((bits | ((x != x) & (y != y))).all())
 
 
 def _compared(x: Any, y: Any) -> list[Comparison]:

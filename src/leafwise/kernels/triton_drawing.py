@@ -34,9 +34,10 @@ WIDTH = len(COLUMNS)
 CONSTANT, UNIFORM, NORMAL = 0, 1, 2  # distributions
 DTYPES = {"float32": tl.float32, "bfloat16": tl.bfloat16, "float16": tl.float16}
 ROUGH_LIMIT = 1e30  # of scale and shift: larger ones may overflow in 32 bits
-# The table of quantiles: the points of 0, 1/128, … 4, and then the slopes of the quantile there.
-NODES = 513
-NODES_PER_UNIT = 128
+# The table of quantiles: for distances of a point from the end, 1 - |point|, the quantile and its slope there. From
+# 2⁻¹⁷ to 1, there are 256 nodes from a power of two to the next.
+NODES_END = 2.0**-17
+NODES_PER_POWER = 256
 
 
 @triton.jit
@@ -188,28 +189,32 @@ def rough_quantiles(words, narrow, beyond, NVIDIA: tl.constexpr):
 
 
 @triton.jit
-def close_quantiles(words, points, nodes, narrow, beyond, NVIDIA: tl.constexpr):
-    """Normal quantiles in 64 bits, and 1 where their relative error may be more than 2⁻³⁷, as it is beyond 4. A
-    polynomial finds the nearest quantile of the table, and a series leads from there; only its first term needs 64
-    bits."""
-    rest = ((words ^ ~(words >> 31)) & 0x7FFFFFFF).to(tl.float32)
-    distance = tl.fma(tl.fma(rest, 4.656612873077393e-10, 2.3283064365386963e-10), narrow, beyond)
-    log = -_log2(distance * (2.0 - distance), NVIDIA)
-    p = tl.fma(log, 2.68781734e-05, -0.000823429325)
-    p = tl.fma(p, log, 0.00431307682)
-    p = tl.fma(p, log, 0.236464333)
-    p = tl.fma(p, log, 1.24794857)
-    node = tl.minimum(tl.fma(p * 128.0, 1.0 - distance, 0.5).to(tl.int32), 512)
-    center = node.to(tl.float32) * 0.0078125
-    step = (tl.abs(points) - tl.load(nodes + node)) * tl.load(nodes + 513 + node)
-    s = step.to(tl.float32)
-    square = center * center
-    c = tl.fma(tl.fma(square, 0.2, 0.38333333), square, 0.058333333)
-    c = tl.fma(c, s, center * tl.fma(square, 0.25, 0.29166667))
-    c = tl.fma(c, s, tl.fma(square, 0.33333333, 0.16666667))
-    c = tl.fma(c, s, center * 0.5)
-    quantile = center.to(tl.float64) + (step + (c * s * s).to(tl.float64))
-    return tl.where(words < 0, -quantile, quantile), (tl.abs(s) > 0.0055).to(tl.int32)
+def close_quantiles(words, nodes, narrow):
+    """Normal quantiles in 64 bits, and 1 where their relative error may be more than 2⁻⁴¹, as it is beyond 4.47. The
+    first bits of 1 - |narrow * point| are those of a node in the table, from which a series leads to the quantile. Only
+    its first term needs 64 bits."""
+    magnitudes = words ^ (words >> 31)
+    bits = magnitudes.to(tl.uint32, bitcast=True).to(tl.uint64) | 0x4330000000000000  # see `points_of`
+    numbers = bits.to(tl.float64, bitcast=True) - 4503599627370495.5  # the word + ½
+    unit = tl.zeros_like(numbers) + narrow * 4.656612873077393e-10
+    distance = tl.fma(numbers, -unit, tl.full(numbers.shape, 1.0, tl.float64))
+    # The upper half of its bits, rounded to 8 bits after the first: at least 2⁻¹⁷, and at most 1.
+    upper = (distance.to(tl.int64, bitcast=True) >> 32).to(tl.int32)
+    upper = tl.maximum((upper + 0x800) & -0x1000, 0x3EE00000)
+    node = (upper - 0x3EE00000) >> 11  # two numbers each
+    center, slope = tl.load(nodes + node), tl.load(nodes + node + 1)
+    # Not from `distance`, which has lost the last bits of small points.
+    start = 1.0 - (upper.to(tl.int64) << 32).to(tl.float64, bitcast=True)
+    step = tl.fma(numbers, unit, -start) * slope
+    s, c = step.to(tl.float32), center.to(tl.float32)
+    square = c * c
+    a = c * tl.fma(square, 0.25, 0.29166667)
+    a = tl.fma(a, s, tl.fma(square, 0.33333333, 0.16666667))
+    a = tl.fma(a, s, c * 0.5)
+    quantiles = center + (step + (a * s * s).to(tl.float64))
+    signs = (words & -0x80000000).to(tl.int64) << 32
+    quantiles = (quantiles.to(tl.int64, bitcast=True) | signs).to(tl.float64, bitcast=True)
+    return quantiles, (upper == 0x3EE00000).to(tl.int32)
 
 
 @triton.jit
@@ -249,16 +254,15 @@ def _rough_normals(words, narrow, beyond, scale, shift, DTYPE: tl.constexpr, NVI
 
 
 @triton.jit
-def _close_normals(words, nodes, narrow, beyond, scale, shift, DTYPE: tl.constexpr, NVIDIA: tl.constexpr):
+def _close_normals(words, nodes, narrow, scale, shift, DTYPE: tl.constexpr, NVIDIA: tl.constexpr):
     """Normal numbers, and a number that is not zero where they may be wrong."""
-    quantiles, far = close_quantiles(words, points_of(words) * narrow, nodes, narrow.to(tl.float32), beyond, NVIDIA)
-    scaled = quantiles * scale
-    # The relative error of `scaled` is at most 2⁻³⁷. The rest is more than the error of the sum.
-    error = tl.abs(scaled) * 7.275957614183426e-12 + tl.abs(shift) * 8.881784197001252e-16
-    number = scaled + shift
-    least = (number - error).to(tl.float32)
-    most = (number + error).to(tl.float32)
-    return _rounded(least, DTYPE, NVIDIA), far | (least != most).to(tl.int32)
+    quantiles, far = close_quantiles(words, nodes, narrow)
+    # The exact quantile is between the products of this one with 1 - 2⁻⁴⁰ and 1 + 2⁻⁴⁰. As rounding keeps an order, its
+    # number is between the numbers of these two.
+    first = (quantiles * (scale * 0.9999999999990905) + shift).to(tl.float32)
+    last = (quantiles * (scale * 1.0000000000009095) + shift).to(tl.float32)
+    # As bits, because 0 and -0 differ.
+    return _rounded(first, DTYPE, NVIDIA), far | (first.to(tl.int32, bitcast=True) ^ last.to(tl.int32, bitcast=True))
 
 
 @triton.jit
@@ -288,7 +292,7 @@ def draw_whole_chunks(
                 if DTYPE == tl.bfloat16:
                     numbers, doubts = _rough_normals(words, narrow, beyond, scale, shift, DTYPE, NVIDIA)
                 else:
-                    numbers, doubts = _close_normals(words, nodes, narrow, beyond, scale, shift, DTYPE, NVIDIA)
+                    numbers, doubts = _close_normals(words, nodes, narrow, scale, shift, DTYPE, NVIDIA)
                 if _any(doubts, 4 if DTYPE == tl.float32 else 8):
                     tl.store(to, _rounded(_numbers(words, narrow, scale, shift, SHAPE), DTYPE, NVIDIA))
                 else:

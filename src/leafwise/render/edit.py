@@ -5,6 +5,7 @@ from typing import Any
 from leafwise.checkpoint.editing.result import Edit, EditSize
 from leafwise.checkpoint.editing.steps import Step
 from leafwise.core.outline import Doc, Line, Span
+from leafwise.core.path import shown_url
 from leafwise.render.phrases import bytes_text, plural
 from leafwise.render.table import TableRows
 
@@ -31,7 +32,8 @@ def lower(edit: Edit, *, full: bool = False, outcome: bool = True) -> Doc:
     footer += [(Span(note, "warn"),) for note in edit.notes]
     footer.append((Span(f"{_size(edit.before)} → {_size(edit.after)}"),))
     if outcome:
-        footer.append((Span(f"wrote {edit.path}" if edit.written else f"dry run: {edit.path} was not written"),))
+        path = shown_url(edit.path)
+        footer.append((Span(f"wrote {path}" if edit.written else f"dry run: {path} was not written"),))
     return Doc(lines, footer, right=frozenset({0, 1}), drop=(1,), columns=("leaves", "bytes"))
 
 
@@ -76,7 +78,7 @@ def to_table(edit: Edit) -> TableRows:
 
 def to_json(edit: Edit) -> dict[str, Any]:
     return {
-        "path": edit.path,
+        "path": shown_url(edit.path),
         "written": edit.written,
         "steps": [
             {"verb": step.verb, "what": step.what, "names": step.names, "bytes": step.nbytes} for step in edit.steps

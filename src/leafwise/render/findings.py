@@ -20,15 +20,28 @@ def lower(findings: Findings, *, full: bool = False) -> Doc:
     for (level, code), group in groupby(findings, key=lambda finding: (finding.level, finding.code)):
         members = list(group)
         shown = members if full or len(members) <= _OF_A_CODE + 1 else members[:_OF_A_CODE]
-        label = (Span(level, _STYLES[level]), Span(" " * (8 - len(level))), Span(code, "type"), Span("  "))
-        lines += [
-            Line(0, (*label, Span(finding.path or "(whole tree)", "name")), (), (Span(finding.message),))
-            for finding in shown
-        ]
+        lines += finding_lines(shown)
         if len(shown) < len(members):
             more = Span(f"… {len(members) - len(shown):,} more; ", "dim")
-            lines.append(Line(0, (*label, more, Span(SHOW_ALL, "dim"))))
+            lines.append(Line(0, (*_label(level, code), more, Span(SHOW_ALL, "dim"))))
     return Doc(lines, _footer(findings), wraps=True)
+
+
+def finding_lines(findings: list[Finding]) -> list[Line]:
+    """One line per finding."""
+    return [
+        Line(
+            0,
+            (*_label(finding.level, finding.code), Span(finding.path or "(whole tree)", "name")),
+            (),
+            (Span(finding.message),),
+        )
+        for finding in findings
+    ]
+
+
+def _label(level: str, code: str) -> tuple[Span, ...]:
+    return Span(level, _STYLES[level]), Span(" " * (8 - len(level))), Span(code, "type"), Span("  ")
 
 
 def _footer(findings: Findings) -> list[tuple[Span, ...]]:

@@ -41,13 +41,27 @@ def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
             lines.append(_line(name, folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
     if rows and (len(parts) != 1 or len(stats.totals) > 1):
         lines += [_line(f"total{name}", total, highest, (), "type") for name, total in _totals(stats).items()]
+    return _doc(lines, _footer(stats, shown, highest))
+
+
+def totals_doc(by_name: dict[str, Stats], footer: list[tuple[Span, ...]]) -> Doc:
+    """A table with the totals of several trees, one line for each."""
+    totals = {name: stats.total for name, stats in by_name.items()}
+    highest = _highest(list(totals.values()))
+    lines = [_header(highest, False)] if totals else []
+    for name, total in totals.items():
+        leaves = plural(len(by_name[name]), "leaf", "leaves")
+        lines.append(_line(name, total, highest, (Span(leaves, "dim"),)))
+    return _doc(lines, footer)
+
+
+def _doc(lines: list[Line], footer: list[tuple[Span, ...]]) -> Doc:
     columns = _columns()
     drops = {place: column.drop for place, (_, column) in enumerate(columns) if column.drop}
     drops[len(columns) + 1] = HISTOGRAM_DROP
     drop = sorted(drops, key=lambda place: drops[place])
     names = (*(column.heading for _, column in columns), "not finite", "magnitudes")
-    right = frozenset(range(len(columns)))
-    return Doc(lines, _footer(stats, shown, highest), right, tuple(drop), columns=names)
+    return Doc(lines, footer, frozenset(range(len(columns))), tuple(drop), columns=names)
 
 
 def _columns() -> list[tuple[str, TableColumn]]:

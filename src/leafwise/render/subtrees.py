@@ -28,6 +28,7 @@ class SubtreeSums(NamedTuple):
     rest_bytes: int = 0
     optimizer_leaves: int = 0
     rest_leaves: int = 0
+    nbytes_here: int = 0
 
     @classmethod
     def of(cls, facts: Facts) -> "SubtreeSums":
@@ -42,6 +43,7 @@ class SubtreeSums(NamedTuple):
             nbytes=spec.nbytes,
             leaves=1,
             unknown=int(spec.shape is None),
+            nbytes_here=spec.nbytes_here,
         )._of_section(section)
 
     def _of_section(self, section: Section) -> "SubtreeSums":

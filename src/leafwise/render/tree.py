@@ -21,6 +21,7 @@ from leafwise.render.tree_footer import footer_of, metadata_line, metadata_nodes
 
 if TYPE_CHECKING:
     from leafwise.core.leaf import Leaf
+    from leafwise.core.sharding import Sharding
     from leafwise.core.tree import Tree
 
 _FOOTER_LINES = 8
@@ -61,6 +62,7 @@ class _TreeOutline:
         self._last_items: dict[int, list[_OutlineItem]] = {}
         self.metadata = [] if not fold else metadata_nodes(tree)
         self.devices = {facts.spec.device for facts in self.subtrees.distinct_facts}
+        self.shardings = {facts.spec.sharding for facts in self.subtrees.distinct_facts}
 
     def footer(self) -> list[tuple[Span, ...]]:
         return footer_of(self.tree, self.subtrees) + [metadata_line(self.columns, node) for node in self.metadata]
@@ -219,6 +221,8 @@ class _TreeOutline:
             notes.append(Span("frozen", "warn"))
         if spec.shape is None:
             notes.append(Span("shape not known yet", "warn"))
+        if len(self.shardings) > 1 and spec.sharding is not None:  # if all are the same, the footer has it
+            notes.append(Span(str(spec.sharding), "dim"))
         if len(self.devices) > 1:
             notes.append(Span(spec.device, "dim"))
         counted = row not in self.subtrees.counted_elsewhere
@@ -359,7 +363,14 @@ def _leaf_json(leaf: "Leaf", texts: _PathTexts) -> dict[str, Any]:
         "device": leaf.device,
         "size": leaf.size,
         "bytes": leaf.nbytes,
+        "local_bytes": leaf.local_nbytes,
+        "sharding": None if leaf.sharding is None else _sharding_json(leaf.sharding),
     }
+
+
+def _sharding_json(sharding: "Sharding") -> dict[str, Any]:
+    names = None if sharding.mesh_names is None else list(sharding.mesh_names)
+    return {"mesh": list(sharding.mesh), "mesh_names": names, "placements": list(sharding.placements)}
 
 
 def _name_json(row: int, texts: _PathTexts) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 from leafwise.core.outline import Hint, Span
 from leafwise.core.path import listed, quote
 from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
-from leafwise.render.subtrees import Subtrees
+from leafwise.render.subtrees import Subtrees, SubtreeSums
 
 if TYPE_CHECKING:
     from leafwise.core.columns import Columns
+    from leafwise.core.sharding import Sharding
     from leafwise.core.tree import Tree
 
 _METADATA = "__metadata__"  # the name of the node of a file's metadata
@@ -38,7 +39,7 @@ def footer_of(tree: "Tree", subtrees: Subtrees) -> list[tuple[Span, ...]]:
     if len(sections) == 1 and counts.state:
         leaves += " of optimizer state" if counts.optimizer_leaves else " of other state"
     parts.append(leaves if names == counts.leaves else f"{leaves} under {names:,} names")
-    parts.append(bytes_text(counts.nbytes - tree.bytes_shared()) or "0 B")
+    parts += _memory(tree, counts, {facts.spec.sharding for facts in distinct_facts})
     devices = {facts.spec.device for facts in distinct_facts}
     if len(devices) == 1 and devices != {"cpu"}:
         parts.append(f"on {devices.pop()}")
@@ -59,13 +60,23 @@ def footer_of(tree: "Tree", subtrees: Subtrees) -> list[tuple[Span, ...]]:
     return footer
 
 
+def _memory(tree: "Tree", counts: SubtreeSums, shardings: "set[Sharding | None]") -> list[str]:
+    """The bytes of all leaves, and what this process has of them; and how they are sharded, if all in the same way."""
+    counted_twice = tree.bytes_shared()
+    in_all = bytes_text(counts.nbytes - counted_twice) or "0 B"
+    if shardings <= {None}:
+        return [in_all]
+    here = bytes_text(counts.nbytes_here - counted_twice) or "0 B"
+    return [f"{in_all}, {here} on this rank", *(map(str, shardings) if len(shardings) == 1 else ())]
+
+
 def _out_of_reach(tree: "Tree") -> list[str]:
     """Parts that cannot be read, one line per reason."""
     columns = tree.columns
     by_reason: dict[str, list[str]] = {}
     for node, reason in tree.unlisted().items():
         by_reason.setdefault(reason, []).append(columns.node_text(node) or "this")
-    for row, reason in tree.not_understood().items():
+    for row, reason in tree.not_understood(sharded=True).items():
         by_reason.setdefault(reason, []).append(columns.row_text(row))
     return [f"cannot read {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]
 

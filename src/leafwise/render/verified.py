@@ -28,5 +28,10 @@ def lower(verified: Verified, *, full: bool = False) -> Doc:
     return Doc([], lines)
 
 
+def warnings_of(verified: Verified) -> list[str]:
+    """The lines about what could not be checked."""
+    return [line[0].text for line in lower(verified).footer if line[0].style == "warn"]
+
+
 def to_json(verified: Verified) -> dict[str, Any]:
     return {"ok": verified.ok, **verified._asdict()}

@@ -135,6 +135,20 @@ def _is_kept_with(columns: Columns, row: int, places: list[Place]) -> bool:
     return len(tying.tied_elsewhere(place, places)) < len(tying.tied_elsewhere(place, []))
 
 
+def check_not_sharded(tree: Tree, rows: Sequence[int], verb: str) -> None:
+    """Raises if one of these rows is sharded over several processes: what shards it keeps its own record of which
+    names are one parameter."""
+    columns = tree.columns
+    if not columns.may_be_sharded():
+        return
+    for row, facts in zip(rows, columns.facts(rows), strict=True):
+        if facts.spec.sharding is not None:
+            raise TieError(
+                f"cannot {verb} {columns.row_text(row)}: it is sharded ({facts.spec.sharding}); {verb} it before the "
+                "model is sharded, and then pass lw.shard_units(model, …) to fully_shard"
+            )
+
+
 def part_of(tree: Tree, root: Any) -> Any:
     """What a verb returns: the object that the tree begins at, of the root that the verb has changed or rebuilt."""
     if root is tree.columns.node_objects[0]:

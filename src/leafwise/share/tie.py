@@ -10,7 +10,14 @@ from leafwise.core.path import Path
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
-from leafwise.share.places import check_keep, nodes_matching, nothing_matches, query_text, rows_matching
+from leafwise.share.places import (
+    check_keep,
+    check_not_sharded,
+    nodes_matching,
+    nothing_matches,
+    query_text,
+    rows_matching,
+)
 from leafwise.share.tie_requests import TieRequest, make_ties
 
 M = TypeVar("M")
@@ -56,7 +63,8 @@ def tie(
     - `keep` says which values to keep if they differ: those of `to` (`"source"`), those of `where` (`"target"`), or
       their mean (`"mean"`). Without it, different values are an error.
 
-    The tie is kept from now on, as by `lw.keep_ties`. On an error, nothing is changed.
+    The tie is kept from now on, as by `lw.keep_ties`. On an error, nothing is changed. Tie weights before the model is
+    sharded, and see `lw.shard_units`.
 
     >>> import torch, leafwise as lw
     >>> model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(100, 16), "head": torch.nn.Linear(16, 100)})
@@ -101,6 +109,7 @@ def _tied(
             )
     else:
         raise TieError(f"cannot tie {query_text(where)} to {query_text(to)}: that is a plain value, {source!r}")
+    check_not_sharded(t, [row for pair in pairs for row in pair], "tie")
     return make_ties(t, [TieRequest(target, leaf, op) for target, leaf in pairs], keep)
 
 

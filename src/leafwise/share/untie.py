@@ -8,6 +8,7 @@ from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
 from leafwise.share.places import (
+    check_not_sharded,
     names_outside,
     nodes_matching,
     nothing_matches,
@@ -66,6 +67,7 @@ def _untied(t: Tree, where: Any) -> Any:
     rows = _rows_to_untie(columns, [row for row in rows if _is_tied(columns, row)] + inside)
     if not rows and not repeated:
         raise TieError(f"cannot untie {query_text(where)}: it is not tied to anything")
+    check_not_sharded(t, rows + [row for node in repeated for row in t.rows_below(node)], "untie")
     root, objects = columns.node_objects[0], columns.node_objects
     for node in repeated:
         parent = objects[columns.node_parents[node]]

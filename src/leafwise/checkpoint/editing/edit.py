@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from leafwise.checkpoint.editing.planning import EditOptions, prepared
 from leafwise.checkpoint.editing.result import Edit
+from leafwise.core.crew import Crew
 
 
 def edit(
@@ -32,9 +33,10 @@ def edit(
     allow: Iterable[str] = (),
     ties: Literal["once", "copy"] = "once",
     shard_size: int | str | None = None,
-    format: Literal["safetensors"] | None = None,
+    format: Literal["safetensors", "dcp"] | None = None,
     dry_run: bool = False,
     progress: bool = False,
+    executor: Any = None,
 ) -> Edit:
     """Writes a changed copy of a checkpoint, without loading it: only headers are read to plan, and values are copied a
     chunk at a time. Ties, plain values and metadata are kept, and everything gets checksums.
@@ -66,6 +68,8 @@ def edit(
     - `allow={"objects"}` leaves out objects that a file cannot contain.
     - `metadata`, `ties`, `shard_size`, `format` and `progress` are those of `lw.save`. If `out` ends in `.npz`, only
       arrays are written, under each of their names.
+    - With `executor`, other processes read the sources and write the new files, as for `lw.stats`; all must be able to
+      write to the folder of `out`, which cannot be a URL. The files become visible at the end, as always.
 
     >>> import tempfile, torch, leafwise as lw
     >>> source = {"model.weight": torch.ones(2, 4), "optimizer.momentum": torch.zeros(2, 4)}
@@ -99,7 +103,8 @@ def edit(
         shard_size=shard_size,
         format=format,
     )
-    with prepared(source, out, options) as job:
+    crew = None if executor is None else Crew(executor)
+    with prepared(source, out, options, by_workers=crew is not None) as job:
         if not dry_run:
-            job.write(progress)
+            job.write(progress, crew)
         return job.result

@@ -8,15 +8,16 @@ from leafwise.checkpoint.editing.changes import MustEqual
 from leafwise.checkpoint.editing.contents import Contents, EditedArray
 from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
 from leafwise.checkpoint.editing.steps import Steps
+from leafwise.core.crew import Crew
 from leafwise.core.path import escape
 from leafwise.core.progress import bar
 from leafwise.core.recipes import Recipe, Taken, Turned
 from leafwise.errors import EditError, WriteError
-from leafwise.files import checkpoint_writer, npz_writer
+from leafwise.files import checkpoint_writer, dcp_writer, npz_writer
 from leafwise.files.arrays import Stored, same_values
 from leafwise.files.casts import SATURATE, CastArray
-from leafwise.files.checkpoint_writer import Checkpoint, Item
 from leafwise.files.combined import Combined
+from leafwise.files.item_writer import Checkpoint, Item
 
 
 class EditJob:
@@ -33,22 +34,25 @@ class EditJob:
     ) -> None:
         self.result = Edit(target, steps.steps, _leaves(contents), before, after, steps.notes)
         self._contents, self._equal = contents, equal
-        self.saturate = self.is_npz = self.copies = False
+        self.saturate = self.copies = False
+        self.format_name: str | None = None
         self.advice = "saturate=True uses the nearest value that fits"
         self.shard_size: int | None = None
         self.metadata: dict[str, str] = {}
 
-    def write(self, progress: bool = False) -> None:
+    def write(self, progress: bool = False, crew: Crew | None = None) -> None:
         """Writes the file. The one that is there is replaced only when everything is written."""
         for pair in self._equal:
             self._check_equal(pair)
         checkpoint = self._checkpoint()
         path = self.result.path
         with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count, self._explained():
-            if self.is_npz:
+            if self.format_name == "npz":
                 npz_writer.write(checkpoint.items, path, count)
+            elif self.format_name == "dcp":
+                self.result.path = dcp_writer.write(checkpoint, path, count, crew)
             else:
-                self.result.path = checkpoint_writer.write(checkpoint, path, self.shard_size, count)
+                self.result.path = checkpoint_writer.write(checkpoint, path, self.shard_size, count, crew)
         self.result.written = True
 
     @contextmanager

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from leafwise.checkpoint.collecting import check_circles, check_containers
+from leafwise.checkpoint.collecting import cannot_store, check_circles, check_containers
 from leafwise.checkpoint.editing import arguments
 from leafwise.checkpoint.editing.changes import Changes
 from leafwise.checkpoint.editing.contents import Contents, SourceRows, contents_of, unreadable
@@ -20,15 +20,15 @@ from leafwise.checkpoint.editing.result import EditSize
 from leafwise.checkpoint.editing.selecting import Selection
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.checkpoint.file_names import check_name
-from leafwise.checkpoint.write_arguments import byte_count, header_metadata, target_path
+from leafwise.checkpoint.write_arguments import byte_count, header_metadata, target_folder, target_path
+from leafwise.core.fleet import refuse_pattern
 from leafwise.core.path import escape, shown_file
 from leafwise.core.tree import Tree
-from leafwise.core.verbs import opened
+from leafwise.core.verbs import check_sendable, opened
 from leafwise.errors import EditError, FileError, QueryError, WalkError
-from leafwise.files.arrays import ITEM_BYTES
+from leafwise.files import npz_writer
 from leafwise.files.folder import INDEX
-from leafwise.files.npz_writer import cannot_store
-from leafwise.files.safetensors import CODES
+from leafwise.files.remote import is_url
 from leafwise.files.stored_file import StoredFile
 
 ALLOWABLE = ("objects",)
@@ -64,12 +64,17 @@ class EditOptions:
 
 
 @contextmanager
-def prepared(source: Any, out: Any, options: EditOptions) -> Iterator[EditJob]:
-    """Plans an edit. The sources are open until the end of the block."""
+def prepared(source: Any, out: Any, options: EditOptions, by_workers: bool = False) -> Iterator[EditJob]:
+    """Plans an edit. The sources are open until the end of the block. If it is carried out `by_workers`, all sources
+    must be checkpoints, and the target must be one that several processes can write."""
     with ExitStack() as files:
         parts = _sources(source, options.formula)
+        for part in parts.values():
+            refuse_pattern(part, "edit")
         trees = {label: files.enter_context(opened(part, "edit")) for label, part in parts.items()}
-        yield _planned(trees, out, options, files)
+        for t in trees.values() if by_workers else ():
+            check_sendable(t, "edit")
+        yield _planned(trees, out, options, files, by_workers)
 
 
 def _sources(source: Any, formula: Any) -> dict[str, Any]:
@@ -89,9 +94,12 @@ def _sources(source: Any, formula: Any) -> dict[str, Any]:
     return named
 
 
-def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: ExitStack) -> EditJob:
+def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: ExitStack, by_workers: bool) -> EditJob:
     steps = Steps()
-    target, is_npz = _target(out, trees, options)
+    target, format_name = _target(out, trees, options)
+    if by_workers:
+        _check_shared_target(target, format_name)
+    is_npz = format_name == "npz"
     new_name = renaming(options.rename)
     for t in trees.values():
         t.check_listed("edit")
@@ -127,11 +135,11 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
     ]
     prune_nodes(contents)
     _check_objects(contents, options.allow, steps)
-    _check_contents(contents, is_npz, steps)
+    _check_contents(contents, format_name, steps)
     if steps.problems:
         every_name = dict.fromkeys(name for source in sources.values() for name in source.rows)
         raise EditError(_refusal(steps.problem_lines(every_name), target), steps.problems)
-    _add_notes(first, contents, target, is_npz, steps)
+    _add_notes(first, contents, target, format_name, steps)
     after = EditSize(
         len(contents.arrays),
         len(contents.names()),
@@ -139,30 +147,56 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
         0 if is_npz else len(contents.scalars),
     )
     job = EditJob(contents, changes.equal, target, before, after, steps)
-    job.saturate, job.is_npz, job.copies = options.saturate, is_npz, is_npz or options.ties == "copy"
+    job.saturate, job.format_name, job.copies = options.saturate, format_name, is_npz or options.ties == "copy"
     job.shard_size = None if options.shard_size is None else byte_count(options.shard_size)
-    job.metadata = header_metadata({**contents.metadata, **(options.metadata or {})})
+    job.metadata = header_metadata({**contents.metadata, **(options.metadata or {})}, format_name)
     return job
 
 
 # -- where to ----------------------------------------------------------------------------------------------
 
 
-def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str, bool]:
-    """The path to write, and whether it is an npz file."""
+def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str, str | None]:
+    """The path to write, and the format."""
     if options.ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {options.ties!r}')
     unknown = [kind for kind in _allowed(options.allow) if kind not in ALLOWABLE]
     if unknown:
         raise QueryError(f'allow= takes {{"objects"}}, not {unknown[0]!r}')
+    sources = [name for t in trees.values() for name in _files_of(t)]
+    if options.format == "dcp":
+        target = target_folder(out, options.shard_size)
+        _check_no_source_inside(target, sources)
+        return target, "dcp"
     target = target_path(out)
     is_npz = target.lower().endswith(".npz") and options.format is None
     if is_npz and (options.shard_size is not None or options.metadata is not None):
         raise QueryError("an npz file has no shards and no metadata; write safetensors instead")
     if not is_npz:
         check_name(target, options.format, "edit")
-    _check_no_source(target, [name for t in trees.values() for name in _files_of(t)])
-    return target, is_npz
+    _check_no_source(target, sources)
+    return target, "npz" if is_npz else "safetensors"
+
+
+def _check_shared_target(target: str, format_name: str | None) -> None:
+    """Raises if several processes cannot write the target together."""
+    if format_name == "npz":
+        raise QueryError("an npz file is written by one process; leave out executor=, or write safetensors")
+    if is_url(target):
+        raise QueryError(
+            f"cannot write {shown_file(target)} with executor=: workers write into one file, which a store does not "
+            "allow; leave out executor=, or write to a folder that all workers reach and upload that"
+        )
+
+
+def _check_no_source_inside(folder: str, files: Iterable[str]) -> None:
+    """Raises if a folder that is written to contains a file that is read."""
+    for name in files:
+        if _is_same_file(folder, os.path.dirname(name) or "."):
+            raise FileError(
+                f"cannot write into {shown_file(folder)}: {shown_file(name)} in it is also a source; write to another "
+                "folder, then replace this one with it"
+            )
 
 
 def _check_no_source(target: str, files: Iterable[str]) -> None:
@@ -181,12 +215,14 @@ def _allowed(allow: Any) -> list[Any]:
 
 
 def _files_of(t: Tree) -> list[str]:
-    """The local files that a tree was opened from."""
+    """The files that a tree was opened from."""
     root = t.columns.node_objects[0]
     return root.file_names() if isinstance(root, StoredFile) else []
 
 
 def _is_same_file(path: str, other: str) -> bool:
+    if is_url(path) or is_url(other):
+        return path == other
     try:
         return os.path.samefile(path, other)
     except OSError:  # one of them does not exist, or is not on this machine
@@ -324,13 +360,13 @@ def _check_objects(contents: Contents, allow: Iterable[str], steps: Steps) -> No
     ]
 
 
-def _check_contents(contents: Contents, is_npz: bool, steps: Steps) -> None:
+def _check_contents(contents: Contents, format_name: str | None, steps: Steps) -> None:
     for name, array in contents.arrays.items():
-        if is_npz:
-            reason = cannot_store(array.dtype) or ("" if "\0" not in name else "the format does not allow this name")
+        if format_name == "npz":
+            bad_name = "the format does not allow this name" if "\0" in name else ""
+            reason = npz_writer.cannot_store(array.dtype) or bad_name
         else:
-            known = array.dtype in CODES and array.dtype in ITEM_BYTES
-            reason = "" if known else f"safetensors cannot store {array.dtype}; cast it first"
+            reason = cannot_store(array.dtype, format_name)
         if reason:
             steps.problems.append(f"cannot write {escape(name)}: {reason}")
     for name in contents.names():
@@ -344,8 +380,9 @@ def _check_contents(contents: Contents, is_npz: bool, steps: Steps) -> None:
         steps.problems.append("the new file would contain no array")
 
 
-def _add_notes(first: SourceRows, contents: Contents, target: str, is_npz: bool, steps: Steps) -> None:
-    if not is_npz and os.path.exists(target + INDEX):
+def _add_notes(first: SourceRows, contents: Contents, target: str, format_name: str | None, steps: Steps) -> None:
+    is_npz = format_name == "npz"
+    if format_name == "safetensors" and os.path.exists(target + INDEX):
         steps.notes.append(f"replaces the checkpoint of {shown_file(target + INDEX)}, an index of shards")
     if first.not_stored:
         steps.notes.append(f"left out: {first.not_stored:,} arrays that are not part of a state dict")

@@ -11,7 +11,8 @@ class Clipping(Capability):
     has_defaults = True
 
     def norms(self, values: list[Any]) -> list[float]:
-        """The Euclidean norm of each array, computed in at least 32 bits."""
+        """The Euclidean norm of each array, computed in at least 32 bits. An array that is sharded over ranks is sent
+        whole to all of them, which must call this together; `lw.clip` passes its local part instead, if it has one."""
         arrays = [self.array_of(value) for value in values]
         wide = [array.astype("complex128" if array.dtype.kind == "c" else "float64") for array in arrays]
         return [math.sqrt((abs(array) ** 2).sum()) for array in wide]

@@ -55,10 +55,6 @@ class Filling(Capability):
         """For each array, why initial values cannot be written into it; empty if they can."""
         return list(map(self.home.capability(Loading).cannot_write, values))
 
-    def local_parts(self, value: Any) -> list[tuple[Any, tuple[int, ...] | None]]:
-        """The parts of an array that are in this process, each with its start in the array; None for all of it."""
-        return [(value, None)]
-
     def fill(self, value: Any, start: int, rows: Any) -> None:
         """Writes rows of an array, starting with row number `start`, cast to its dtype."""
         np = import_module("numpy")

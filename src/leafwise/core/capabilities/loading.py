@@ -18,6 +18,7 @@ class Transfer(Protocol):
     """Copies the bytes of files to one device, in any number of threads and in any order."""
 
     nbytes: int  # of a buffer
+    most: int  # buffers
 
     def takes(self, landing: "Landing") -> bool:
         """Whether it can copy to a landing: for some, it needs memory on the device."""
@@ -28,11 +29,34 @@ class Transfer(Protocol):
     def buffer(self) -> AbstractContextManager[Any]:
         """A `HostBuffer` that no copy uses any more."""
 
+    def take(self) -> Any:
+        """The same, until `give` is called; None if there are `most` buffers, and none is free. May take the time to
+        make one."""
+
+    def give(self, buffer: Any) -> None:
+        """Gives back a buffer. Copies may still use it."""
+
+    def is_copied(self, buffer: Any) -> bool:
+        """Whether all copies from a buffer are done."""
+
+    def copying(self) -> AbstractContextManager[None]:
+        """Inside of it, `copy` may be called by this thread."""
+
     def copy(self, buffer: Any, parts: list[tuple[int, int, Any]]) -> None:
         """Queues copies of parts of a buffer: from `start` to `stop`, into a place given by `Landing.places`."""
 
     def finish(self) -> None:
         """Waits for all copies. Raises the error of the device, if there was one."""
+
+    def spare(self, landings: "list[Landing]") -> "list[Landing | None]":
+        """For each landing, a flat one for the same bytes in spare memory of the device; None if there is too little
+        of it. The memory is free again when these landings are, or after `release`."""
+
+    def release(self) -> None:
+        """Frees all spare memory. No copy may be under way."""
+
+    def move(self, pairs: "list[tuple[Landing, Landing]]") -> None:
+        """Copies values from spare memory to the landings that they were read for, and waits for that."""
 
 
 class Landing(Protocol):

@@ -45,6 +45,11 @@ class Stepping(Capability):
         """Whether the state of this name has the shape of its parameter."""
         return False
 
+    def sharded_like(self, optimizer: Any, place: tuple[int, int], key: str, shape: tuple[int, ...]) -> Any:
+        """The array whose sharding the state of a parameter, given by group number and position, gets when it is
+        restored; None if every process has all of it. Raises `Unsupported` if that is not known."""
+        return None
+
     def restore_state(
         self,
         optimizer: Any,
@@ -54,7 +59,8 @@ class Stepping(Capability):
         global_state: dict[Any, Any],
     ) -> None:
         """Sets the state of parameters, by group number and position, and the options of groups, by group number; with
-        `whole`, other options of a group are removed. `global_state` belongs to no parameter. Arrays are NumPy arrays.
+        `whole`, other options of a group are removed. `global_state` belongs to no parameter. Arrays are NumPy arrays,
+        or sharded arrays of the home.
         A parameter that is not in `states` keeps its state."""
         raise self.missing("restore the state of an optimizer")
 

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -10,11 +12,21 @@ from torch import nn
 
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.runs import Run
-from leafwise.homes.torch.launching import check_not_capturing, lend_to_current_stream, runs_kernels, start_kernels
+from leafwise.homes.torch.foreign import is_sharded_type
+from leafwise.homes.torch.launching import (
+    check_not_capturing,
+    lend_to_current_stream,
+    runs_kernels,
+    shortage_explained,
+    start_kernels,
+)
+from leafwise.homes.torch.loading import cannot_change
 from leafwise.homes.torch.norms import SMALL, foreach_norms, norm_in_full, segment_norms, wide_of
+from leafwise.homes.torch.sharding import whole_tensor
 from leafwise.homes.torch.tables import KeptTables, is_run, run_of
 from leafwise.homes.torch.tensors import dtype_name
 
+_short_of_memory = partial(shortage_explained, "clip gradients", "nothing was changed")
 _PLAIN = {torch.Tensor, nn.Parameter}
 _DTYPES = {torch.float32, torch.bfloat16, torch.float16, torch.float64}  # that the kernels can scale
 
@@ -23,14 +35,17 @@ class TorchClipping(Clipping):
     def norms(self, values: list[torch.Tensor]) -> list[float]:
         """The norm of each tensor, computed in at least 32 bits."""
         check_not_capturing("clip gradients")
-        with torch.no_grad():
+        with torch.no_grad(), _short_of_memory():
+            # `lw.clip` passes the parts of DTensors, except for sums over ranks, whose terms do not have their norms.
+            if any(map(is_sharded_type, set(map(type, values)))):
+                values = [whole_tensor(value) for value in values]
             norms = _norms_of_small(values)
             if norms is None:
                 norms = _norms_by_kind(values)
             if all(map(math.isfinite, norms)):
                 return norms
             return [
-                norm if math.isfinite(norm) or hasattr(value, "full_tensor") else norm_in_full(_elements(value))
+                norm if math.isfinite(norm) else norm_in_full(_elements(value))
                 for norm, value in zip(norms, values, strict=True)
             ]
 
@@ -40,14 +55,23 @@ class TorchClipping(Clipping):
         if device.type == "cpu" and not runs_kernels(device):
             return None
         check_not_capturing("clip gradients")
-        norms = _clipped_by_kernels(values, device, max_norm) if runs_kernels(device) else None
-        return _clipped_by_foreach(values, max_norm) if norms is None else norms
+        norms = None
+        if runs_kernels(device):
+            with suppress(torch.OutOfMemoryError):  # for tables and results; PyTorch's own kernels need less
+                norms = _clipped_by_kernels(values, device, max_norm)
+        if norms is not None or not _can_scale(values):
+            return norms
+        with _short_of_memory():
+            return _clipped_by_foreach(values, max_norm)
 
     def scale_many(self, values: list[torch.Tensor], factors: list[float]) -> list[torch.Tensor]:
+        if not _can_scale(values):  # before the first is scaled
+            raise RuntimeError("several elements of a gradient share memory")
         with torch.no_grad():
             if len(factors) != 1:
                 torch._foreach_mul_(values, factors)
                 return values
+            given, values = values, _distinct(values)
             kinds = set(map(_dtype_and_device, values))
             for dtype, device in kinds:
                 # For many small tensors, a factor that is a tensor of their dtype is several times faster.
@@ -57,7 +81,7 @@ class TorchClipping(Clipping):
                 if len(kinds) > 1:
                     same_kind = [value for value in values if _dtype_and_device(value) == (dtype, device)]
                 torch._foreach_mul_(same_kind, factor)
-        return values
+        return given
 
 
 def _clipped_by_kernels(values: list[torch.Tensor], device: torch.device, max_norm: float) -> list[float] | None:
@@ -127,9 +151,29 @@ def _clipped_by_foreach(values: list[torch.Tensor], max_norm: float) -> list[flo
         norms = torch.stack(torch._foreach_norm(values, 2, dtype=wide_of(first)))
         total = torch.linalg.vector_norm(norms.double())  # in 32 bits, the squares of finite norms may overflow
         factor = torch.where(total.isfinite(), (max_norm / total).clamp(max=1), 1)
-        torch._foreach_mul_(values, factor)
+        try:
+            torch._foreach_mul_(_distinct(values), factor)
+        except RuntimeError:  # before it scales the first, for example because one is a negated view
+            return None
         norms_as_numbers: list[float] = norms.tolist()
     return norms_as_numbers
+
+
+def _can_scale(values: list[torch.Tensor]) -> bool:
+    """Whether PyTorch can multiply tensors in place: it stops at one whose elements share memory, when it has
+    multiplied others."""
+    try:
+        if all(map(torch.Tensor.is_contiguous, values)):  # as most are, and quick
+            return True
+    except RuntimeError:  # sparse tensors do not know
+        pass
+    dense = [value for value in values if value.layout == torch.strided]
+    return all(value.is_contiguous() or not cannot_change(value) for value in dense)
+
+
+def _distinct(values: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors, each once: if two parameters have the same gradient, it is scaled once."""
+    return list(dict(zip(map(id, values), values, strict=True)).values())
 
 
 def _norms_of_small(values: list[torch.Tensor]) -> list[float] | None:
@@ -181,9 +225,7 @@ def _elements(value: torch.Tensor) -> torch.Tensor:
 def _norm(value: torch.Tensor) -> float:
     value = _elements(value)
     wide = value.dtype if value.element_size() >= 4 else torch.float32
-    norm = torch.linalg.vector_norm(value, dtype=wide)
-    # A DTensor is sharded over several processes; this is the norm of all of it.
-    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    return float(torch.linalg.vector_norm(value, dtype=wide))
 
 
 _kind = attrgetter("__class__", "dtype", "device", "layout")

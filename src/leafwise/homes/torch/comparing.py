@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray
+from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray, RepeatedComparison
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.runs import Run
-from leafwise.homes.torch.launching import runs_kernels
+from leafwise.homes.torch.launching import check_not_capturing, runs_kernels, shortage_explained
 from leafwise.homes.torch.snapshots import have_plain_memory
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
 from leafwise.homes.torch.values import same_bits, words_of
@@ -31,6 +31,19 @@ class TorchComparing(Comparing):
 
     def compares_on(self, device: str) -> bool:
         return runs_kernels(torch.device(device))
+
+    def keep_compared(self, firsts: list[torch.Tensor], seconds: list[torch.Tensor]) -> None:
+        if firsts and runs_kernels(firsts[0].device):
+            from leafwise.homes.torch.repeated_comparing import keep
+
+            keep(firsts, seconds, self.home.specs)
+
+    def compare_again(self, firsts: list[torch.Tensor], seconds: list[torch.Tensor]) -> RepeatedComparison | None:
+        if not firsts or not runs_kernels(firsts[0].device):
+            return None
+        from leafwise.homes.torch.repeated_comparing import start_again
+
+        return start_again(firsts, seconds)
 
     def compare_on_device(
         self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
@@ -64,10 +77,13 @@ class TorchComparing(Comparing):
             return None
         if not plain.numel():
             return None
-        words = words_of(plain)
-        numbers = [words.sum(dtype=torch.int64), (words == words[(0,) * plain.dim()]).all()]
-        if words.dtype != torch.uint8:  # which has no sign
-            numbers.append((words < 0).sum())
+        if plain.is_cuda:
+            check_not_capturing("compare values")
+        with shortage_explained("compare values", "nothing was changed"):
+            words = words_of(plain)
+            numbers = [words.sum(dtype=torch.int64), (words == words[(0,) * plain.dim()]).all()]
+            if words.dtype != torch.uint8:  # which has no sign
+                numbers.append((words < 0).sum())
         # From a device, all of them are copied at once.
         total, is_constant, *negative = torch.stack(numbers).tolist() if is_elsewhere(plain) else map(int, numbers)
         return (total + (sum(negative) << 8 * words.element_size())) % 2**64, bool(is_constant)

@@ -34,7 +34,7 @@ def start_at_once(firsts: list[Side], seconds: list[Side], count: Count) -> Call
     """The same as `start_comparing`, much faster for thousands of tensors. None unless all of them are contiguous, and
     on one device where kernels compare them."""
     check_not_capturing("compare values")
-    columns = _columns_at_once(firsts, seconds)
+    columns = columns_at_once(firsts, seconds)
     if columns is None:
         return None
     results: Results = [None] * len(firsts)
@@ -151,7 +151,7 @@ def _start_tensors(
             is_cast = is_mixed and (outcomes.forth[place] or outcomes.back[place])
             how = None
             if turned[place] or (outcomes.transposed[place] and comparison.changed and not is_cast):
-                how = _transposed(firsts[place], seconds[place], device)  # if memory is short, there is no result
+                how = how_transposed(firsts[place], seconds[place], device)  # if memory is short, there is no result
             results[number] = (
                 DeviceResult(comparison, is_cast) if how is None else DeviceResult(None, how == "cast", True)
             )
@@ -160,7 +160,7 @@ def _start_tensors(
     return enter
 
 
-def _columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]] | None:
+def columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]] | None:
     """The same as `_columns`, from the layouts of all tensors. See `start_at_once`."""
     values = firsts + seconds
     if not values or not are_plain(values) or not runs_kernels(values[0].device):
@@ -230,7 +230,7 @@ def _key(columns: PairColumns, device: torch.device) -> tuple[Any, ...]:
     return (device, len(columns.sizes), *columns.addresses[:1], *columns.other_addresses[:1])
 
 
-def _transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
+def how_transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
     """Whether a matrix is the transpose of another: with the same bits, or after a cast. A band of rows at a time."""
     with on_device(device):
         return _compare_bands(first, second, device)
@@ -319,7 +319,7 @@ def _compare_streams(pairs: Pairs, numbers: list[int], device: torch.device, res
         if _has_turned_shape(tensor.shape, array.shape):
             if max(_nbytes(tensor), _nbytes(array)) > limit or (other := uploaded(pair, device)) is None:
                 continue
-            if how := _transposed(tensor, other, device) if side else _transposed(other, tensor, device):
+            if how := how_transposed(tensor, other, device) if side else how_transposed(other, tensor, device):
                 results[number] = DeviceResult(None, how == "cast", True)
                 count(_nbytes(pairs[number][0]))
                 continue

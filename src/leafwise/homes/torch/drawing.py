@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from leafwise.core.capabilities.filling import DrawJob
-from leafwise.homes.torch.launching import check_not_capturing, runs_kernels, start_kernels
+from leafwise.homes.torch.launching import check_not_capturing, runs_kernels, shortage_explained, start_kernels
 from leafwise.homes.torch.tensors import dtype_name
 
 _DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})  # those of the kernels
@@ -40,7 +40,8 @@ def draw_with_kernels(jobs: list[DrawJob], count: Callable[[int], None]) -> list
 def _draw(targets: list[Any], device: torch.device, kernels: Any) -> bool:
     """Returns False, and warns once, if Triton cannot run."""
     action, instead = "initial values of tensors on a GPU are drawn", "by PyTorch operations, which is slower"
-    return start_kernels(device, lambda: kernels.draw_all(targets, device), action, instead) is not None
+    with shortage_explained("initialize", "some leaves may have their initial values already"):
+        return start_kernels(device, lambda: kernels.draw_all(targets, device), action, instead) is not None
 
 
 def _target(job: DrawJob, kernels: Any) -> Any:

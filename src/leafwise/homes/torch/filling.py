@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.homes.torch.drawing import draw_with_kernels
-from leafwise.homes.torch.launching import check_not_capturing
+from leafwise.homes.torch.foreign import is_sharded
+from leafwise.homes.torch.launching import check_not_capturing, shortage_explained
 from leafwise.homes.torch.loading import cannot_change
+from leafwise.homes.torch.sharding import local_tensor
 from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over
 
 
@@ -25,17 +28,12 @@ class TorchFilling(Filling):
     def cannot_fill(self, values: list[torch.Tensor]) -> list[str]:
         if any(value.is_cuda for value in values):
             check_not_capturing("initialize")
-        return [holds_nothing(value) or ("" if _is_sharded(value) else cannot_change(value)) for value in values]
+        return [holds_nothing(value) or self._cannot_change(value) for value in values]
 
-    def local_parts(self, value: torch.Tensor) -> list[tuple[torch.Tensor, tuple[int, ...] | None]]:
-        """The part of a tensor that is in this process, and where it starts in the whole tensor."""
-        if not _is_sharded(value):
-            return [(value, None)]
-        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-        sharded: Any = value.detach()
-        _, starts = compute_local_shape_and_global_offset(sharded.shape, sharded.device_mesh, sharded.placements)
-        return [(sharded.to_local(), tuple(starts))]
+    def _cannot_change(self, value: torch.Tensor) -> str:
+        if not is_sharded(value):
+            return cannot_change(value)
+        return self.home.capability(Distributing).cannot_use_parts(value) or cannot_change(local_tensor(value))
 
     def fill(self, value: torch.Tensor, start: int, rows: Any) -> None:
         """Writes rows of a tensor, cast to its dtype."""
@@ -49,15 +47,16 @@ class TorchFilling(Filling):
             return False  # drawn by `iterate.distributions.numbers`, the reference
         if value.dtype in (torch.float64, torch.complex128) or value.device.type == "mps":
             return False
-        if value.device.type == "cpu":
-            drawn = torch.from_numpy(words.words())
-        else:
-            all_words = philox_words(words.key, words.first, math.prod(words.shape), value.device)
-            drawn = all_words.view(words.shape)[(slice(None), *words.inside)]
-        x = drawn.double().add_(0.5).mul_(2.0**-31)
-        if draw.shape == "normal":
-            x.mul_(draw.narrow).erfinv_().mul_(math.sqrt(2))
-        _put(value, start, x.mul_(draw.scale).add_(draw.shift))
+        with shortage_explained("initialize", "some leaves may have their initial values already"):
+            if value.device.type == "cpu":
+                drawn = torch.from_numpy(words.words())
+            else:
+                all_words = philox_words(words.key, words.first, math.prod(words.shape), value.device)
+                drawn = all_words.view(words.shape)[(slice(None), *words.inside)]
+            x = drawn.double().add_(0.5).mul_(2.0**-31)
+            if draw.shape == "normal":
+                x.mul_(draw.narrow).erfinv_().mul_(math.sqrt(2))
+            _put(value, start, x.mul_(draw.scale).add_(draw.shift))
         return True
 
     def draw_together(self, jobs: list[DrawJob], count: Callable[[int], None]) -> list[bool]:
@@ -71,11 +70,6 @@ class TorchFilling(Filling):
 
     def when_shaped(self, owner: nn.Module, then: Callable[[Any], None]) -> None:
         owner.__dict__[_INITIALIZE] = LazyInitializer(owner, then)
-
-
-def _is_sharded(value: torch.Tensor) -> bool:
-    is_plain = type(value) in (nn.Parameter, torch.Tensor)  # as most are
-    return not is_plain and hasattr(value, "device_mesh") and hasattr(value, "to_local")
 
 
 def _put(value: torch.Tensor, start: int, rows: torch.Tensor) -> None:

@@ -27,6 +27,10 @@ DTENSOR = (
     "a DTensor is sharded over the processes of a mesh; use its full_tensor(), or "
     "torch.distributed.checkpoint.state_dict.get_model_state_dict and set_model_state_dict with full_state_dict=True"
 )
+_PARTIAL = (
+    "a DTensor whose values are a sum over ranks that was not computed yet (Partial); compute it first: "
+    "tensor.redistribute(placements=[Replicate()] * tensor.device_mesh.ndim)"
+)
 _FUNCTORCH = (
     "a tensor inside a function transform (vmap, grad, …) has no values of its own; call leafwise outside of it"
 )
@@ -69,11 +73,26 @@ def _of_a_subclass(value: torch.Tensor) -> str:
     kind = type(value)
     if kind.__name__ == "FakeTensor":
         return _FAKE
-    if hasattr(value, "device_mesh") and hasattr(value, "to_local"):
-        return DTENSOR
+    if is_sharded_type(kind):
+        return not_readable_by_parts(value) or DTENSOR
     if hasattr(value, "__tensor_flatten__"):  # a wrapper subclass, made of inner tensors
         return f"{kind.__name__} is a tensor made of other tensors; convert it to a plain tensor first"
     return ""
+
+
+def is_sharded_type(cls: type) -> bool:
+    """Whether tensors of this type are DTensors, which are sharded over processes."""
+    return hasattr(cls, "device_mesh") and hasattr(cls, "to_local")
+
+
+def is_sharded(value: torch.Tensor) -> bool:
+    cls = type(value)
+    return cls is not nn.Parameter and cls is not torch.Tensor and is_sharded_type(cls)
+
+
+def not_readable_by_parts(value: Any) -> str:
+    """Why even the local part of a DTensor does not have its values; empty if it has."""
+    return _PARTIAL if any(placement.is_partial() for placement in value.placements) else ""
 
 
 def is_partitioned(value: torch.Tensor) -> bool:

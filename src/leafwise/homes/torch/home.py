@@ -26,6 +26,7 @@ from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.searching import Searching
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.capabilities.uses import TrackingUses
 from leafwise.core.capabilities.vetting import Vetting
@@ -34,8 +35,9 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Pairs
 from leafwise.core.path import Entry, Path
 from leafwise.errors import WriteError
 from leafwise.homes.torch import tensors
-from leafwise.homes.torch.foreign import facts, may_be_marked
+from leafwise.homes.torch.foreign import facts, is_sharded, may_be_marked
 from leafwise.homes.torch.roles import role_of
+from leafwise.homes.torch.sharding import local_nbytes, sharding_of
 from leafwise.homes.torch.state import EXTRA, extras, has_extra_state, writes_its_own
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, holds_nothing, is_lazy, tensor_to_write
 from leafwise.homes.torch.tied_views import is_view, plain_class, view_names, views_of
@@ -68,6 +70,7 @@ class TorchHome(Home):
         Clipping: "leafwise.homes.torch.clipping:TorchClipping",
         Comparing: "leafwise.homes.torch.comparing:TorchComparing",
         Converting: "leafwise.homes.torch.converting:TorchConverting",
+        Distributing: "leafwise.homes.torch.sharding:TorchDistributing",
         Filling: "leafwise.homes.torch.filling:TorchFilling",
         Freezing: "leafwise.homes.torch.freezing:TorchFreezing",
         Grouping: "leafwise.homes.torch.grouping:TorchGrouping",
@@ -187,7 +190,7 @@ class TorchHome(Home):
         ndim = None if is_lazy(value) else value.dim()
         if name.startswith("original") and type(owner).__name__ == "ParametrizationList":
             return _parametrized_role(lineage(), name, ndim)
-        return role_of(type(owner), _before_hooks(owner, name), ndim)
+        return role_of(plain_class(type(owner)), _before_hooks(owner, name), ndim)
 
     def role_key(self, owner: Any, name: str, value: torch.Tensor) -> Hashable | None:
         if name.startswith("original") or name.endswith(("_orig", "_v")):
@@ -198,7 +201,7 @@ class TorchHome(Home):
 
     def spec(self, value: torch.Tensor) -> Spec:
         if type(value) is torch.Tensor and not value.__dict__ and not value.is_nested:
-            return _spec(value.shape, value.dtype, value.device, True if value.requires_grad else None)
+            return _plain_spec(value.shape, value.dtype, value.device, True if value.requires_grad else None)
         trainable = True if value.requires_grad else False if isinstance(value, nn.Parameter) else None
         if is_lazy(value):
             return Spec(None, dtype_name(value.dtype), str(value.device), 0, 0, trainable)
@@ -209,15 +212,18 @@ class TorchHome(Home):
             shape, dtype, size, nbytes = true_facts
             return Spec(shape, dtype or dtype_name(value.dtype), str(value.device), size, nbytes, trainable)
         # Cached, because models repeat a few shapes thousands of times.
-        return _spec(value.shape, value.dtype, value.device, trainable)
+        spec = _plain_spec(value.shape, value.dtype, value.device, trainable)
+        if is_sharded(value):
+            return spec._replace(sharding=sharding_of(value), local_nbytes=local_nbytes(value))
+        return spec
 
     def specs(self, values: list[torch.Tensor]) -> list[Spec]:
         # Most tensors are plain parameters, which need none of the checks in `spec`.
         marked = may_be_marked()
         return [
-            _spec(value.shape, value.dtype, value.device, value.requires_grad)
+            _plain_spec(value.shape, value.dtype, value.device, value.requires_grad)
             if (cls := type(value)) is nn.Parameter and not (marked and value.__dict__)
-            else _spec(value.shape, value.dtype, value.device, True if value.requires_grad else None)
+            else _plain_spec(value.shape, value.dtype, value.device, True if value.requires_grad else None)
             if cls is torch.Tensor and not value.__dict__ and not value.is_nested
             else self.spec(value)
             for value in values
@@ -290,7 +296,7 @@ def _storage(value: torch.Tensor) -> object | None:
 
 
 @lru_cache(maxsize=10_000)
-def _spec(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, trainable: bool | None) -> Spec:
+def _plain_spec(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, trainable: bool | None) -> Spec:
     size = prod(shape)
     return Spec(tuple(shape), dtype_name(dtype), str(device), size, size * dtype.itemsize, trainable)
 

@@ -1,6 +1,7 @@
 """Copying the bytes of files to tensors on a GPU, through buffers of pinned memory. Casts and other orders of the
 elements are made on the device, from a copy of the buffer there."""
 
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -16,10 +17,11 @@ from leafwise.homes.torch.pinned import PinnedBuffer, PinnedPool, pinned_pool
 from leafwise.homes.torch.tensors import cannot_read, dtype_name
 
 LANDING_DEVICES = frozenset({"cuda"})  # the types of devices to which values are copied through pinned memory
-# Bytes of a buffer. For each, threads wait for Python's lock a few times, which takes as long as reading a megabyte.
+# Bytes of a buffer. For each, Python needs some time, in which the bus copies a megabyte or two.
 BUFFER = 8 << 20
-BUFFERS = 20  # at most; one for each of sixteen threads, and a few that are being copied
+BUFFERS = 20  # at most; one for each of fourteen threads that read, and a few that are being copied
 _UPLOADING, _LARGE = 4, 1 << 20  # buffers for one thread, and bytes of a tensor for which it pays
+_SPARE_ALIGNED = 256  # bytes, as PyTorch's own allocations
 
 # Pairs of dtypes for which PyTorch casts, on every device, to the same bits as `leafwise.kernels.casting`, for all
 # numbers that fit. Not for nan, and not where PyTorch rounds twice (float64 to 16 bits).
@@ -54,7 +56,8 @@ class TorchTransfer:
     def __init__(self, pool: PinnedPool) -> None:
         self._pool = pool
         self._scratch: torch.Tensor | None = None  # a row for each buffer
-        self.nbytes = pool.nbytes
+        self._spare: weakref.WeakSet[TorchLanding] = weakref.WeakSet()  # in spare memory
+        self.nbytes, self.most = pool.nbytes, pool.most
 
     def takes(self, landing: Landing) -> bool:
         assert isinstance(landing, TorchLanding)
@@ -77,18 +80,40 @@ class TorchTransfer:
                 raise _device_error(self._pool.device, error) from error
             yield buffer
 
+    def take(self) -> PinnedBuffer | None:
+        try:
+            return self._pool.take()
+        except RuntimeError as error:
+            raise _device_error(self._pool.device, error) from error
+
+    def give(self, buffer: PinnedBuffer) -> None:
+        self._pool.give(buffer)
+
+    def is_copied(self, buffer: PinnedBuffer) -> bool:
+        try:
+            return self._pool.is_copied(buffer)
+        except RuntimeError as error:
+            raise _device_error(self._pool.device, error) from error
+
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        # If the program is in inference mode, the places are inference tensors; the mode of a thread is its own.
+        with self._pool.on_stream(), torch.inference_mode():
+            yield
+
     def copy(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
         try:
-            # If the program is in inference mode, the places are inference tensors; the mode of a thread is its own.
-            with self._pool.copying(buffer), torch.inference_mode():
+            try:
                 for start, stop, place in parts:
-                    # Even a slice takes Python's lock, for which other threads wait.
+                    # Even a slice takes time.
                     part = buffer.tensor if stop - start == self.nbytes else buffer.tensor[start:stop]
                     if isinstance(place, torch.Tensor):
                         place.copy_(part, non_blocking=True)
                     else:
                         assert self._scratch is not None
                         place.take(self._scratch[buffer.number, start:stop].copy_(part, non_blocking=True))
+            finally:
+                self._pool.record(buffer)  # even after an error: other copies may have been queued before
         except RuntimeError as error:
             raise _device_error(self._pool.device, error) from error
 
@@ -97,6 +122,65 @@ class TorchTransfer:
             self._pool.finish()
         except RuntimeError as error:
             raise _device_error(self._pool.device, error) from error
+
+    def spare(self, landings: list[Landing]) -> list[Landing | None]:
+        device = self._pool.device
+        left, end = spare_bytes(device), 0
+        starts: list[int | None] = []
+        for landing in landings:
+            size = -(-landing.nbytes // _SPARE_ALIGNED) * _SPARE_ALIGNED
+            fits = end + size <= left
+            starts.append(end if fits else None)
+            end += size * fits
+        try:
+            memory = torch.empty(end, dtype=torch.uint8, device=device)
+        except torch.OutOfMemoryError:  # another thread or process was faster
+            return [None] * len(landings)
+        spare: list[Landing | None] = []
+        for landing, start in zip(landings, starts, strict=True):
+            assert isinstance(landing, TorchLanding)
+            if start is None:
+                spare.append(None)
+                continue
+            part = memory[start : start + landing.nbytes].view(landing.dtype)
+            spare.append(there := TorchLanding(part, device, landing.dtype, False))
+            self._spare.add(there)
+        return spare
+
+    def release(self) -> None:
+        for landing in list(self._spare):
+            assert landing.tensor is not None
+            with suppress(RuntimeError):  # of a device that has failed; the error that is being raised says more
+                landing.tensor.untyped_storage().resize_(0)
+
+    def move(self, pairs: list[tuple[Landing, Landing]]) -> None:
+        # On the current stream, as the program's own writes; copies to the spare memory are done.
+        device = self._pool.device
+        small: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
+        try:
+            with torch.inference_mode():  # as in `copy`
+                for landing, spare in pairs:
+                    assert isinstance(landing, TorchLanding)
+                    assert isinstance(spare, TorchLanding)
+                    assert landing.tensor is not None
+                    assert spare.tensor is not None
+                    if landing.is_flat and landing.nbytes < _LARGE:
+                        small[0].append(landing.tensor.view(torch.uint8))
+                        small[1].append(spare.tensor.view(torch.uint8))
+                    else:
+                        landing.tensor.copy_(spare.tensor.view(landing.tensor.shape))
+                if small[0]:
+                    torch._foreach_copy_(*small)  # one launch for many
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
+        except RuntimeError as error:
+            raise _device_error(device, error) from error
+
+
+def spare_bytes(device: torch.device) -> int:
+    """How much memory of a device may be used for a short time: half of what no program uses, so that others find some,
+    too. What PyTorch keeps for itself does not count, because it may be in small parts."""
+    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 0
 
 
 def _device_error(device: torch.device, error: RuntimeError) -> WriteError:

@@ -2,8 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from leafwise.core.path import escape
-from leafwise.errors import WalkError
+from leafwise.errors import WalkError, WriteError
 
 T = TypeVar("T")
 
@@ -72,6 +72,17 @@ def check_not_capturing(action: str) -> None:
             f"cannot {action} while a CUDA graph is being captured, because values can be read only after the graph "
             "has run; do it before the capture, or after it"
         )
+
+
+@contextmanager
+def shortage_explained(action: str, state: str) -> Iterator[None]:
+    """Raises an error of leafwise if a device has no memory left. `state` says what has changed by then."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        # "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of …", and a page of advice
+        reason = str(error).partition(". GPU ")[0].partition("\n")[0].rstrip(".")
+        raise WriteError(f"cannot {action}: {reason}; {state}") from error
 
 
 def _warn(reason: str, action: str, instead: str) -> None:

@@ -1,6 +1,7 @@
 """Statistics of tensors: on a CPU by C code, on a GPU by one kernel launch, elsewhere after a copy to the CPU."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -51,7 +52,10 @@ class TorchMeasuring(Measuring):
             return None
         check_not_capturing("measure values")
         prepared = _tables.find(values)
-        wait = None if prepared is None else _started(prepared, values, values[0].device, histogram)
+        wait = None
+        if prepared is not None:
+            with suppress(torch.OutOfMemoryError):
+                wait = _started(prepared, values, values[0].device, histogram)
         return None if prepared is None or wait is None else Again(wait, prepared.specs)
 
     def measure(self, values: list[torch.Tensor], histogram: bool, count: Count) -> Wait:
@@ -65,7 +69,10 @@ class TorchMeasuring(Measuring):
             tensors_there = [values[number] for number in numbers]
             if device.type == "cuda":
                 check_not_capturing("measure values")
-            wait = self.on_gpu(tensors_there, device, histogram) if runs_kernels(device) else None
+            wait = None
+            if runs_kernels(device):
+                with suppress(torch.OutOfMemoryError):  # for tables and results; then values are copied to the CPU
+                    wait = self.on_gpu(tensors_there, device, histogram)
             if wait is None:
                 wait = (_on_cpu if device.type == "cpu" else _copied_to_cpu)(tensors_there, histogram)
             waits.append(wait)

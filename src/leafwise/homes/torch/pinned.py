@@ -55,23 +55,41 @@ class PinnedPool:
     @contextmanager
     def buffer(self) -> Iterator[PinnedBuffer]:
         """A buffer that no copy uses any more. Copies that are queued in the meantime may still use it afterwards."""
-        buffer = self._taken()
+        buffer = self._free_or_new() or self._free.get()
         try:
-            # Waiting releases Python's lock, which other threads then take: it is done only if there is a reason.
-            if buffer.copied is not None and not buffer.copied.query():
-                buffer.copied.synchronize()
+            self._wait_for_copies(buffer)
             yield buffer
         finally:
-            self._free.put(buffer)
+            self.give(buffer)
 
-    def _taken(self) -> PinnedBuffer:
+    def take(self) -> PinnedBuffer | None:
+        """The same, until `give` is called; None if no buffer is free, and no other can be made."""
+        buffer = self._free_or_new()
+        if buffer is not None:
+            self._wait_for_copies(buffer)
+        return buffer
+
+    def give(self, buffer: PinnedBuffer) -> None:
+        """Gives back a buffer. Copies may still use it."""
+        self._free.put(buffer)
+
+    def is_copied(self, buffer: PinnedBuffer) -> bool:
+        """Whether all copies from or to a buffer are done."""
+        return buffer.copied is None or bool(buffer.copied.query())
+
+    def _wait_for_copies(self, buffer: PinnedBuffer) -> None:
+        # Waiting releases Python's lock, which other threads then take: it is done only if there is a reason.
+        if not self.is_copied(buffer):
+            buffer.copied.synchronize()
+
+    def _free_or_new(self) -> PinnedBuffer | None:
         with suppress(queue.Empty):
             return self._free.get_nowait()
         number = next(self._numbers, None)
         if number is not None:
             with suppress(RuntimeError):
                 return self._made(number, _pinned(self.device, self.nbytes))
-        return self._free.get()
+        return None
 
     def _made(self, number: int, tensor: torch.Tensor) -> PinnedBuffer:
         cuda: Any = torch.cuda
@@ -89,8 +107,12 @@ class PinnedPool:
             try:
                 yield
             finally:
-                if buffer.copied is not None:  # even after an error: other copies may have been queued before
-                    buffer.copied.record(self.stream)
+                self.record(buffer)  # even after an error: other copies may have been queued before
+
+    def record(self, buffer: PinnedBuffer) -> None:
+        """A buffer is in use until everything is done that has been queued so far."""
+        if buffer.copied is not None:
+            buffer.copied.record(self.stream)
 
     def on_stream(self) -> AbstractContextManager[object]:
         """Queues the work of this thread on the stream of the pool."""

@@ -7,19 +7,24 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.errors import Unsupported
-from leafwise.homes.torch.foreign import not_understood
+from leafwise.homes.torch.foreign import is_sharded, not_understood
 from leafwise.homes.torch.keepers import bonds_at
+from leafwise.homes.torch.sharding import empty_like_sharded
 from leafwise.homes.torch.state import EXTRA, has_extra_state, load_own_part, writes_its_own
 
 
 class TorchRebuilding(Rebuilding):
     def allocate(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """A tensor with memory to replace one without; on PyTorch's current default device."""
-        if reason := not_understood(value):
+        """A tensor with memory to replace one without; on PyTorch's current default device. For a DTensor, memory for
+        its part in this process, on the device of its mesh."""
+        sharded = is_sharded(value)
+        reason = self.home.capability(Distributing).cannot_use_parts(value) if sharded else not_understood(value)
+        if reason:
             raise Unsupported("torch", "allocate a new tensor", reason)
         try:
-            made = torch.empty(shape, dtype=value.dtype)
+            made = empty_like_sharded(value) if sharded else torch.empty(shape, dtype=value.dtype)
         except RuntimeError as error:  # PyTorch also has errors without a class of their own for too little memory
             needed = prod(shape) * value.dtype.itemsize
             raise Unsupported("torch", "allocate a new tensor", _too_little_memory(needed, error)) from error

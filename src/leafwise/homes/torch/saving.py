@@ -8,6 +8,7 @@ from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.saving import Extraction, Saving
 from leafwise.errors import Unsupported
 from leafwise.homes.torch import extraction
+from leafwise.homes.torch.launching import check_not_capturing
 from leafwise.homes.torch.tensors import cannot_read
 
 _PIECE = 8 << 20  # bytes copied at a time, if the memory of a tensor cannot be written as it is
@@ -23,6 +24,8 @@ class TorchSaving(Saving):
         if whole is not None:
             yield whole
             return
+        if value.is_cuda:
+            check_not_capturing("read values")
         # One buffer for all pieces: the caller has finished with a piece when it asks for the next.
         buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype, device="cpu")
         for part in _parts(value.detach()):

@@ -19,7 +19,17 @@ _WORDS = 9  # that most tensors need: three, and two for each axis
 
 def are_plain(values: list[torch.Tensor]) -> bool:
     """Whether the bytes of each tensor are its numbers: it is not of a subclass, and not negated by a bit."""
-    return set(map(type, values)) <= _PLAIN and True not in map(torch.Tensor.is_neg, values)
+    return have_plain_types(values) and not are_negated(values)
+
+
+def have_plain_types(values: list[torch.Tensor]) -> bool:
+    """Whether no tensor is of a subclass, which may use its memory in another way."""
+    return set(map(type, values)) <= _PLAIN
+
+
+def are_negated(values: list[torch.Tensor]) -> bool:
+    """Whether the numbers of any tensor are the negatives of those in its memory."""
+    return True in map(torch.Tensor.is_neg, values)
 
 
 def snapshot(values: list[torch.Tensor]) -> Any:

@@ -10,6 +10,8 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
+from leafwise.errors import Unsupported
+from leafwise.homes.torch.foreign import is_sharded
 from leafwise.homes.torch.landing import Uploads
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state
 from leafwise.homes.torch.tensors import tensor_over
@@ -65,6 +67,27 @@ class TorchStepping(Stepping):
 
     def like_parameter(self, key: str) -> bool:
         return key in _LIKE_PARAMETER
+
+    def sharded_like(
+        self, optimizer: torch.optim.Optimizer, place: tuple[int, int], key: str, shape: tuple[int, ...]
+    ) -> Any:
+        group, position = place
+        parameter = optimizer.param_groups[group]["params"][position]
+        if not is_sharded(parameter):
+            return None
+        held = optimizer.state[parameter].get(key) if parameter in optimizer.state else None
+        if isinstance(held, torch.Tensor) and tuple(held.shape) == shape:
+            return held if is_sharded(held) else None
+        if tuple(parameter.shape) == shape and (shape or self.like_parameter(key)):
+            return parameter
+        if not shape:
+            return None  # a step count
+        raise Unsupported(
+            "torch optimizer",
+            f"restore {key}",
+            "its shape is not that of its parameter, and only an optimizer that has stepped once knows how it is "
+            "sharded; call step() once before you load",
+        )
 
     def restore_state(
         self,

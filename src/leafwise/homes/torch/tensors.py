@@ -10,6 +10,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from leafwise.core.dtypes import DTYPES
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch.foreign import not_understood
+from leafwise.homes.torch.launching import check_not_capturing
 
 
 @cache
@@ -49,6 +50,8 @@ def as_numpy(value: torch.Tensor) -> Any:
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
         kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
         raise Unsupported("torch", f"convert a {kind} tensor to a NumPy array")
+    if value.is_cuda:
+        check_not_capturing("read values")
     plain = value.detach().cpu().resolve_conj().resolve_neg()
     if plain.dtype in _BY_BITS:
         return _numpy_by_bits(plain)

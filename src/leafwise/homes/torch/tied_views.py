@@ -114,9 +114,26 @@ def view_names(cls: type) -> frozenset[str]:
     return frozenset(getattr(cls, "_leafwise_names", ()))
 
 
+# Classes that PyTorch adds to the class of a module: `fully_shard` makes a Linear an FSDPLinear.
+_ADDED = {"FSDPModule": "FSDP", "ReplicateModule": "Replicate", "DDP": "DDP"}
+
+
 def plain_class(cls: type) -> type:
-    """The module's own class, without the subclass that leafwise makes for views."""
-    return _parts_of(cls)[0] if "_leafwise_base" in vars(cls) else cls
+    """The module's own class, without the subclasses that leafwise makes for views, and PyTorch for sharding."""
+    while True:
+        if "_leafwise_base" in vars(cls):
+            cls = _parts_of(cls)[0]
+        elif len(cls.__bases__) == 2 and _is_wrapped_class(cls):
+            cls = cls.__bases__[1]
+        else:
+            return cls
+
+
+def _is_wrapped_class(cls: type) -> bool:
+    added, own = cls.__bases__
+    prefix = _ADDED.get(added.__name__)
+    is_torch = added.__module__.startswith("torch.distributed.")
+    return prefix is not None and is_torch and cls.__name__ == prefix + own.__name__
 
 
 def can_be_tied(cls: type, name: str) -> None:

@@ -15,6 +15,7 @@ from leafwise.errors import TieWarning
 from leafwise.homes.torch.bonds import KEEPER, Bond, BondMember
 from leafwise.homes.torch.checks import StateDictCheck
 from leafwise.homes.torch.keepers import TieKeeper, bonds_at, is_any_kept, keeper_of, keepers
+from leafwise.homes.torch.launching import check_not_capturing
 from leafwise.homes.torch.tied_views import (
     ParameterView,
     attach_view,
@@ -42,6 +43,21 @@ class TorchTying(Tying):
                 keys = tuple((key, op) for member, key, op in check.keys if member in check.bond.members)
                 ties.append((number, DeclaredTie(keys)))
         return ties
+
+    def joined(self, value: torch.Tensor) -> list[tuple[str, ...]]:
+        """Ties inside a flat parameter of FSDP1 (`use_orig_params=False`), which knows the names of its parts."""
+        if not getattr(value, "_is_flat_param", False):
+            return []
+        names: dict[str, list[str]] = {}
+        for info in getattr(value, "_shared_param_infos", ()):
+            first = _joined_name(info.prim_module_name, info.prim_param_name)
+            names.setdefault(first, [first]).append(_joined_name(info.module_name, info.param_name))
+        return [tuple(tied) for tied in names.values()]
+
+    def separated(self, obj: Any, keys: list[str]) -> list[int]:
+        """FSDP1 unties names that are in different units, where it makes flat parameters."""
+        units = [_fsdp1_unit(obj, key) for key in keys]
+        return [number for number, unit in enumerate(units) if unit is not units[0]]
 
     def cannot_tie(self, place: Place, value: torch.Tensor, op: Op) -> str:
         """Why the tensor at this place cannot be tied; an empty string where it can."""
@@ -90,6 +106,7 @@ class TorchTying(Tying):
 
     def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
         """Makes the other places of each group names of its source. If one fails, none is changed."""
+        check_not_capturing("tie")
         undo: list[Callable[[], None]] = []
         try:
             for group in groups:
@@ -102,6 +119,7 @@ class TorchTying(Tying):
 
     def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
         """Gives each place an independent tensor with equal values."""
+        check_not_capturing("untie")  # each replay would copy the values again
         for place in places:
             owner, name = place.owner, place.name
             if is_view(owner, name):
@@ -120,6 +138,7 @@ class TorchTying(Tying):
 
     def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
         """Each place has a module that is also used elsewhere; replaces it by a copy of that module."""
+        check_not_capturing("untie")
         for owner, name, _ in places:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TieWarning)  # the copy is meant to be untied
@@ -175,6 +194,21 @@ class TorchTying(Tying):
                 _leave(keeper, bond, number)
         _tidy([*objects, *checkers])
         return root
+
+
+def _joined_name(module: str, name: str) -> str:
+    names = [entry for entry in module.split(".") if entry and entry != "_fsdp_wrapped_module"]
+    return ".".join([*names, name])
+
+
+def _fsdp1_unit(module: Any, key: str) -> Any:
+    """The innermost FSDP1 module around a name, below a module; None if there is none."""
+    unit = None
+    for step in key.split(".")[:-1]:
+        module = getattr(module, "_modules", {}).get(step)
+        while (wrapped := getattr(module, "_fsdp_wrapped_module", None)) is not None:
+            unit, module = module, wrapped
+    return unit
 
 
 def _bond_of(group: TiedPlaces) -> Bond | None:

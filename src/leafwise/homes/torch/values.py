@@ -7,6 +7,7 @@ from torch import nn
 
 from leafwise.core.capabilities.tying import Keep
 from leafwise.core.memory import Op
+from leafwise.homes.torch.launching import check_not_capturing
 
 
 def seen_through(tensor: torch.Tensor, op: Op) -> torch.Tensor:
@@ -35,6 +36,8 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if a.is_meta or b.is_meta:
         return False
+    if a.is_cuda or b.is_cuda:
+        check_not_capturing("compare values")
     if a.layout != torch.strided or type(a) not in (torch.Tensor, nn.Parameter):
         return bool(torch.equal(a, b.to(a.device)))
     is_marked = any(tensor.is_conj() or tensor.is_neg() for tensor in (a, b))

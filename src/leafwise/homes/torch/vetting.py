@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.vetting import Vetting
-from leafwise.homes.torch.foreign import DTENSOR, may_be_marked, not_understood
+from leafwise.homes.torch.foreign import may_be_marked, not_understood
+from leafwise.homes.torch.sharding import gathered
 from leafwise.homes.torch.state import differs, has_hooks, writes_its_own
 
 _PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
@@ -15,7 +16,6 @@ _OFFLOADED = (
     "accelerate has offloaded its values, and restores them for each forward; remove its hooks with "
     "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load before you dispatch the model"
 )
-_FSDP2 = f"FSDP2 shards it, even while its parameters are gathered for a forward: {DTENSOR}"
 _ON_DISK = (
     "diffusers has offloaded its values to disk, and reads them for each forward; load and save before "
     "apply_group_offloading"
@@ -45,9 +45,7 @@ class TorchVetting(Vetting):
                 for number, obj in enumerate(objects)
                 if type(obj) in packed
             }
-        sharded = {cls for cls in classes if any(base.__name__ == "FSDPModule" for base in cls.__mro__)}
-        if sharded:
-            reasons |= {number: _FSDP2 for number, obj in enumerate(objects) if type(obj) in sharded}
+        reasons |= gathered(objects)
         if "diffusers" in sys.modules:
             reasons |= {number: _ON_DISK for number, obj in enumerate(objects) if _is_on_disk(obj)}
         if "accelerate" in sys.modules:

@@ -14,18 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.capabilities.searching import LineSums, Searching
+from leafwise.core.crew import run_each
 from leafwise.core.dtypes import WORDS
 from leafwise.core.reader import Reader
+from leafwise.inspect.check.check_ranks import CheckRanks
 from leafwise.inspect.check.in_place import Place, searched_together
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
+from leafwise.inspect.check.sent_leaves import SentLeaf
 from leafwise.kernels.lines import NEAR, SAMPLED, Directions, as_doubles, near_lines
 
 SHORT = 8  # lines with fewer numbers may be equal by chance
 MOST_MEASURED = 20  # pairs read in full
 _MOST_PAIRS = 10_000  # pairs compared by their projections
+_SAMPLES_AT_ONCE = 1 << 22  # numbers that ranks send each other at once
 _THREADS, _LARGE = 2, 1 << 20  # threads are used if the mean size of the matrices is above this many bytes
 
 Bands = Iterator[tuple[int, Any]]
+AnyLeaf = LeafEvidence | SentLeaf
 
 
 class Duplicates(NamedTuple):
@@ -50,23 +55,53 @@ def same_rows(bands: Bands, baseline: Bands) -> list[int]:
 
 def all_duplicate_rows(places: list[Place]) -> list[Duplicates]:
     """For each leaf and axis, 0 or 1, which lines are equal or nearly equal."""
+    if places and (ranks := places[0][0].ranks) is not None:
+        return _across_ranks(ranks, places)
     duplicates, others = searched_together(places, "value", _in_place)
+    crew = places[0][0].crew if places else None
+    if crew is not None:
+        sent = [(places[number][0].sent(), places[number][1]) for number in others]
+        results = run_each(crew, _sent_duplicates, sent, lambda leaf: leaf[0].spec.nbytes, lambda nbytes: None)
+        duplicates |= zip(others, results, strict=True)
+        return [duplicates[number] for number in range(len(places))]
     # Large matrices in files mostly wait for mapped memory, which threads can do in parallel; for small ones Python
     # itself is the bottleneck.
     large = sum(places[number][0].spec.nbytes for number in others) > _LARGE * len(others)
     with ThreadPoolExecutor(_THREADS if large else 1) as threads:
-        results = (threads.map if large else map)(lambda number: duplicate_rows(*places[number]), others)
-        duplicates |= zip(others, results, strict=True)
+        searched = (threads.map if large else map)(lambda number: duplicate_rows(*places[number]), others)
+        duplicates |= zip(others, searched, strict=True)
     return [duplicates[number] for number in range(len(places))]
 
 
-def duplicate_rows(leaf: LeafEvidence, axis: int) -> Duplicates:
-    """Which lines along an axis, 0 or 1, are equal or nearly equal."""
-    shape = leaf.shape
+def _sent_duplicates(place: tuple[SentLeaf, int]) -> Duplicates:
+    return duplicate_rows(*place)
+
+
+def _across_ranks(ranks: CheckRanks, places: list[Place]) -> list[Duplicates]:
+    """The same for leaves that are sharded over ranks: a few numbers of many lines are read at once."""
+    duplicates: list[Duplicates] = []
+    bundle: list[Place] = []
+    for number, (leaf, axis) in enumerate(places, 1):
+        bundle.append((leaf, axis))
+        size = sum(member.shape[side] * SAMPLED for member, side in bundle)
+        if size >= _SAMPLES_AT_ONCE or number == len(places):
+            samples = ranks.read([(member.number, _sampled(member.shape, side)) for member, side in bundle])
+            duplicates += [duplicate_rows(*place, sample) for place, sample in zip(bundle, samples, strict=True)]
+            bundle = []
+    return duplicates
+
+
+def _sampled(shape: tuple[int, ...], axis: int) -> tuple[slice, slice]:
+    """The box with the first few numbers of each line."""
     few = -(-SAMPLED // max(prod(shape[2:]), 1))
-    index = (slice(None), slice(0, few)) if axis == 0 else (slice(0, few), slice(None))
+    return (slice(None), slice(0, few)) if axis == 0 else (slice(0, few), slice(None))
+
+
+def duplicate_rows(leaf: AnyLeaf, axis: int, sample: Any = None) -> Duplicates:
+    """Which lines along an axis, 0 or 1, are equal or nearly equal. `sample` has the first numbers of each line, if
+    they were read already."""
     read, scale = leaf.reader(), _scale(leaf)
-    sample = np.moveaxis(read(index), axis, 0)
+    sample = np.moveaxis(read(_sampled(leaf.shape, axis)) if sample is None else sample, axis, 0)
     suspects = near_lines(len(sample), lambda lines: _lines(as_doubles(sample[lines], scale), 0)[:, :SAMPLED])
     if not _may_be_duplicates(leaf, axis, suspects):
         return _NONE
@@ -90,17 +125,17 @@ def _in_place(searching: Searching, places: list[Place]) -> list[Duplicates] | N
     return duplicates
 
 
-def _may_be_duplicates(leaf: LeafEvidence, axis: int, suspects: Any) -> bool:
+def _may_be_duplicates(leaf: AnyLeaf, axis: int, suspects: Any) -> bool:
     """Whether suspects may be reported. Some short lines may be equal by chance, but hardly all of them."""
     return bool(suspects.size) and (_length(leaf, axis) >= SHORT or len(suspects) == leaf.shape[axis])
 
 
-def _length(leaf: LeafEvidence, axis: int) -> int:
+def _length(leaf: AnyLeaf, axis: int) -> int:
     """The number of values of a line."""
     return prod(leaf.shape) // leaf.shape[axis]
 
 
-def _duplicates(leaf: LeafEvidence, axis: int, suspects: Any, sums: LineSums, read: Reader | None = None) -> Duplicates:
+def _duplicates(leaf: AnyLeaf, axis: int, suspects: Any, sums: LineSums, read: Reader | None = None) -> Duplicates:
     """The duplicates among suspects."""
     same = _same(suspects, sums.fingerprints, sums.norms)
     if _length(leaf, axis) < SHORT:
@@ -115,7 +150,7 @@ def _duplicates(leaf: LeafEvidence, axis: int, suspects: Any, sums: LineSums, re
     return Duplicates(same, [pair for pair in measured if pair[2] < NEAR])
 
 
-def _scale(leaf: LeafEvidence) -> float:
+def _scale(leaf: AnyLeaf) -> float:
     """A power of two that brings the largest number near one, so that no square overflows."""
     largest = leaf.stats.absmax if leaf.stats is not None and leaf.stats.finite else 0
     return 2.0 ** -max(min(math.frexp(largest)[1], 1000), -1000) if largest else 1.0
@@ -126,7 +161,7 @@ def _lines(array: Any, axis: int) -> Any:
     return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
 
 
-def _full_lines(leaf: LeafEvidence, axis: int, suspects: Any, scale: float) -> LineSums:
+def _full_lines(leaf: AnyLeaf, axis: int, suspects: Any, scale: float) -> LineSums:
     """Sums over all numbers of the suspects."""
     fingerprints = np.zeros(len(suspects), np.uint64)
     projected = np.zeros((len(suspects), SAMPLED))

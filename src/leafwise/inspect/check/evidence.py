@@ -1,19 +1,24 @@
 """The facts that the rules of `lw.check` use: the leaves of one walk and, on demand, statistics from one pass."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import Columns
+from leafwise.core.crew import Crew
+from leafwise.core.home import Home
 from leafwise.core.reader import bands
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError, WalkError
-from leafwise.inspect.check.leaf_evidence import LeafEvidence
+from leafwise.inspect.check.check_ranks import CheckRanks
+from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
 from leafwise.inspect.check.optimizer_coverage import OptimizerCoverage
 from leafwise.inspect.diff.changes import Change
-from leafwise.inspect.diff.difference import RENAME_HINT, diff
+from leafwise.inspect.diff.difference import RENAME_HINT, Diff, diff_of
 from leafwise.inspect.stats.rows import Row
-from leafwise.inspect.stats.statistics import Stats, stats
+from leafwise.inspect.stats.statistics import Stats, stats_of
 from leafwise.iterate.init_jobs import declared_distributions
 from leafwise.iterate.initializers import Distribution
 from leafwise.share.equal import equal_leaves
@@ -21,18 +26,29 @@ from leafwise.share.equal import equal_leaves
 if TYPE_CHECKING:
     from leafwise.inspect.check.duplicate_rows import Duplicates
 
+_EQUAL_KINDS = {frozenset({"same"}), frozenset({"transposed"})}
+
 
 class Evidence:
     """One walk of a tree, and what is known about its leaves. Anything that needs a pass over the values is computed
     when the first rule asks for it, and cached for the others."""
 
     def __init__(
-        self, t: Tree, optimizer: Any = None, init: Any = None, baseline: Tree | None = None, progress: bool = False
+        self,
+        t: Tree,
+        optimizer: Any = None,
+        init: Any = None,
+        baseline: Tree | None = None,
+        progress: bool = False,
+        crew: Crew | None = None,
+        team: Team | None = None,
     ) -> None:
-        self.tree, self.init, self.baseline = t, init, baseline
+        self.tree, self.init, self.baseline, self.crew = t, init, baseline, crew
         self.columns: Columns = t.columns
         self.coverage = OptimizerCoverage(self, optimizer)
         self._progress = progress
+        # The ranks over which leaves are sharded; None if all leaves are whole.
+        self.ranks: CheckRanks | None = None if team is None else CheckRanks(team, self)
 
     @cached_property
     def leaves(self) -> list[LeafEvidence]:
@@ -72,6 +88,27 @@ class Evidence:
                 by_kind.setdefault(leaf.kind, []).append(pair)
         return by_kind
 
+    # -- arrays ------------------------------------------------------------------------------------------
+
+    def array(self, number: int, of: ValuesOf) -> tuple[Home, Any]:
+        """The array of a leaf, with its home. If it is sharded over ranks, it is one that reads from all of them."""
+        home, value = self.own_array(number, of)
+        return (home, value) if self.ranks is None else self.ranks.array(home, value, ("tree", number, of))
+
+    def own_array(self, number: int, of: ValuesOf) -> tuple[Home, Any]:
+        """The array of a leaf in this process, with its home."""
+        if of == "value":
+            value = self.columns.current(number)
+        else:
+            value = self.gradients[number] if of == "grad" else self.coverage.state_of(self.by_number[number])
+        return self.columns.home(value), value
+
+    def own_baseline_array(self, row: int) -> tuple[Home, Any]:
+        """An array of the baseline in this process, with its home."""
+        assert self.baseline is not None
+        value = self.baseline.columns.current(row)
+        return self.baseline.columns.home(value), value
+
     # -- statistics --------------------------------------------------------------------------------------
 
     @cached_property
@@ -80,9 +117,16 @@ class Evidence:
         if self.leaves and all(leaf.spec.shape is None for leaf in self.leaves):
             return None
         try:
-            return stats(self.tree, progress=self._progress)
+            return self.measured("value")
         except WalkError as error:
             raise WalkError(f"{error}; to run only rules that need no values: select=['LW4']") from error
+
+    def measured(self, of: Literal["value", "grad"]) -> Stats:
+        """The statistics of all values or gradients."""
+        if self.ranks is not None:
+            self.ranks.together("measured", of)
+        is_value = of == "value"  # files, which a crew reads, have no gradients
+        return stats_of(self.tree, of, progress=self._progress and is_value, crew=self.crew if is_value else None)
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -115,11 +159,12 @@ class Evidence:
     def grad_stats(self) -> dict[int, Row]:
         """The statistics of the gradients, by the number of the leaf."""
         self.grad_skipped: dict[str, str] = {}
+        self.grad_table: Stats | None = None
         if not self.gradients:
             return {}
         paths = {self.by_number[number].path: "it is sparse" for number in self.gradients}
         try:
-            table = stats(self.tree, of="grad")
+            table = self.grad_table = self.measured("grad")
         except WalkError:  # no gradient has statistics
             self.grad_skipped = paths
             return {}
@@ -152,11 +197,31 @@ class Evidence:
                 by_stats.setdefault(key, []).append(leaf)
         shared = {frozenset(leaf.number for leaf in memory.leaves) for memory in self.tree.shared_memory}
         candidates = [[leaf.number for leaf in group] for group in by_stats.values()]
+        pairs: Iterable[tuple[int, dict[int, bool]]]
+        if self.ranks is None:
+            equal = equal_leaves(self.columns, candidates)
+            pairs = ((first, {number: op == "transpose" for number, op in ops.items()}) for first, ops in equal)
+        else:
+            pairs = self._equal_across_ranks(candidates)
         return [
-            (self.by_number[first], {self.by_number[number]: op == "transpose" for number, op in ops.items()})
-            for first, ops in equal_leaves(self.columns, candidates)
-            if {first, *ops} not in shared
+            (self.by_number[first], {self.by_number[number]: turned for number, turned in copies.items()})
+            for first, copies in pairs
+            if {first, *copies} not in shared
         ]
+
+    def _equal_across_ranks(self, candidates: list[list[int]]) -> Iterator[tuple[int, dict[int, bool]]]:
+        """Like `equal_leaves`, for leaves that are read from several ranks."""
+        for group in candidates:
+            rest = group
+            while len(rest) > 1:
+                first, *others = rest
+                kinds = {number: self.value_kinds(self.by_number[first], self.by_number[number]) for number in others}
+                copies = {
+                    number: "transposed" in of_pair for number, of_pair in kinds.items() if of_pair in _EQUAL_KINDS
+                }
+                if copies:
+                    yield first, copies
+                rest = [number for number in others if number not in copies]
 
     def value_kinds(self, first: LeafEvidence, second: LeafEvidence) -> frozenset[str]:
         """How the values of two leaves compare, as kinds of `lw.diff`."""
@@ -189,7 +254,7 @@ class Evidence:
         if self.baseline is None:
             return {}
         try:
-            differences = diff(self.baseline, self.tree, progress=self._progress)
+            differences = self.difference()
         except QueryError as error:
             raise QueryError(
                 f"against=: {str(error).partition(f'; {RENAME_HINT}')[0]}; give the same model as it was before"
@@ -209,18 +274,26 @@ class Evidence:
             raise QueryError("no leaf can be compared with against=; give the same model as it was before")
         return changes
 
+    def difference(self) -> Diff:
+        """How the tree differs from the baseline."""
+        if self.ranks is not None:
+            self.ranks.together("difference")
+        return diff_of(self.baseline, self.tree, progress=self._progress, crew=self.crew)
+
     def rows_same_as_before(self, leaf: LeafEvidence) -> list[int]:
         """The rows of a leaf that are the same in the baseline, bit by bit."""
         from leafwise.inspect.check.duplicate_rows import same_rows
 
         assert self.baseline is not None
         before = self.baseline[self.changes[leaf.path].path]
-        value = before.columns.current(before.row)
-        if before.columns.home(value).spec(value).dtype != leaf.spec.dtype:
+        home, value = self.own_baseline_array(before.row)
+        if home.spec(value).dtype != leaf.spec.dtype:
             return []  # no bits are the same
+        if self.ranks is not None:
+            home, value = self.ranks.array(home, value, ("baseline", before.row, "value"))
         searching = leaf.searching()
         same = None if searching is None else searching.same_rows(leaf.held.value, value)
         if same is None:
-            return same_rows(leaf.bands(), bands(before.columns.home(value), value, leaf.shape))
+            return same_rows(leaf.bands(), bands(home, value, leaf.shape))
         rows: list[int] = same.tolist()
         return rows

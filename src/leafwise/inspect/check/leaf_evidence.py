@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.columns import Facts
-from leafwise.core.home import Axes
+from leafwise.core.crew import Crew
+from leafwise.core.home import Axes, Home
 from leafwise.core.leaf import Leaf
 from leafwise.core.pairing import NamedArray
 from leafwise.core.path import spelled
 from leafwise.core.reader import Reader, bands, reader
+from leafwise.inspect.check.sent_leaves import SentLeaf
 from leafwise.inspect.indices import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row
 
 if TYPE_CHECKING:
+    from leafwise.inspect.check.check_ranks import CheckRanks
     from leafwise.inspect.check.evidence import Evidence
 
 ValuesOf = Literal["value", "grad", "state"]  # "state" is what an optimizer keeps for the leaf
@@ -49,8 +52,22 @@ class LeafEvidence:
     @property
     def held(self) -> NamedArray:
         """Its array, for comparing it with that of another leaf."""
-        value = self._evidence.columns.current(self.number)
-        return NamedArray(self.number, self._evidence.columns.home(value), value, self.spec, self.path)
+        home, value = self._array("value")
+        return NamedArray(self.number, home, value, self.spec, self.path)
+
+    @property
+    def ranks(self) -> "CheckRanks | None":
+        """The ranks over which the leaves of the tree are sharded; None if all are whole."""
+        return self._evidence.ranks
+
+    @property
+    def crew(self) -> Crew | None:
+        """The workers that search its values, if there are any."""
+        return self._evidence.crew
+
+    def sent(self) -> SentLeaf:
+        """Its array and its statistics, for a worker."""
+        return SentLeaf(self._array("value")[1], self.spec, self.path, self.stats)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,13 +148,11 @@ class LeafEvidence:
 
     def bands(self, of: ValuesOf = "value") -> Iterator[tuple[int, Any]]:
         """Its values as NumPy arrays of a few rows each, with the index of their first row."""
-        value = self._array(of)
-        return bands(self._evidence.columns.home(value), value, self.shape)
+        return bands(*self._array(of), self.shape)
 
     def searching(self, of: ValuesOf = "value") -> Searching | None:
         """What searches its values where they are, as on a GPU; None if they are read instead."""
-        value = self._array(of)
-        home = self._evidence.columns.home(value)
+        home, value = self._array(of)
         searching = home.capability(Searching)
         if not searching.is_searched(value) or (of == "state" and home.capability(Measuring).cannot_measure(value)):
             return None
@@ -145,16 +160,19 @@ class LeafEvidence:
 
     def lines(self, axis: int, of: ValuesOf = "value", scale: float = 1.0) -> Lines:
         """The lines of its values along an axis, for searching them."""
-        return Lines(self._array(of), axis, scale)
+        return Lines(self._array(of)[1], axis, scale)
 
     def nonfinite(self, of: Literal["value", "grad"] = "value") -> Places:
         """Where its NaN and infinite values are. Reads the values a second time, so it is for leaves that have some."""
-        value, row = self._array(of), self.stats if of == "value" else self.grad_stats
+        table, row = (
+            (self._evidence.stats, self.stats) if of == "value" else (self._evidence.grad_table, self.grad_stats)
+        )
         assert row is not None
-        return nonfinite_places(self._evidence.columns.home(value), value, self.shape, row.count - row.finite)
+        assert table is not None
+        if self._evidence.ranks is not None:
+            return table.nonfinite[self.path]  # collected from all ranks with the statistics
+        return nonfinite_places(*self._array(of), self.shape, row.count - row.finite)
 
-    def _array(self, of: ValuesOf) -> Any:
-        evidence = self._evidence
-        if of == "value":
-            return evidence.columns.current(self.number)
-        return evidence.gradients[self.number] if of == "grad" else evidence.coverage.state_of(self)
+    def _array(self, of: ValuesOf) -> tuple[Home, Any]:
+        """The array with its home. If it is sharded over ranks, it is one that reads from all of them."""
+        return self._evidence.array(self.number, of)

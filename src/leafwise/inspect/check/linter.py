@@ -2,15 +2,42 @@
 
 from collections import Counter
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, overload
 
 from leafwise.core.arguments import renamed_arguments
-from leafwise.core.verbs import opened
+from leafwise.core.crew import Crew
+from leafwise.core.fleet import each_checkpoint, is_pattern
+from leafwise.core.verbs import check_sendable, opened
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Findings
-from leafwise.inspect.check.rules.registry import selected_rules
+from leafwise.inspect.check.rules.registry import CheckRule, selected_rules
+from leafwise.inspect.ranks.teamwork import team_of_trees
 
 
+@overload
+def check(
+    source: Any,
+    optimizer: Any = None,
+    init: Any = None,
+    against: Any = None,
+    *,
+    select: Any = None,
+    ignore: Any = None,
+    progress: bool = False,
+    executor: None = None,
+) -> Findings: ...
+@overload
+def check(
+    source: Any,
+    optimizer: Any = None,
+    init: Any = None,
+    against: Any = None,
+    *,
+    select: Any = None,
+    ignore: Any = None,
+    progress: bool = False,
+    executor: Any,
+) -> Any: ...
 @renamed_arguments(x="source")
 def check(
     source: Any,
@@ -21,7 +48,8 @@ def check(
     select: Any = None,
     ignore: Any = None,
     progress: bool = False,
-) -> Findings:
+    executor: Any = None,
+) -> Any:
     """Finds problems in the parameters of a model or checkpoint: NaN, dead units, wrong scales, lost ties and more.
 
     `source` is anything that `lw.tree` takes. More arguments allow more checks:
@@ -32,6 +60,10 @@ def check(
     - `against` is the same model before training, or its checkpoint. Reports leaves that have not changed.
     - `select` and `ignore` take codes of rules or prefixes of codes, such as `"LW3"`.
     - `progress=True` shows a progress bar.
+    - With `executor`, other processes read the file, and `source` may be a pattern, as for `lw.stats`: the result for a
+      pattern is a `Fleet`, with the findings of each checkpoint that matches.
+
+    If leaves are sharded over processes, every rank must call it, and gets the findings of the whole model.
 
     Each finding has a `code`, a `level` ("error", "warning" or "note"), a `path`, and a `message` with the figures and
     what to do.
@@ -46,13 +78,43 @@ def check(
     2.bias: error LW101: 1 NaN among 16 values, at [0]; load the last checkpoint without them
     0.weight: warning LW110: 1 of 16 units is all zero: 3; prune or reinitialize it
     """
+    options = optimizer, init, against, select, ignore
+    if executor is not None and is_pattern(source):
+        selected_rules(select, ignore)  # raises if they are not valid
+        return each_checkpoint(
+            source, "check", executor, lambda path, crew: findings_of(path, *options, crew=crew), progress
+        )
+    return findings_of(source, *options, progress, None if executor is None else Crew(executor))
+
+
+def findings_of(
+    source: Any,
+    optimizer: Any = None,
+    init: Any = None,
+    against: Any = None,
+    select: Any = None,
+    ignore: Any = None,
+    progress: bool = False,
+    crew: Crew | None = None,
+) -> Findings:
+    """The findings in one model or checkpoint. If there is a crew, its workers read the values."""
     rules = selected_rules(select, ignore)
     with ExitStack() as files:
         t = files.enter_context(opened(source, "check"))
-        t.check_listed("check")
         baseline = None if against is None else files.enter_context(opened(against, "check"))
-        evidence = Evidence(t, optimizer, init, baseline, progress)
-        findings = [finding for rule in rules for finding in rule.findings(evidence)]
-        skipped = evidence.skipped
-        checked = Counter(leaf.section for leaf in evidence.leaves if leaf.path not in skipped)
-        return Findings(findings, checked, tuple(rule.code for rule in rules), skipped)
+        for part in (t, baseline):
+            if crew is not None and part is not None:
+                check_sendable(part, "check")
+        t.check_listed("check")
+        team = team_of_trees(t) if baseline is None else team_of_trees(t, baseline)
+        evidence = Evidence(t, optimizer, init, baseline, progress, crew, team)
+        if evidence.ranks is not None:
+            return evidence.ranks.findings(rules, lambda: _findings(rules, evidence))
+        return _findings(rules, evidence)
+
+
+def _findings(rules: list[CheckRule], evidence: Evidence) -> Findings:
+    findings = [finding for rule in rules for finding in rule.findings(evidence)]
+    skipped = evidence.skipped
+    checked = Counter(leaf.section for leaf in evidence.leaves if leaf.path not in skipped)
+    return Findings(findings, checked, tuple(rule.code for rule in rules), skipped)

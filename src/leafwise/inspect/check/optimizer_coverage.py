@@ -16,7 +16,7 @@ from leafwise.errors import WalkError
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
-from leafwise.inspect.stats.statistics import stats
+from leafwise.inspect.stats.statistics import Stats, stats
 from leafwise.share.find import HeldWrongly, held_wrongly
 
 if TYPE_CHECKING:
@@ -113,17 +113,30 @@ class OptimizerCoverage:
     def nonfinite_state(self) -> list[tuple[str, Row, Places]]:
         """State with NaN or infinite values, of the optimizers passed as `optimizer=`: its path, as if the optimizers
         were in the tree, its statistics, and where the values are."""
-        root, rows = self.columns.node_objects[self._evidence.tree.root], []
-        for number, optimizer in enumerate(self.passed):
-            name = f"optimizer{number or ''}"
-            state = Tree(walk({"model": root, name: optimizer})).select(where(kind="state"))
-            if not len(state):
-                continue
-            measured = stats(state)
+        if self._evidence.ranks is not None:
+            self._evidence.ranks.together("measured_state")
+        rows = []
+        for name, measured in self.measured_state().items():
             for path, places in measured.nonfinite.items():
                 shown = path.replace(f"{name}.state.model.", f"{name}.state.", 1)
                 rows.append((shown, measured[path], places))
         return rows
+
+    def passed_state(self) -> dict[str, Tree]:
+        """The state of the optimizers passed as `optimizer=`, by the name that they have in paths."""
+        root, names = self.columns.node_objects[self._evidence.tree.root], _optimizer_names(self.passed)
+        return {
+            name: Tree(walk({"model": root, name: optimizer})).select(where(kind="state"))
+            for name, optimizer in zip(names, self.passed, strict=True)
+        }
+
+    def measured_state(self) -> dict[str, Stats]:
+        """The statistics of this state, where there is any."""
+        return {name: stats(state) for name, state in self.passed_state().items() if len(state)}
+
+
+def _optimizer_names(optimizers: list[Any]) -> list[str]:
+    return [f"optimizer{number or ''}" for number in range(len(optimizers))]
 
 
 def _as_list(optimizer: Any) -> list[Any]:

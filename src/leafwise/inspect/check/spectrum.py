@@ -6,14 +6,29 @@ from typing import Any
 
 import numpy as np
 
+from leafwise.core.crew import run_each
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
+from leafwise.inspect.check.sent_leaves import SentLeaf
 
 _EXTRA = 8  # extra directions, which make the leading ones more accurate
 _ROUNDS = 2  # rounds of power iteration, which separate the leading directions from the rest
 _SEED = 20_240_229
 
 
-def leading_share(leaf: LeafEvidence, count: int, scale: float) -> float:
+def all_leading_shares(places: list[tuple[LeafEvidence, int, float]]) -> list[float]:
+    """`leading_share` of several leaves, each with its count and its scale."""
+    crew = places[0][0].crew if places else None
+    if crew is None:
+        return [leading_share(*place) for place in places]
+    sent = [(leaf.sent(), count, scale) for leaf, count, scale in places]
+    return run_each(crew, _sent_leading_share, sent, lambda leaf: leaf[0].spec.nbytes, lambda nbytes: None)
+
+
+def _sent_leading_share(place: tuple[SentLeaf, int, float]) -> float:
+    return leading_share(*place)
+
+
+def leading_share(leaf: LeafEvidence | SentLeaf, count: int, scale: float) -> float:
     """The share of the `count` largest singular values in the sum of squares. Values are divided by `scale` first."""
     width = prod(leaf.shape[1:])
     directions = np.random.default_rng(_SEED).standard_normal((width, min(count + _EXTRA, width)), np.float32)
@@ -28,7 +43,7 @@ def leading_share(leaf: LeafEvidence, count: int, scale: float) -> float:
     return float(np.square(values[:count], dtype=np.float64).sum()) / total if total else 0.0
 
 
-def orthogonality_error(leaf: LeafEvidence, gain: float) -> float:
+def orthogonality_error(leaf: LeafEvidence | SentLeaf, gain: float) -> float:
     """How far a matrix times its transpose is from the identity times the square of a gain: the relative error along
     one random direction. The smaller of the two products is used."""
     random = np.random.default_rng(_SEED)
@@ -50,12 +65,12 @@ def orthogonality_error(leaf: LeafEvidence, gain: float) -> float:
     return float(np.linalg.norm(product - expected) / (np.linalg.norm(expected) or 1))
 
 
-def _rows(leaf: LeafEvidence, scale: float) -> Iterator[Any]:
+def _rows(leaf: LeafEvidence | SentLeaf, scale: float) -> Iterator[Any]:
     for _, band in leaf.bands():
         yield (np.asarray(band, np.float64) / scale).astype(np.float32).reshape(len(band), -1)
 
 
-def _gram(leaf: LeafEvidence, directions: Any, scale: float) -> Any:
+def _gram(leaf: LeafEvidence | SentLeaf, directions: Any, scale: float) -> Any:
     """The transpose of the matrix, times the matrix, times the directions."""
     total = np.zeros_like(directions)
     for rows in _rows(leaf, scale):

@@ -1,26 +1,49 @@
 """Rows and columns of which all values are zero."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from leafwise.core.crew import run_each
 from leafwise.inspect.check.in_place import Place, searched_together
 from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
+from leafwise.inspect.check.sent_leaves import SentLeaf
 
 
 def all_zero_lines(places: list[Place], of: ValuesOf = "value") -> list[list[int]]:
     """For each leaf and axis, the indices along the axis at which all values are zero."""
+    if places and (ranks := places[0][0].ranks) is not None:
+        return [
+            flags.nonzero()[0].tolist()
+            for flags in ranks.zero_lines([(leaf.number, axis) for leaf, axis in places], of)
+        ]
     flags, others = searched_together(
         places, of, lambda searching, there: searching.zero_lines([leaf.lines(axis, of) for leaf, axis in there])
     )
-    flags |= {number: zero_lines(*places[number], of) for number in others}
+    crew = places[0][0].crew if places and of == "value" else None
+    if crew is None:
+        flags |= {number: zero_lines(*places[number], of) for number in others}
+    else:
+        sent = [(places[number][0].sent(), places[number][1]) for number in others]
+        results = run_each(crew, _sent_zero_lines, sent, lambda leaf: leaf[0].spec.nbytes, lambda nbytes: None)
+        flags |= zip(others, results, strict=True)
     return [flags[number].nonzero()[0].tolist() for number in range(len(places))]
 
 
-def zero_lines(leaf: LeafEvidence, axis: int, of: ValuesOf = "value") -> Any:
+def _sent_zero_lines(place: tuple[SentLeaf, int]) -> Any:
+    return zero_lines(*place)
+
+
+def zero_lines(leaf: LeafEvidence | SentLeaf, axis: int, of: ValuesOf = "value") -> Any:
     """For each index along an axis, whether all values there are zero."""
-    has_nonzero = np.zeros(leaf.shape[axis], bool)
-    for start, band in leaf.bands(of):
+    return zero_lines_of(leaf.bands(of), leaf.shape, axis)
+
+
+def zero_lines_of(bands: Iterable[tuple[int, Any]], shape: tuple[int, ...], axis: int) -> Any:
+    """For each index along an axis of an array that is given in bands, whether all values there are zero."""
+    has_nonzero = np.zeros(shape[axis], bool)
+    for start, band in bands:
         nonzero = band != 0
         along_line = tuple(number for number in range(band.ndim) if number != axis)
         if axis == 0:

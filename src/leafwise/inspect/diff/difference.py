@@ -4,10 +4,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.sharding import Team
+from leafwise.core.crew import Crew
+from leafwise.core.fleet import each_checkpoint, is_pattern, refuse_pattern
+from leafwise.core.home import Spec
 from leafwise.core.leaf_pairs import LeafPairs, TieChange
 from leafwise.core.match import Prefix
 from leafwise.core.pairing import NamedArray, NamedArrays, Pairing, Side
@@ -15,12 +19,18 @@ from leafwise.core.path import shown_url
 from leafwise.core.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.progress import bar
 from leafwise.core.proposals import Proposal
+from leafwise.core.ranks import agree
 from leafwise.core.result import Table, whole_number
 from leafwise.core.tree import Tree
-from leafwise.core.verbs import opened
+from leafwise.core.verbs import check_sendable, opened
 from leafwise.errors import PathError, QueryError, WalkError
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.inspect.diff.leaf_changes import LeafChanges, LeafVerdict
+from leafwise.inspect.diff.repeats import RepeatedValues
+from leafwise.inspect.ranks.teamwork import team_of_trees
+
+if TYPE_CHECKING:
+    from leafwise.inspect.value_comparison import Verdict
 
 RENAME_HINT = "pass rename= to map names of a to names of b"
 
@@ -60,7 +70,7 @@ class Diff(Table, Sequence[Change], kind="diff"):
 
     @cached_property
     def _counts_by_kinds(self) -> Counter[tuple[str, ...]]:
-        return Counter(chain(self._leaves.kinds(), (change.kinds for change in self._plain)))
+        return self._leaves.count_kinds() + Counter(change.kinds for change in self._plain)
 
     @property
     def same(self) -> bool:
@@ -123,7 +133,15 @@ class Diff(Table, Sequence[Change], kind="diff"):
         return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
 
 
-def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False) -> Diff:
+@overload
+def diff(
+    a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False, executor: None = None
+) -> Diff: ...
+@overload
+def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False, executor: Any) -> Any: ...
+def diff(
+    a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: bool = False, executor: Any = None
+) -> Any:
     """Compares two models or checkpoints, leaf by leaf.
 
     `a` and `b` are anything that `lw.tree` takes. `values=False` compares only names, shapes and dtypes, which needs
@@ -143,7 +161,11 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     - `renamed`: the same values under another name
     - `unknown`: not compared, because there are no values, or because the objects cannot be compared
 
-    A tied leaf is compared once. Files are read in chunks.
+    A tied leaf is compared once. Files are read in chunks. If leaves are sharded over processes, every rank must call
+    it, and gets the differences of the whole models.
+
+    With `executor`, other processes read the files, and `b` may be a pattern, as for `lw.stats`: the result for a
+    pattern is a `Fleet`, with a diff of `a` and each checkpoint that matches.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 2)
@@ -156,9 +178,31 @@ def diff(a: Any, b: Any, *, rename: Any = None, values: bool = True, progress: b
     >>> d.same, d.counts, d["bias"].kind, d["bias"].comparison.share
     (False, {'changed': 1, 'same': 1}, 'changed', 1.0)
     """
+    if executor is None:
+        return diff_of(a, b, rename, values, progress)
+    refuse_pattern(a, "diff(a, b)")
+    if not is_pattern(b):
+        return diff_of(a, b, rename, values, progress, Crew(executor))
+    with opened(a, "diff") as first:
+        check_sendable(first, "diff")
+        name = a if isinstance(a, str | os.PathLike) else first
+
+        def against(path: str, crew: Crew) -> Diff:
+            return diff_of(name, path, rename, values, False, crew)
+
+        return each_checkpoint(b, "diff", executor, against, progress)
+
+
+def diff_of(
+    a: Any, b: Any, rename: Any = None, values: bool = True, progress: bool = False, crew: Crew | None = None
+) -> Diff:
+    """How two models or checkpoints differ, compared by a crew if there is one."""
     with opened(a, "diff") as first, opened(b, "diff") as second:
+        if crew is not None:
+            check_sendable(first, "diff")
+            check_sendable(second, "diff")
         names = _tree_name(a, first), _tree_name(b, second)
-        return _compared(first, second, names, rename, values, progress)
+        return _compared(first, second, names, rename, values, progress, crew)
 
 
 def _tree_name(x: Any, t: Tree) -> str:
@@ -175,14 +219,19 @@ def _root_name(x: Any, t: Tree) -> str:
     return os.path.basename(shown_url(str(path)).rstrip("/")) if path else t.columns.type_name(0) or "a tree"
 
 
-def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool) -> Diff:
+def _compared(
+    a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool, crew: Crew | None
+) -> Diff:
+    team = team_of_trees(a, b) if values else None
+    # First, so that a GPU is at work during all the rest.
+    repeated = RepeatedValues.start(a, b) if values and not progress and crew is None and team is None else None
     for t in (a, b):
         t.check_listed("compare")
     pairing = Pairing(Side(a), Side(b), rename)
-    leaves = _LeafComparison(pairing)
+    leaves = _LeafComparison(pairing, crew, team)
     plain = PlainPairs(a, b, rename)
     if values:
-        leaves.compare_values(progress)
+        leaves.compare_values(progress, repeated)
     else:
         leaves.compare_structure()
     leaf_changes, plain_changes = leaves.changes(), _plain_changes(plain)
@@ -200,60 +249,102 @@ def _compared(a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: boo
 
 
 class _LeafComparison:
-    """The pairs of leaves of both sides, and how each pair compares."""
+    """The pairs of leaves of both sides, and how each pair compares. `crew` has the workers that read the values, if
+    both sides are files; `team` has the ranks over which leaves are sharded. Without both, this process compares."""
 
-    def __init__(self, pairing: Pairing) -> None:
+    def __init__(self, pairing: Pairing, crew: Crew | None, team: Team | None) -> None:
+        self._crew, self._team = crew, team
         self.source, self.target = pairing.source, pairing.target
         leaves = LeafPairs(pairing)
         self.sources, self.targets, self.tie_changes = leaves.sources, leaves.targets, leaves.tie_changes
         self.removed, self.added, self.notes = leaves.removed, leaves.added, leaves.notes
         self.renamed: dict[int, int] = {}  # rows of removed leaves, and of the added leaves with the same values
-        self.verdicts: list[LeafVerdict] = []
+        self.verdicts: Sequence[LeafVerdict] = []
+        self.specs: tuple[list[Spec], list[Spec]] | None = None  # of both sides, if they are known already
 
     def compare_structure(self) -> None:
+        verdicts: list[LeafVerdict] = []
         for spec, partner in zip(self.source.specs(self.sources), self.target.specs(self.targets), strict=True):
             unknown = None in (spec.shape, partner.shape)
             shape = "" if spec.shape == partner.shape else "unknown" if unknown else "reshaped"
-            self.verdicts.append(_BY_STRUCTURE[shape, "cast" * (spec.dtype != partner.dtype)])
+            verdicts.append(_BY_STRUCTURE[shape, "cast" * (spec.dtype != partner.dtype)])
+        self.verdicts = verdicts
 
-    def compare_values(self, progress: bool) -> None:
-        from leafwise.inspect.value_comparison import compare_arrays
-
+    def compare_values(self, progress: bool, repeated: RepeatedValues | None) -> None:
+        if repeated is not None and self._compare_again(repeated):
+            return
         firsts, seconds = self.source.arrays(self.sources), self.target.arrays(self.targets)
         removed, added = self.source.arrays(self.removed), self.target.arrays(self.added)
         to_read = [firsts, removed, added] if removed and added else [firsts]
         total = sum(spec.nbytes for arrays in to_read for spec in arrays.specs)
+        if self._team is not None:
+            self._agree(self._team, firsts, seconds, removed, added)
         with bar(total, "comparing", progress) as count:
-            verdicts = compare_arrays(firsts, seconds, count)
-            self.verdicts += verdicts
+            verdicts = self._compared(firsts, seconds, count)
+            self.verdicts = [*verdicts]
             if verdicts and all("unknown" in verdict.kinds for verdict in verdicts):
                 raise _nothing_to_compare(self.source.text(self.sources[0]), verdicts[0].reason)
             if removed and added:
                 self._find_renamed(list(removed), list(added), count)
         _check_unchanged([firsts, seconds, removed, added])
+        if self._team is None and len(homes := {*firsts.homes, *seconds.homes}) == 1:
+            homes.pop().capability(Comparing).keep_compared(firsts.values, seconds.values)
+
+    def _compared(self, firsts: NamedArrays, seconds: NamedArrays, count: Callable[[int], None]) -> "list[Verdict]":
+        from leafwise.inspect.value_comparison import compare_arrays
+
+        if self._team is None:
+            return compare_arrays(firsts, seconds, count, self._crew)
+        from leafwise.inspect.ranks.team_comparing import compare_by_team
+
+        return compare_by_team(self._team, firsts, seconds, count)
+
+    def _agree(
+        self, team: Team, firsts: NamedArrays, seconds: NamedArrays, removed: NamedArrays, added: NamedArrays
+    ) -> None:
+        """Raises unless all ranks compare the same leaves."""
+        from leafwise.inspect.ranks.team_comparing import pair_facts, side_facts
+
+        agree(team, "diff", [*pair_facts(firsts, seconds), *side_facts(removed), *side_facts(added)])
+
+    def _compare_again(self, repeated: RepeatedValues) -> bool:
+        """Takes the verdicts of values that are being compared already, if these are the pairs, and nothing is left."""
+        if self.removed or self.added or not repeated.is_of(self.sources, self.targets):
+            return False
+        verdicts = repeated.wait()
+        if verdicts is None:
+            return False
+        self.verdicts, self.specs = verdicts, repeated.specs
+        return True
 
     def _find_renamed(self, removed: list[NamedArray], added: list[NamedArray], count: Callable[[int], None]) -> None:
         from leafwise.inspect.diff.renames import find_renamed
-        from leafwise.inspect.value_comparison import Verdict, compare_values
 
         proven: dict[tuple[int, int], Verdict] = {}
 
         def prove(pairs: list[tuple[NamedArray, NamedArray]]) -> list[bool]:
-            verdicts = compare_values(pairs, lambda count: None)
+            firsts, seconds = (NamedArrays.of([pair[side] for pair in pairs]) for side in (0, 1))
+            verdicts = self._compared(firsts, seconds, lambda count: None)
             proven.update({(old.row, new.row): verdict for (old, new), verdict in zip(pairs, verdicts, strict=True)})
             return [bool(verdict.kinds & {"same", "transposed"}) for verdict in verdicts]
 
-        for old, new in find_renamed(removed, added, prove, count):
+        verdicts = [*self.verdicts]
+        for old, new in find_renamed(removed, added, prove, count, self._crew, self._team):
             self.renamed[old.row] = new.row
-            self.tie_changes[len(self.verdicts)] = TieChange(frozenset({"renamed"}))
-            self.verdicts.append(proven[old.row, new.row])
+            self.tie_changes[len(verdicts)] = TieChange(frozenset({"renamed"}))
+            verdicts.append(proven[old.row, new.row])
+        self.verdicts = verdicts
 
     def changes(self) -> LeafChanges:
-        rows = [*self.sources, *self.renamed], [*self.targets, *self.renamed.values()]
+        rows: tuple[Sequence[int], Sequence[int]] = self.sources, self.targets
+        if self.renamed:
+            rows = [*self.sources, *self.renamed], [*self.targets, *self.renamed.values()]
+        specs = self.specs or (self.source.specs(rows[0]), self.target.specs(rows[1]))
         removed = [row for row in self.removed if row not in self.renamed]
         new = set(self.renamed.values())
         added = [row for row in self.added if row not in new]
-        return LeafChanges((self.source, self.target), rows, self.verdicts, self.tie_changes, removed, added)
+        sides = self.source, self.target
+        return LeafChanges(sides, rows, specs, self.verdicts, self.tie_changes, removed, added)
 
 
 # The verdict on two leaves by shapes and dtypes alone.

@@ -1,5 +1,6 @@
 """How the leaves of two trees changed: a `Change` for each, made when it is first needed."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
@@ -15,11 +16,19 @@ LeafVerdict = tuple[frozenset[str], Comparison | None, str]
 _NO_TIE_CHANGE = TieChange(frozenset())
 
 
+class CountedVerdicts(Sequence[LeafVerdict]):
+    """Verdicts that are counted without making each of them."""
+
+    def count_kinds(self) -> Counter[frozenset[str]]:
+        """How many pairs of leaves have each kind of change."""
+        raise NotImplementedError
+
+
 class _Leaves:
     """Leaves of one side, by their rows. Without arrays, so that a diff does not keep a model in memory."""
 
-    def __init__(self, side: Side, rows: Sequence[int]) -> None:
-        self.rows, self._specs, self._texts = rows, side.specs(rows), side.texts
+    def __init__(self, side: Side, rows: Sequence[int], specs: list[Spec]) -> None:
+        self.rows, self._specs, self._texts = rows, specs, side.texts
 
     def __iter__(self) -> Iterator[tuple[int, str, Spec]]:
         """The row of each leaf, its path as it prints, and its spec."""
@@ -27,8 +36,8 @@ class _Leaves:
 
 
 class LeafChanges:
-    """The changes of leaves: of pairs, given by their rows in both trees, their verdicts, and by number how their ties
-    changed; and of leaves that were removed or added.
+    """The changes of leaves: of pairs, given by their rows and specs in both trees, their verdicts, and by number how
+    their ties changed; and of leaves that were removed or added.
 
     Many callers only need to know whether anything changed, so that `Change` objects, which take longer than the
     comparison if there are thousands, are made by `changes`.
@@ -37,26 +46,41 @@ class LeafChanges:
     def __init__(
         self,
         sides: tuple[Side, Side],
-        rows: tuple[list[int], list[int]],
+        rows: tuple[Sequence[int], Sequence[int]],
+        specs: tuple[list[Spec], list[Spec]],
         verdicts: Sequence[LeafVerdict],
         tie_changes: Mapping[int, TieChange],
         removed: Sequence[int],
         added: Sequence[int],
     ) -> None:
-        self._sources, self._targets = (_Leaves(side, pair_rows) for side, pair_rows in zip(sides, rows, strict=True))
-        self._removed, self._added = _Leaves(sides[0], removed), _Leaves(sides[1], added)
+        self._sources, self._targets = map(_Leaves, sides, rows, specs)
+        self._removed, self._added = (
+            _Leaves(side, left, side.specs(left) if left else [])
+            for side, left in zip(sides, (removed, added), strict=True)
+        )
         self._verdicts, self._tie_changes = verdicts, tie_changes
 
     def __len__(self) -> int:
         return len(self._verdicts) + len(self._removed.rows) + len(self._added.rows)
 
-    def kinds(self) -> Iterator[tuple[str, ...]]:
-        """The kinds of each change, in any order."""
-        for number, (kinds, _, _) in enumerate(self._verdicts):
-            tied = self._tie_changes.get(number)
-            yield _in_order(kinds if tied is None else kinds | tied.kinds)
-        yield from [("removed",)] * len(self._removed.rows)
-        yield from [("added",)] * len(self._added.rows)
+    def count_kinds(self) -> Counter[tuple[str, ...]]:
+        """How many changes have the same kinds."""
+        counts: Counter[tuple[str, ...]] = Counter()
+        for kinds, times in self._count_verdicts().items():
+            counts[_in_order(kinds)] += times
+        for kind, rows in (("removed", self._removed.rows), ("added", self._added.rows)):
+            if rows:
+                counts[kind,] += len(rows)
+        return counts
+
+    def _count_verdicts(self) -> Counter[frozenset[str]]:
+        verdicts, tie_changes = self._verdicts, self._tie_changes
+        if isinstance(verdicts, CountedVerdicts) and not tie_changes:
+            return verdicts.count_kinds()
+        return Counter(
+            kinds if number not in tie_changes else kinds | tie_changes[number].kinds
+            for number, (kinds, _, _) in enumerate(verdicts)
+        )
 
     def changes(self) -> list[Change]:
         """All changes, in the order of the first tree, followed by the added leaves."""

@@ -3,9 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.sharding import Team
+from leafwise.core.crew import Crew
 from leafwise.core.moments import Moments
 from leafwise.core.pairing import NamedArray
+from leafwise.inspect.ranks.teamwork import cannot_use
 
 # Returns for each pair whether its values are the same, possibly transposed.
 Prove = Callable[[list[tuple[NamedArray, NamedArray]]], list[bool]]
@@ -26,12 +30,18 @@ Unpaired = tuple[list[_Measured], list[_Measured]]
 
 
 def find_renamed(
-    removed: list[NamedArray], added: list[NamedArray], prove: Prove, count: Callable[[int], None]
+    removed: list[NamedArray],
+    added: list[NamedArray],
+    prove: Prove,
+    count: Callable[[int], None],
+    crew: Crew | None = None,
+    team: Team | None = None,
 ) -> Pairs:
     """Pairs of removed and added leaves with the same values; each leaf is in at most one pair. If several leaves have
     the same values, such as zero biases, those next to leaves that are already paired belong together, then those with
-    the same last name, then by order. `count` is called with the number of bytes read."""
-    left = _measured(*_candidates(removed, added), count)
+    the same last name, then by order. `count` is called with the number of bytes read. If there is a crew, its workers
+    measure the leaves; if leaves are sharded over the ranks of a team, all ranks measure them together."""
+    left = _measured(*_candidates(removed, added), count, crew, team)
     renamed: Pairs = []
     new_ancestors: dict[str, str] = {}  # the nodes above renamed leaves: the new name by the old one
     # First by all statistics, whose last digits depend on the memory layout; then by those that do not depend on it.
@@ -71,11 +81,7 @@ def _try_rotations(left: Unpaired, prove: Prove, new_ancestors: dict[str, str]) 
 def _candidates(removed: list[NamedArray], added: list[NamedArray]) -> tuple[list[NamedArray], list[NamedArray]]:
     """The leaves with values whose dtype and shape, possibly transposed, also occur on the other side."""
     readable = [
-        [
-            held
-            for held in side
-            if held.spec.shape is not None and not held.home.capability(Measuring).cannot_measure(held.value)
-        ]
+        [held for held in side if held.spec.shape is not None and not cannot_use(held.home, held.value)]
         for side in (removed, added)
     ]
     common = set(map(_dtype_and_shape, readable[0])) & set(map(_dtype_and_shape, readable[1]))
@@ -88,18 +94,35 @@ def _dtype_and_shape(held: NamedArray) -> tuple[Any, ...]:
     return held.spec.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape
 
 
-def _measured(removed: list[NamedArray], added: list[NamedArray], count: Callable[[int], None]) -> Unpaired:
-    return _with_moments(removed, count), _with_moments(added, count)
+def _measured(
+    removed: list[NamedArray],
+    added: list[NamedArray],
+    count: Callable[[int], None],
+    crew: Crew | None,
+    team: Team | None,
+) -> Unpaired:
+    if team is None:
+        return _with_moments(removed, count, crew), _with_moments(added, count, crew)
+    from leafwise.inspect.ranks.team_measuring import TeamMeasurement
+
+    arrays = [(held.home, held.value) for held in (*removed, *added)]
+    moments = TeamMeasurement(team, arrays, False, count).moments(lambda: None) if arrays else []
+    measured = [_Measured(held, of_leaf) for held, of_leaf in zip((*removed, *added), moments, strict=True)]
+    return measured[: len(removed)], measured[len(removed) :]
 
 
-def _with_moments(side: list[NamedArray], count: Callable[[int], None]) -> list[_Measured]:
+def _with_moments(side: list[NamedArray], count: Callable[[int], None], crew: Crew | None) -> list[_Measured]:
     by_home: dict[Any, list[int]] = {}
     for number, held in enumerate(side):
         by_home.setdefault(held.home, []).append(number)
     moments: dict[int, Moments] = {}
     for home, numbers in by_home.items():
-        wait = home.capability(Measuring).measure([side[number].value for number in numbers], False, count)
-        moments.update(zip(numbers, wait(), strict=True))
+        values = [side[number].value for number in numbers]
+        if crew is None:
+            measured = home.capability(Measuring).measure(values, False, count)()
+        else:
+            measured = home.capability(Delegating).measure(crew, values, False, count)
+        moments.update(zip(numbers, measured, strict=True))
     return [_Measured(held, moments[number]) for number, held in enumerate(side)]
 
 

@@ -8,15 +8,16 @@ from typing import Any, Literal
 
 from leafwise.core import registry
 from leafwise.core.arguments import renamed_arguments
-from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.path import Path, listed, spelled
-from leafwise.core.reader import reader
+from leafwise.core.ranks import agree
+from leafwise.core.reader import Reader, reader
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.image.picture import Image
+from leafwise.inspect.ranks.teamwork import cannot_use, columns_team, spec_fact
 
 STYLES = ("filters", "matrix", "norms", "strip")
 _SIZE = 1024
@@ -43,6 +44,7 @@ def image(
     vectors as a `"strip"`, and everything else as a `"matrix"`; `style` chooses another of these. `limit` is the value
     at the ends of the color scale, by default the largest magnitude. No side is longer than `size` pixels. If several
     values share a pixel, it shows the one with the largest magnitude. Files and arrays on a GPU are read in parts.
+    If the leaf is sharded over processes, every rank must call it, and draws the whole leaf.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5), torch.nn.Linear(8, 4))
@@ -140,7 +142,7 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
         )
     size = size or (_FILTERS_SIZE if style == "filters" else _SIZE)
     try:
-        laid_out, read = shape, reader(home, values)
+        laid_out, read = shape, _reader(leaf, name, home, values, (of, size, style))
         if groups > 1 and axes and style != "strip":
             laid_out, read = grids.by_groups(shape, groups, read)
             axes = ("out", "in", *axes[2:])
@@ -156,6 +158,20 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
         )
     facts = {"path": name, "shape": shape, "dtype": spec.dtype, "of": of, "style": style, "size": size}
     return Image(facts, grid, limit)
+
+
+def _reader(leaf: Leaf, name: str, home: Home, values: Any, options: tuple[str, int, str]) -> Reader:
+    """A function that reads parts of the values. If they are sharded over ranks, all ranks read them together, so that
+    each draws the same picture."""
+    sharded = columns_team(leaf.columns, [values])
+    if sharded is None:
+        return reader(home, values)
+    from leafwise.inspect.ranks.spread_arrays import read_boxes
+
+    of, size, style = options
+    facts = f"{spec_fact(home.spec(values))}, {leaf.role}, {of}, size {size}, {style}"
+    agree(sharded, "image", [(name or "the array", facts)])
+    return lambda box: read_boxes(sharded, [(home, values)], [box])[0]
 
 
 def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
@@ -205,7 +221,7 @@ def _no_picture(home: Home, array: Any) -> str:
         return f"it is empty (shape {shape_text(shape)})"
     if "complex" in dtype:
         return f"its dtype is {dtype}; draw its real or imaginary part instead"
-    return home.capability(Measuring).cannot_measure(array)
+    return cannot_use(home, array)
 
 
 def _subject(name: str) -> str:

@@ -4,21 +4,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from leafwise.core.arguments import renamed_arguments
+from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import SECTIONS, Columns, Section
+from leafwise.core.crew import Crew, run_each
+from leafwise.core.fleet import each_checkpoint, is_pattern
 from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.moments import Moments, together
 from leafwise.core.path import Path, listed
 from leafwise.core.progress import bar
+from leafwise.core.ranks import start_agreeing
 from leafwise.core.result import Table, whole_number
 from leafwise.core.tree import Tree
-from leafwise.core.verbs import opened
+from leafwise.core.verbs import check_sendable, opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
-from leafwise.inspect.indices import Places, nonfinite_places
+from leafwise.inspect.indices import Places, nonfinite_places, places_at, sent_nonfinite_places
+from leafwise.inspect.ranks.teamwork import array_fact, cannot_use, team_of_trees
 from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
 
@@ -184,10 +190,33 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
 
 
+@overload
+def stats(
+    source: Any,
+    of: Literal["value", "grad"] = "value",
+    histogram: bool = True,
+    *,
+    progress: bool = False,
+    executor: None = None,
+) -> Stats: ...
+@overload
+def stats(
+    source: Any,
+    of: Literal["value", "grad"] = "value",
+    histogram: bool = True,
+    *,
+    progress: bool = False,
+    executor: Any,
+) -> Any: ...
 @renamed_arguments(x="source")
 def stats(
-    source: Any, of: Literal["value", "grad"] = "value", histogram: bool = True, *, progress: bool = False
-) -> Stats:
+    source: Any,
+    of: Literal["value", "grad"] = "value",
+    histogram: bool = True,
+    *,
+    progress: bool = False,
+    executor: Any = None,
+) -> Any:
     """Computes statistics of every leaf of a model or checkpoint, in one pass over the values.
 
     `source` is anything that `lw.tree` takes. `of="grad"` measures gradients instead of values. `histogram=False` omits
@@ -198,7 +227,13 @@ def stats(
     counts once. Leaves without values, or with an unsupported dtype, are listed in `.skipped`.
 
     Files are read in chunks. On a GPU the call returns immediately, and reading the first result waits for the
-    computation. The same values give bitwise equal results, whatever the number of threads.
+    computation. The same values give bitwise equal results, whatever the number of threads. If leaves are sharded over
+    processes, every rank must call it, and gets the statistics of the whole model.
+
+    With `executor`, other processes read the file: those of a `ProcessPoolExecutor`, of Dask
+    (`client.get_executor()`), or of anything else with the interface of `concurrent.futures`. The result has the same
+    bits. `source` may then also be a pattern such as `"runs/**"` or `"s3://bucket/runs/**"`; the result is a `Fleet`,
+    with the statistics of each checkpoint that matches.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Linear(2, 2)
@@ -211,11 +246,24 @@ def stats(
     """
     if of not in ("value", "grad"):
         raise QueryError(f'of= takes "value" or "grad", not {of!r}')
+    if executor is not None and is_pattern(source):
+        return each_checkpoint(
+            source, "stats", executor, lambda path, crew: stats_of(path, of, histogram, crew=crew), progress
+        )
+    return stats_of(source, of, histogram, progress, None if executor is None else Crew(executor))
+
+
+def stats_of(
+    source: Any, of: str = "value", histogram: bool = True, progress: bool = False, crew: Crew | None = None
+) -> Stats:
+    """The statistics of one model or checkpoint, measured by a crew if there is one."""
     with opened(source, "stats") as t:
-        return _measured(t, of, histogram, progress)
+        if crew is not None:
+            check_sendable(t, "stats")
+        return _measured(t, of, histogram, progress, crew)
 
 
-def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
+def _measured(t: Tree, of: str, histogram: bool, progress: bool, crew: Crew | None) -> Stats:
     t.check_listed("measure")
     columns = t.columns
     ties = columns.ties
@@ -229,7 +277,12 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
     if skipped:
         measured_leaves = [leaf for leaf in leaves if leaf not in skipped]
         arrays = [array for array in arrays if array is not None]
-    again = None if progress else _measured_again(columns, measured_leaves, arrays, of, histogram)
+    team = team_of_trees(t)
+    if team is not None:
+        return _measured_by_team(
+            team, t, of, leaves, dict(zip(measured_leaves, arrays, strict=True)), histogram, progress
+        )
+    again = None if progress or crew else _measured_again(columns, measured_leaves, arrays, of, histogram)
     if again is not None:
         return Stats(t, of, again, skipped)
     batches = columns.batches(measured_leaves, arrays)
@@ -247,10 +300,55 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool) -> Stats:
                 pair for pair in zip(batch.rows, batch.values, strict=True) if not skipped or pair[0] not in skipped
             ]
             rows, values = [row for row, _ in measured], [value for _, value in measured]
+            if crew is not None:
+                measure = partial(batch.home.capability(Delegating).measure, crew, values, histogram, count)
+                waiting.begin(rows, partial(_known, measure))
+                continue
             measuring = batch.home.capability(Measuring)
             waiting.begin(rows, partial(measuring.measure, values, histogram, count))
     if t.is_file:
-        waiting.nonfinite(of)  # now, while the file is open
+        waiting.nonfinite(of, crew)  # now, while the file is open
+    return Stats(t, of, waiting, skipped)
+
+
+def _known(measure: Callable[[], list[Moments]]) -> Callable[[], list[Moments]]:
+    moments = measure()
+    return lambda: moments
+
+
+def _measured_by_team(
+    team: Team, t: Tree, of: str, leaves: Sequence[int], arrays: dict[int, Any], histogram: bool, progress: bool
+) -> Stats:
+    """The statistics of a tree with leaves that are sharded over ranks. All of it is collected now: if reading
+    the result had to wait for other ranks, a program in which only one rank prints it would hang."""
+    from leafwise.inspect.ranks.team_measuring import TeamMeasurement
+
+    columns = t.columns
+    options = [f'of="{of}"'] * (of != "value") + ["histogram=False"] * (not histogram)
+    verb = f"stats(…, {', '.join(options)})" if options else "stats"
+    homes = {leaf: columns.home(array) for leaf, array in arrays.items()}
+    leaf_specs = dict(zip(leaves, _specs(columns, leaves), strict=True))
+    specs = leaf_specs if of == "value" else {leaf: homes[leaf].spec(array) for leaf, array in arrays.items()}
+    skipped = {leaf: "it has no gradient" for leaf in leaves if leaf not in arrays}
+    for leaf, array in arrays.items():
+        if reason := cannot_use(homes[leaf], array, specs[leaf]):
+            skipped[leaf] = reason
+    facts = [
+        (columns.row_text(leaf), array_fact(specs[leaf], skipped.get(leaf, "")) if leaf in arrays else "no gradient")
+        for leaf in leaves
+    ]
+    agreed = start_agreeing(team, verb, facts)
+    seen = [leaf for leaf in leaves if leaf not in skipped]
+    if leaves and not seen:
+        agreed()
+        raise _nothing_to_see(t, leaves, skipped, of)
+    waiting = _Waiting(columns, seen, [leaf_specs[leaf] for leaf in seen])
+    here = sum(spec.nbytes if spec.local_nbytes is None else spec.local_nbytes for spec in waiting.specs.values())
+    with bar(here, "measuring", progress) as count, _naming(columns, seen):
+        measurement = TeamMeasurement(team, [(homes[leaf], arrays[leaf]) for leaf in seen], histogram, count)
+        moments = measurement.moments(agreed)
+        positions = measurement.nonfinite_positions(moments)
+    waiting.end(moments, {seen[number]: of_leaf for number, of_leaf in positions.items()})
     return Stats(t, of, waiting, skipped)
 
 
@@ -300,6 +398,7 @@ class _Waiting:
         self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
         self._moments: dict[int, Moments] = {}
         self._nonfinite: dict[int, Places] | None = None
+        self._positions: dict[int, Any] | None = None  # of nonfinite values, if they were collected from several ranks
         self._lock = Lock()
 
     @cached_property
@@ -310,6 +409,10 @@ class _Waiting:
         """Starts measuring leaves: `measure` returns a function that waits for the result."""
         with _naming(self._columns, leaves):
             self._pending.append((leaves, measure()))
+
+    def end(self, moments: list[Moments], positions: dict[int, Any]) -> None:
+        """Keeps results that are complete: the moments of all leaves, and where values are not finite, by leaf."""
+        self._moments, self._positions = dict(zip(self._leaves, moments, strict=True)), positions
 
     @property
     def moments(self) -> dict[int, Moments]:
@@ -325,16 +428,34 @@ class _Waiting:
                 self._moments.update(zip(leaves, wait(), strict=True))
             del self._pending[0]
 
-    def nonfinite(self, of: str) -> dict[int, Places]:
+    def nonfinite(self, of: str, crew: Crew | None = None) -> dict[int, Places]:
         """Where the NaN and infinite values are, by leaf."""
         if self._nonfinite is None:
             leaves = [leaf for leaf, moments in self.moments.items() if moments.finite < moments.count]
-            by_leaf = {leaf: self._places(leaf, of) for leaf in leaves}
+            if crew is None:
+                by_leaf = {leaf: self._places(leaf, of) for leaf in leaves}
+            else:
+                by_leaf = dict(zip(leaves, self._places_by(crew, leaves), strict=True))
             self._nonfinite = {leaf: places for leaf, places in by_leaf.items() if places is not None}
         return self._nonfinite
 
+    def _places_by(self, crew: Crew, leaves: list[int]) -> list[Places | None]:
+        """As `_places`, for leaves of a file that workers read."""
+        totals = [self.moments[leaf].count - self.moments[leaf].finite for leaf in leaves]
+        sent = [
+            (self._columns.current(leaf), self.specs[leaf].shape or (), total)
+            for leaf, total in zip(leaves, totals, strict=True)
+        ]
+        nbytes = {id(array): self.specs[leaf].nbytes for leaf, (array, _, _) in zip(leaves, sent, strict=True)}
+        places: list[Places] = run_each(
+            crew, sent_nonfinite_places, sent, lambda item: nbytes[id(item[0])], lambda count: None
+        )
+        return [place if place.total == total else None for place, total in zip(places, totals, strict=True)]
+
     def _places(self, leaf: int, of: str) -> Places | None:
         columns, moments = self._columns, self.moments[leaf]
+        if self._positions is not None:
+            return places_at(self._positions[leaf], self.specs[leaf].shape or (), moments.count - moments.finite)
         array = columns.current(leaf)
         if of == "grad":
             array = columns.home(array).grads([array])[0]

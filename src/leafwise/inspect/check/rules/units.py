@@ -158,19 +158,20 @@ def untouched_rows(evidence: Evidence) -> Reports:
 def low_rank(evidence: Evidence) -> Reports:
     """A matrix whose leading singular values (an eighth of them, at most 128) make up more than 99 % of the sum of
     squares. Runs only if its exact code is selected, since it has to multiply every matrix."""
-    from leafwise.inspect.check.spectrum import leading_share
+    from leafwise.inspect.check.spectrum import all_leading_shares
 
+    places = []
     for leaf, row in evidence.float_leaves(kind="parameter"):
         shape = (leaf.shape[0], prod(leaf.shape[1:])) if leaf.is_matrix else (0, 0)
-        if min(shape) < _LEAST or row.finite < row.count or not row.absmax:
-            continue
-        count = min(min(shape) // _LEADING, _MOST_LEADING)
-        share = leading_share(leaf, count, row.absmax)
+        if min(shape) >= _LEAST and row.finite == row.count and row.absmax:
+            places.append((leaf, min(min(shape) // _LEADING, _MOST_LEADING), row.absmax))
+    for (leaf, count, _), share in zip(places, all_leading_shares(places), strict=True):
         if share > _COLLAPSED:
+            singular_values = min(leaf.shape[0], prod(leaf.shape[1:]))
             yield warning(
                 leaf,
-                f"{count:,} of {min(shape):,} singular values make up {min(share, 1):.1%} of the sum of squares: its "
-                "rank has collapsed; factorize it, or check how it was trained",
+                f"{count:,} of {singular_values:,} singular values make up {min(share, 1):.1%} of the sum of squares: "
+                "its rank has collapsed; factorize it, or check how it was trained",
             )
 
 

@@ -1,0 +1,51 @@
+"""The option `--dask`, and who reads the files of a verb: this process, its threads, or the workers of a cluster."""
+
+import argparse
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from leafwise.core.threads import CORES
+from leafwise.errors import Error
+
+PATTERN = "; or a pattern in quotes, such as 'runs/**', for every checkpoint that matches"
+_PATIENCE = "20s"  # how long a cluster may take to answer
+
+
+def add_dask(parser: Any) -> None:
+    """Adds `--dask`."""
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="let the workers of a Dask cluster read the files, such as tcp://host:8786; they need the same version of "
+        "leafwise, and must reach the files under the same names",
+    )
+
+
+@contextmanager
+def executor_of(options: argparse.Namespace, is_fleet: bool) -> Iterator[Any]:
+    """The executor for a verb: that of `--dask`; threads of this process for many checkpoints; otherwise None."""
+    if is_fleet:
+        gc.enable()  # of many checkpoints, much is not needed for long
+    if options.dask is None:
+        if not is_fleet:
+            yield None
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(CORES) as threads:
+            yield threads
+        return
+    try:
+        distributed = import_module("distributed")
+    except ImportError as error:
+        raise Error("--dask needs distributed: pip install 'leafwise[dask]'") from error
+    try:
+        client = distributed.Client(options.dask, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Error(f"cannot reach a Dask cluster at {options.dask!r}: {reason}") from error
+    with client:
+        yield client.get_executor()

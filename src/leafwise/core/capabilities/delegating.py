@@ -1,0 +1,31 @@
+"""Measuring and comparing arrays in other processes. See `core/crew.py`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from leafwise.core.capabilities import Capability
+
+if TYPE_CHECKING:
+    from leafwise.core.comparison import Comparison
+    from leafwise.core.crew import Crew
+    from leafwise.core.moments import Moments
+
+
+class Delegating(Capability):
+    """For arrays that other processes can reach: those in files. Results have the same bits as in one process."""
+
+    action: ClassVar[str] = "share its values with workers"
+    why: ClassVar[str] = "executor= needs a checkpoint; save the model first: lw.save(model, path)"
+
+    def measure(
+        self, crew: "Crew", values: list[Any], histogram: bool, count: Callable[[int], None]
+    ) -> "list[Moments]":
+        """As `Measuring.measure`."""
+        raise self.missing("measure arrays in other processes")
+
+    def compare(
+        self, crew: "Crew", pairs: list[tuple[Any, Any]], count: Callable[[int], None]
+    ) -> "list[Comparison | None]":
+        """Compares pairs of arrays of the same dtype and size bit by bit. None for a pair of which a side is not one
+        contiguous range of bytes in C order: it must be compared as a whole."""
+        raise self.missing("compare arrays in other processes")

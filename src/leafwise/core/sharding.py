@@ -1,0 +1,118 @@
+"""Arrays that are sharded over several processes: how they are split, and the parts that this process has."""
+
+from collections.abc import Iterable
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+from leafwise.printable import escape
+
+
+class Sharding(NamedTuple):
+    """How an array is split over ranks, which are arranged in a mesh.
+
+    `mesh` has the size of each dimension of the mesh, and `mesh_names` their names, if they have any. `placements` says
+    for each of these dimensions what its ranks have of the array:
+
+    - `shard(0)`: a piece of axis 0
+    - `strided shard(0, 2)`: axis 0 is first split into 2, and each rank has a piece of both
+    - `replicate`: a copy
+    - `partial(sum)`: a term of a sum that was not computed yet
+
+    >>> sharding = Sharding((2, 4), ("dp", "tp"), ("replicate", "shard(0)"))
+    >>> print(sharding, sharding.ranks)
+    replicate, shard(0) over dp=2, tp=4 8
+    >>> print(Sharding((4,), None, ("shard(1)",)))
+    shard(1) over 4 ranks
+    """
+
+    mesh: tuple[int, ...]
+    mesh_names: tuple[str, ...] | None
+    placements: tuple[str, ...]
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks in the mesh."""
+        return prod(self.mesh)
+
+    def __str__(self) -> str:
+        if self.mesh_names is None:
+            over = "×".join(map(str, self.mesh)) + " ranks"
+        else:
+            over = ", ".join(f"{name}={size}" for name, size in zip(self.mesh_names, self.mesh, strict=True))
+        return escape(f"{', '.join(self.placements)} over {over}")
+
+
+class LocalPart(NamedTuple):
+    """A part of an array that is in this process.
+
+    `value` is an array over the same memory, `first` is where it starts in the whole array, and `shape` is its shape.
+    """
+
+    value: Any
+    first: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def inside(self) -> tuple[slice, ...]:
+        """The slices of the whole array that select this part."""
+        return tuple(slice(first, first + size) for first, size in zip(self.first, self.shape, strict=True))
+
+
+class Split(NamedTuple):
+    """One split of an axis into a number of `chunks`, of which a rank has the one with this number. If `pieces` is more
+    than 1, the axis is first split into that many pieces, and the rank has the chunk of each piece.
+
+    All chunks have the same size, except that the last ones may be shorter, or empty.
+    """
+
+    chunks: int
+    number: int
+    pieces: int = 1
+
+
+class LocalRange(NamedTuple):
+    """Consecutive elements along one axis: where they are in the local array, and where in the whole array."""
+
+    local: int
+    first: int
+    size: int
+
+
+def local_ranges(size: int, splits: Iterable[Split]) -> list[LocalRange]:
+    """What a rank has of an axis of this size after some splits, one after another.
+
+    >>> local_ranges(10, [Split(4, 1)])
+    [LocalRange(local=0, first=3, size=3)]
+    >>> local_ranges(8, [Split(2, 1, pieces=2)])
+    [LocalRange(local=0, first=2, size=2), LocalRange(local=2, first=6, size=2)]
+    """
+    kept = [range(size)]
+    for split in splits:
+        pieces = [_chunk(kept, split.pieces, number) for number in range(split.pieces)]
+        kept = [elements for piece in pieces for elements in _chunk(piece, split.chunks, split.number)]
+    ranges: list[LocalRange] = []
+    for elements in kept:
+        last = ranges[-1] if ranges else LocalRange(0, 0, 0)
+        if ranges and last.first + last.size == elements.start:
+            ranges[-1] = last._replace(size=last.size + len(elements))
+        else:
+            ranges.append(LocalRange(last.local + last.size, elements.start, len(elements)))
+    return ranges
+
+
+def _chunk(ranges: list[range], count: int, number: int) -> list[range]:
+    """A chunk of the elements of several ranges; empty ranges are left out."""
+    size = -(-sum(map(len, ranges)) // count)
+    start, stop = size * number, size * (number + 1)
+    chunk = []
+    for elements in ranges:
+        inside = elements[max(start, 0) : max(stop, 0)]
+        if inside:
+            chunk.append(inside)
+        start, stop = start - len(elements), stop - len(elements)
+    return chunk
+
+
+def local_boxes(axes: list[list[LocalRange]]) -> list[tuple[LocalRange, ...]]:
+    """The boxes of an array that consist of consecutive elements along every axis."""
+    return list(product(*axes))

@@ -1,0 +1,126 @@
+"""The ranks of a device mesh, and collecting bytes from all of them."""
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import distributed
+
+from leafwise.core.capabilities.sharding import Messages, Team
+from leafwise.errors import RankError
+
+_NUMBER = 8  # bytes for the number of a rank
+
+
+class MeshTeam(Team):
+    """The ranks of a mesh. Its own process groups are used, one for each dimension, because all ranks of the job would
+    have to take part in making a new one."""
+
+    def __init__(self, mesh: Any) -> None:
+        ranks = tuple(mesh.mesh.flatten().tolist())
+        super().__init__(ranks.index(distributed.get_rank()), ranks)
+        self._mesh = mesh
+
+    def start_gather(self, data: bytes) -> Callable[[], list[bytes]]:
+        groups = [self._mesh.get_group(dim) for dim in reversed(range(self._mesh.ndim)) if self._mesh.size(dim) > 1]
+        if not data or not groups:
+            return lambda: [data] * self.size
+        device = _device(self._mesh, groups[0])
+        # With the number of the rank, because a process group sorts its ranks, and a mesh may have them in any order.
+        block = distributed.get_rank().to_bytes(_NUMBER, "big") + data
+        sent = torch.frombuffer(bytearray(block), dtype=torch.uint8).to(device)
+        wait = self._start(sent, groups[0])
+
+        def finish() -> list[bytes]:
+            gathered = wait()
+            for group in groups[1:]:
+                gathered = self._start(gathered, group)()
+            every = gathered.cpu().numpy().tobytes()
+            blocks = [every[start : start + len(block)] for start in range(0, len(every), len(block))]
+            by_rank = {int.from_bytes(block[:_NUMBER], "big"): block[_NUMBER:] for block in blocks}
+            return [by_rank[rank] for rank in self.ranks]
+
+        return finish
+
+    def messages(self) -> Messages:
+        from leafwise.homes.torch.messages import StoreMessages
+
+        # The name must be new: an earlier call may have failed on some of the ranks only.
+        name = self.gather(secrets.token_bytes(8))[0].hex()
+        return StoreMessages(self, f"leafwise/{name}")
+
+    def _start(self, sent: torch.Tensor, group: Any) -> Callable[[], torch.Tensor]:
+        gathered = torch.empty(sent.numel() * group.size(), dtype=torch.uint8, device=sent.device)
+        try:
+            work = distributed.all_gather_into_tensor(gathered, sent, group=group, async_op=True)
+        except RuntimeError as error:
+            raise self._unreachable(error) from error
+
+        def wait() -> torch.Tensor:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise self._unreachable(error) from error
+            return gathered
+
+        return wait
+
+    def _unreachable(self, error: Exception) -> RankError:
+        ranks = ", ".join(map(str, self.ranks[:8])) + (", …" if self.size > 8 else "")
+        reason = str(error).partition("\n")[0].rstrip(".")
+        return RankError(f"cannot reach every one of the ranks {ranks}: {reason}; see the output of the other ranks")
+
+
+def team_of(meshes: list[Any]) -> MeshTeam:
+    """The team of the smallest mesh that contains all ranks of these meshes."""
+    meshes = sorted(meshes, key=lambda mesh: mesh.size(), reverse=True)
+    if all(_contains(meshes[0], mesh) for mesh in meshes[1:]):
+        return MeshTeam(_checked(meshes[0]))
+    root, names = _root(meshes[0]), {name for mesh in meshes for name in mesh.mesh_dim_names or ()}
+    named = all(mesh.mesh_dim_names for mesh in meshes) and names <= set(root.mesh_dim_names or ())
+    if named and all(_root(mesh) == root for mesh in meshes):
+        # The part of the root mesh with all of these dimensions; its process groups exist already.
+        return MeshTeam(_checked(root[tuple(name for name in root.mesh_dim_names if name in names)]))
+    listed = " and ".join(_mesh_text(mesh) for mesh in meshes[:3])
+    raise RankError(
+        f"cannot combine arrays that are sharded over {listed}: no mesh contains the ranks of both; make them parts of "
+        "one mesh with init_device_mesh(…, mesh_dim_names=…)"
+    )
+
+
+def has_first_copy(mesh: Any, team: Team) -> bool:
+    """Whether this mesh has the first copy of an array that is sharded over it. If it is a slice of a larger mesh, such
+    as the one of this rank for data parallelism, then each of the other slices has a copy."""
+    return _root(mesh) == mesh or team.ranks[0] in mesh.mesh.flatten().tolist()
+
+
+def _checked(mesh: Any) -> Any:
+    if mesh.get_coordinate() is None:
+        rank = distributed.get_rank()
+        raise RankError(f"rank {rank} is not part of {_mesh_text(mesh)}; call this on the ranks of the mesh only", rank)
+    return mesh
+
+
+def _contains(mesh: Any, other: Any) -> bool:
+    return set(other.mesh.flatten().tolist()) <= set(mesh.mesh.flatten().tolist())
+
+
+def _root(mesh: Any) -> Any:
+    """The mesh of which a mesh is a slice; itself if it is not a slice."""
+    if hasattr(mesh, "_get_root_mesh"):
+        return mesh._get_root_mesh()
+    return distributed.device_mesh._mesh_resources.get_root_mesh(mesh)  # before torch 2.10
+
+
+def _mesh_text(mesh: Any) -> str:
+    names = mesh.mesh_dim_names or [f"dimension {dim}" for dim in range(mesh.ndim)]
+    sizes = ", ".join(f"{name}={size}" for name, size in zip(names, mesh.shape, strict=True))
+    return f"the mesh {sizes} of ranks {mesh.mesh.flatten().tolist()}"
+
+
+def _device(mesh: Any, group: Any) -> torch.device:
+    """Where tensors must be to be sent: NCCL sends only from a GPU, and gloo from any memory of the CPU."""
+    if mesh.device_type == "cpu" or distributed.get_backend(group) == "gloo":
+        return torch.device("cpu")
+    return torch.device(mesh.device_type, torch.accelerator.current_device_index())

@@ -1,0 +1,110 @@
+"""Statistics of arrays that are sharded over ranks: each measures its parts, and the results are collected once."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.sharding import Team
+from leafwise.core.home import Home
+from leafwise.core.moments import Moments, together
+from leafwise.core.sharding import LocalPart
+from leafwise.inspect.indices import MOST, nonfinite_places
+from leafwise.inspect.ranks.partial_moments import merged, pack, packed_size
+from leafwise.inspect.ranks.teamwork import collect, counted_parts
+
+_AT_ONCE = 64  # leaves whose nonfinite values are collected together, to bound the memory
+
+
+class TeamMeasurement:
+    """The statistics of arrays over a team; begins with the parts of this rank."""
+
+    def __init__(
+        self, team: Team, arrays: Sequence[tuple[Home, Any]], histogram: bool, count: Callable[[int], None]
+    ) -> None:
+        self._team, self._arrays, self._histogram, self._count = team, arrays, histogram, count
+        self._parts: list[list[tuple[LocalPart, Moments]]] = []
+
+    def moments(self, agreed: Callable[[], None]) -> list[Moments]:
+        """The statistics of each array. `agreed` is called before anything is collected."""
+        failure: Exception | None = None
+        local = b""
+        try:
+            self._parts = self._measured_parts()
+            own = [None if not parts else together([moments for _, moments in parts]) for parts in self._parts]
+            local = pack(own, self._histogram)
+        except Exception as error:  # the other ranks must learn of it
+            failure = error
+
+        def result() -> bytes:
+            if failure is not None:
+                raise failure
+            return local
+
+        agreed()
+        return merged(collect(self._team, result, packed_size(len(self._arrays), self._histogram)), self._histogram)
+
+    def _measured_parts(self) -> list[list[tuple[LocalPart, Moments]]]:
+        """For each array, its parts that count on this rank, with their statistics."""
+        parts = [counted_parts(home, value, self._team) for home, value in self._arrays]
+        by_home: dict[Home, list[tuple[int, LocalPart]]] = {}
+        for number, (home, _) in enumerate(self._arrays):
+            by_home.setdefault(home, []).extend((number, part) for part in parts[number])
+        measured: list[list[tuple[LocalPart, Moments]]] = [[] for _ in parts]
+        started = [
+            (
+                places,
+                home.capability(Measuring).measure([part.value for _, part in places], self._histogram, self._count),
+            )
+            for home, places in by_home.items()
+            if places
+        ]
+        for places, wait in started:
+            for (number, part), moments in zip(places, wait(), strict=True):
+                measured[number].append((part, moments))
+        return measured
+
+    def nonfinite_positions(self, moments: Sequence[Moments]) -> dict[int, Any]:
+        """For each array with NaN or infinite values, by its number, their positions in C order; at most the first
+        10,000."""
+        numbers = [number for number, whole in enumerate(moments) if whole.finite < whole.count]
+        positions: dict[int, Any] = {}
+        for start in range(0, len(numbers), _AT_ONCE):
+            bundle = numbers[start : start + _AT_ONCE]
+            collected = collect(self._team, partial(self._own_positions, bundle))
+            by_rank = [_unpacked(result) for result in collected]
+            for place, number in enumerate(bundle):
+                positions[number] = np.sort(np.concatenate([of_rank[place] for of_rank in by_rank]))[:MOST]
+        return positions
+
+    def _own_positions(self, numbers: list[int]) -> bytes:
+        arrays = [self._positions_here(number) for number in numbers]
+        header = json.dumps([len(array) for array in arrays]).encode()
+        return len(header).to_bytes(8, "big") + header + b"".join(array.tobytes() for array in arrays)
+
+    def _positions_here(self, number: int) -> Any:
+        home, value = self._arrays[number]
+        shape = home.spec(value).shape or ()
+        positions = [np.array([], np.int64)]
+        for part, moments in self._parts[number]:
+            total = moments.count - moments.finite
+            if not total:
+                continue
+            if not shape:
+                positions.append(np.zeros(1, np.int64))
+                continue
+            indices = np.array(nonfinite_places(home, part.value, part.shape, total).indices, np.int64)
+            inside = indices.reshape(-1, len(shape)) + np.array(part.first, np.int64)
+            positions.append(np.ravel_multi_index(tuple(inside.T), shape))
+        # Each part has its own first values; together they contain the first ones of all.
+        return np.sort(np.concatenate(positions))[:MOST]
+
+
+def _unpacked(result: bytes) -> list[Any]:
+    end = 8 + int.from_bytes(result[:8], "big")
+    sizes = json.loads(result[8:end])
+    values = np.frombuffer(result[end:], np.int64)
+    return np.split(values, np.cumsum(sizes)[:-1]) if sizes else []

@@ -1,0 +1,219 @@
+"""Work in other processes: in order, bounded, canceled, and with errors that say what happened."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.executors import Shuffled, processes, tasks_of
+
+import leafwise as lw
+from leafwise.core import crew as crews
+from leafwise.core.crew import Crew, bundled, run_each, run_task
+from leafwise.core.threads import in_order, in_threads, is_alone, one_thread
+
+
+class Answer:
+    """A task that returns a number."""
+
+    nbytes = 10
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self) -> int:
+        return self.number
+
+
+class Slow(Answer):
+    def __call__(self) -> int:
+        time.sleep(0.05)
+        return self.number
+
+
+class Failing(Answer):
+    def __call__(self) -> int:
+        raise lw.FileError(f"number {self.number} is damaged")
+
+
+class Wrong(Answer):
+    def __call__(self) -> int:
+        return [][self.number]
+
+
+class Dying(Answer):
+    def __call__(self) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+class Unsendable(Answer):
+    """A task that only this process can do."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.lock = threading.Lock()
+
+
+def double(number: int) -> tuple[int, bool]:
+    return 2 * number, is_alone()
+
+
+@pytest.fixture
+def shuffled() -> Iterator[Shuffled]:
+    with Shuffled() as executor:
+        yield executor
+
+
+def test_results_are_in_the_order_of_the_tasks(shuffled: Shuffled) -> None:
+    counts: list[int] = []
+    assert Crew(shuffled).run(map(Answer, range(100)), counts.append) == list(range(100))
+    assert sum(counts) == 1000
+
+
+def test_few_tasks_wait_at_a_time_however_many_there_are(shuffled: Shuffled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "_MANY", 7)
+    assert Crew(shuffled).run(map(Answer, range(200))) == list(range(200))
+    assert shuffled.submitted == 200
+    assert shuffled.most <= 7
+
+
+def test_items_are_bundled_by_size_and_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(bundled([3, 4, 9, 1, 1], lambda item: item, 8)) == [[3, 4], [9], [1, 1]]
+    monkeypatch.setattr(crews, "_MANY", 2)
+    assert list(bundled([1, 1, 1], lambda item: item, 8)) == [[1, 1], [1]]
+    assert list(bundled([], lambda item: item, 8)) == []
+
+
+def test_workers_use_one_thread(shuffled: Shuffled) -> None:
+    with tasks_of(20):
+        results = run_each(Crew(shuffled), double, [1, 2, 3], lambda item: 8, lambda nbytes: None)
+    assert results == [(2, True), (4, True), (6, True)]
+    assert shuffled.submitted == 2
+    assert not is_alone()
+
+
+def test_a_thread_that_works_alone_starts_no_others() -> None:
+    seen: list[threading.Thread] = []
+    with one_thread():
+        in_threads(lambda task: seen.append(threading.current_thread()), range(4), 4)
+        in_order(lambda number, task: seen.append(threading.current_thread()), range(4), 4)
+    assert seen == [threading.current_thread()] * 8
+
+
+def test_a_task_that_cannot_be_sent_is_done_here(shuffled: Shuffled) -> None:
+    assert Crew(shuffled).run([Answer(0), Unsendable(1), Answer(2)]) == [0, 1, 2]
+    assert shuffled.submitted == 2
+
+
+def test_an_error_of_a_worker_is_raised_and_the_rest_is_canceled() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        started = time.monotonic()
+        with pytest.raises(lw.FileError, match="number 1 is damaged"):
+            Crew(executor).run([Answer(0), Failing(1), *map(Slow, range(200))])
+        assert time.monotonic() - started < 5  # instead of 10 seconds
+
+
+def test_an_unexpected_error_of_a_worker_says_what_it_was(shuffled: Shuffled) -> None:
+    with pytest.raises(lw.WorkerError, match="a worker failed: IndexError: list index out of range") as caught:
+        Crew(shuffled).run([Wrong(1)])
+    assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_a_worker_that_dies_is_an_error() -> None:
+    with processes(1) as executor:
+        with pytest.raises(lw.WorkerError, match=r"a worker ended unexpectedly.*BrokenProcessPool"):
+            Crew(executor).run([Dying(1)])
+        with pytest.raises(lw.WorkerError, match="Make a new executor"):  # it stays broken
+            Crew(executor).run([Answer(1)])
+
+
+class Canceling(Executor):
+    """Cancels everything, as a cluster does that is shut down."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.cancel()
+        return future
+
+
+def test_a_canceled_task_is_an_error() -> None:
+    with pytest.raises(lw.WorkerError, match="the executor canceled a task; was it shut down"):
+        Crew(Canceling()).run([Answer(1)])
+
+
+def test_an_executor_that_was_shut_down_is_an_error() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(lw.WorkerError, match="cannot schedule new futures after shutdown"):
+        Crew(executor).run([Answer(1)])
+
+
+def test_an_interrupt_cancels_what_waits() -> None:
+    main = threading.get_ident()
+    with ThreadPoolExecutor(1) as executor:
+        threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            Crew(executor).run(map(Slow, range(400)))
+    assert time.monotonic() - started < 10  # instead of 20 seconds
+
+
+def test_an_interrupt_cancels_the_work_of_all_threads() -> None:
+    main = threading.get_ident()
+    with ThreadPoolExecutor(1) as executor:
+        crew = Crew(executor)
+        threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            crew.concurrently(lambda item: crew.run(map(Slow, range(100))), range(6))
+    assert time.monotonic() - started < 15  # instead of 30 seconds
+
+
+def test_several_threads_get_their_own_results(shuffled: Shuffled) -> None:
+    crew = Crew(shuffled)
+    results = crew.concurrently(lambda base: crew.run(map(Answer, range(base, base + 50))), range(0, 2000, 50))
+    assert results == [list(range(base, base + 50)) for base in range(0, 2000, 50)]
+
+
+def test_another_version_is_an_error_that_names_both() -> None:
+    with pytest.raises(lw.WorkerError, match=rf"has leafwise {lw.__version__}, and this program has leafwise 9\.9"):
+        run_task("9.9", b"")
+
+
+@pytest.mark.parametrize("wrong", [4, "processes", ProcessPoolExecutor])
+def test_what_is_not_an_executor_is_refused(wrong: Any, tmp_path: Path) -> None:
+    path = lw.save({"w": torch.ones(2)}, tmp_path / "a.safetensors")
+    for call in (
+        lambda: lw.stats(path, executor=wrong),
+        lambda: lw.verify(path, executor=wrong),
+        lambda: lw.check(path, executor=wrong),
+        lambda: lw.diff(path, path, executor=wrong),
+        lambda: lw.edit(path, tmp_path / "b.safetensors", executor=wrong),
+        lambda: lw.stats(f"{tmp_path}/*", executor=wrong),
+    ):
+        with pytest.raises(lw.QueryError, match="executor= takes an object like"):
+            call()
+
+
+def test_models_in_memory_are_refused_by_name(shuffled: Shuffled, tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 2)
+    path = lw.save(model, tmp_path / "a.safetensors")
+    for call in (
+        lambda: lw.stats(model, executor=shuffled),
+        lambda: lw.check(model, executor=shuffled),
+        lambda: lw.check(path, against=model, executor=shuffled),
+        lambda: lw.diff(path, model, executor=shuffled),
+        lambda: lw.diff(model, f"{tmp_path}/*", executor=shuffled),
+        lambda: lw.edit(model, tmp_path / "b.safetensors", executor=shuffled),
+    ):
+        with pytest.raises(lw.WalkError, match="needs a checkpoint, not Linear: workers cannot reach values in memory"):
+            call()
+    with pytest.raises(lw.FileError, match="not Linear"):
+        lw.verify(model, executor=shuffled)  # type: ignore[call-overload]

@@ -1,0 +1,445 @@
+"""Saving sharded models, on real ranks. The truth is `full_tensor()`, and PyTorch's own `dcp.load`."""
+
+import os
+import re
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.distributed.models import Net, fsdp, sharded_models, tensor_parallel
+from tests.distributed.ranks import run_ranks
+from tests.distributed.test_loading import (
+    OPTIMIZERS,
+    TOKENS,
+    Tied,
+    check_equal,
+    clear,
+    full,
+    load_whole,
+    on_first,
+    random_state,
+    train,
+)
+from torch import distributed, nn
+from torch.distributed import checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, distribute_tensor
+
+import leafwise as lw
+
+COUNTS = pytest.mark.parametrize("count", [2, 4])
+
+
+def filled(model: nn.Module, seed: int = 1) -> dict[str, torch.Tensor]:
+    """Gives a model new values, and returns them."""
+    state = random_state(model, seed)
+    lw.load(model, state)
+    return state
+
+
+def load_with_torch(content: dict[str, Any], path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is one process
+        dcp.load(content, checkpoint_id=path, no_dist=True)
+
+
+# -- what is written ---------------------------------------------------------------------------------------
+
+
+def saved_and_loaded(count: int, folder: Path) -> list[str]:
+    for number, (name, model) in enumerate(sharded_models(count).items()):
+        here = folder / f"{count}-{number}"
+        state = filled(model)
+        assert lw.save(model, here, format="dcp") == str(here)
+        # PyTorch reads it, each rank its parts.
+        clear(model)
+        if name != "by hand":  # PyTorch itself cannot load strided shards that consist of several pieces
+            content = model.state_dict()
+            dcp.load(content, checkpoint_id=here)
+            check_equal(model, state, name)
+        # leafwise reads it.
+        clear(model)
+        lw.load(model, here)
+        check_equal(model, state, name)
+        on_first(lambda here=here, state=state: check_in_one_process(here, state))
+    return sorted(sharded_models(count))
+
+
+def check_in_one_process(path: Path, state: dict[str, torch.Tensor]) -> None:
+    verified = lw.verify(path)
+    assert verified.ok
+    assert verified.unbound == 0
+    loaded = load_whole(path)
+    assert loaded.keys() == state.keys()
+    assert all(torch.equal(loaded[name], value) for name, value in state.items())
+    # Every element is stored once.
+    stored = sum(file.stat().st_size for file in path.glob("*.distcp"))
+    nbytes = sum(value.nbytes for value in state.values())
+    assert nbytes <= stored <= nbytes + 4000 * (len(state) + 1) * 4
+
+
+@COUNTS
+def test_every_rank_writes_its_parts_and_everyone_reads_them(count: int, tmp_path: Path) -> None:
+    run_ranks(count, saved_and_loaded, count, tmp_path)
+    state = random_state(Net())
+    check_in_one_process(tmp_path / f"{count}-0", state)
+    plain = Net()
+    lw.load(plain, tmp_path / f"{count}-0")
+    assert all(torch.equal(value, state[name]) for name, value in plain.state_dict().items())
+    # PyTorch in one process.
+    content = {name: torch.zeros_like(value) for name, value in state.items()}
+    load_with_torch(content, tmp_path / f"{count}-0")
+    assert all(torch.equal(value, state[name]) for name, value in content.items())
+    # Conversion needs no ranks.
+    lw.edit(tmp_path / f"{count}-0", tmp_path / "model.safetensors")
+    assert load_whole(tmp_path / "model.safetensors").keys() == state.keys()
+    lw.load(lw.initialize(Net()), tmp_path / "model.safetensors")
+
+
+def bytes_of_each_rank(folder: Path) -> list[int]:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+    model = fully_shard(nn.Sequential(*[nn.Linear(64, 64) for _ in range(8)]), mesh=mesh)
+    model.register_parameter("whole", nn.Parameter(torch.ones(100)))
+    copies = [distribute_tensor(torch.ones(64, 64), mesh, (Replicate(), Replicate())) for _ in range(8)]
+    lw.save({"model": model, "copies": copies}, folder / "saved", format="dcp")
+    return [path.stat().st_size for path in sorted((folder / "saved").glob("*.distcp"))]
+
+
+def test_copies_are_written_once_and_the_work_is_even(tmp_path: Path) -> None:
+    sizes = run_ranks(4, bytes_of_each_rank, tmp_path)[0]
+    assert len(sizes) == 4
+    assert max(sizes) < 1.2 * min(sizes), sizes
+    assert sum(sizes) < 1.2 * 4 * (8 * (64 * 64 + 64) + 8 * 64 * 64 + 100)
+
+
+def cast_and_selected(folder: Path) -> None:
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    state = filled(model)
+    lw.save(model, folder / "half", format="dcp", dtype="bfloat16", where="blocks.**", metadata={"note": "half"})
+    with lw.open(folder / "half") as t:
+        values = {str(path): torch.from_numpy(leaf.numpy().astype("float32")) for path, leaf in t.items()}
+        assert t.columns.node_objects[0].metadata == {"note": "half"}
+        assert t["blocks.0.up.weight"].dtype == "bfloat16"
+        assert t["blocks.0.up.weight"].role == "linear.weight"
+    expected = {name: value.bfloat16().float() for name, value in state.items() if name.startswith("blocks.")}
+    assert values.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in values.items())
+    huge = {name: value * 1e10 for name, value in state.items()}
+    lw.load(model, huge)
+    with pytest.raises(lw.Error, match="float16"):
+        lw.save(model, folder / "half", format="dcp", dtype="float16")
+    distributed.barrier()
+    with lw.open(folder / "half") as t:
+        assert t["blocks.0.up.weight"].dtype == "bfloat16", "the old checkpoint stays"
+    lw.save(model, folder / "half", format="dcp", dtype="float16", cast="saturate")
+    with lw.open(folder / "half") as t:
+        assert t["blocks.0.up.weight"].dtype == "float16"
+
+
+def test_dtype_where_and_metadata_work_for_parts(tmp_path: Path) -> None:
+    run_ranks(2, cast_and_selected, tmp_path)
+
+
+def refused(folder: Path) -> str:
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    with pytest.raises(lw.WalkError) as raised:
+        lw.save(model, folder / "model.safetensors")
+    with pytest.raises(lw.QueryError, match="ties="):
+        lw.save(model, folder / "model", format="dcp", ties="copy")
+    assert not list(folder.iterdir())
+    return str(raised.value)
+
+
+def test_safetensors_are_refused_with_what_to_type(tmp_path: Path) -> None:
+    assert set(run_ranks(2, refused, tmp_path)) == {
+        "cannot save embed.weight as safetensors: it is sharded over processes (shard(0) over 2 ranks), and no process "
+        'has all of it; call lw.save(…, folder, format="dcp") in every process, and then, if you need safetensors, '
+        'lw.edit(folder, "model.safetensors") in one'
+    }
+
+
+# -- runs that go on elsewhere -----------------------------------------------------------------------------
+
+
+def first_part_of_a_run(folder: Path, name: str) -> dict[str, Any]:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = fsdp(Net(), mesh)
+    optimizer = OPTIMIZERS[name](model)
+    train(model, optimizer, 2)
+    for module in model.modules():
+        if hasattr(module, "reshard"):
+            module.reshard()
+    lw.save({"model": model, "optimizer": optimizer, "epoch": 2}, folder / name, format="dcp")
+    train(model, optimizer, 2)
+    return {key: full(value).numpy() for key, value in model.named_parameters()}
+
+
+def second_part_of_a_run(folder: Path, name: str, how: str) -> dict[str, Any]:
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    model = fsdp(Net(), mesh) if how == "fsdp" else tensor_parallel(Net(), mesh)
+    optimizer = OPTIMIZERS[name](model)
+    run = {"model": model, "optimizer": optimizer, "epoch": 0}
+    lw.load(run, folder / name)
+    assert run["epoch"] == 2
+    train(model, optimizer, 2)
+    return {key: full(value).numpy() for key, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD"])
+def test_a_run_goes_on_with_other_ranks_or_in_one_process(name: str, tmp_path: Path) -> None:
+    expected = run_ranks(4, first_part_of_a_run, tmp_path, name)[0]
+    whole = Net()
+    whole_optimizer = OPTIMIZERS[name](whole)
+    lw.load({"model": whole, "optimizer": whole_optimizer, "epoch": 0}, tmp_path / name)
+    train(whole, whole_optimizer, 2)
+    results = [{key: value.detach().numpy() for key, value in whole.named_parameters()}]
+    results += run_ranks(2, second_part_of_a_run, tmp_path, name, "fsdp")
+    results += run_ranks(2, second_part_of_a_run, tmp_path, name, "tensor parallel")
+    for result in results:
+        for key, value in result.items():
+            np.testing.assert_allclose(value, expected[key], rtol=1e-4, atol=1e-5)
+    # PyTorch finds the state under its own names.
+    names = dcp.FileSystemReader(tmp_path / name).read_metadata().state_dict_metadata
+    assert {"model.embed.weight", "optimizer.param_groups.0.lr", "epoch"} <= set(names)
+    state = "exp_avg" if name == "AdamW" else "momentum_buffer"
+    assert f"optimizer.state.blocks.0.up.weight.{state}" in names
+
+
+def tied_saved(folder: Path) -> None:
+    model = fully_shard(Tied(), mesh=init_device_mesh("cpu", (2,)))
+    whole = Tied()
+    lw.save(model, folder / "tied", format="dcp")
+    with lw.open(folder / "tied") as t:
+        assert [[str(name.path) for name in tie.names] for tie in t.ties] == [["embed.weight", "head.weight"]]
+    content = {name: torch.zeros(10, 6) for name in ("embed.weight", "head.weight")}
+    dcp.load(content, checkpoint_id=folder / "tied")
+    assert all(torch.equal(value, whole.embed.weight) for value in content.values())
+    clear(model)
+    lw.load(model, folder / "tied")
+    assert model.head.weight is model.embed.weight
+    assert torch.allclose(model(TOKENS), whole(TOKENS))
+
+
+def test_ties_are_stored_once(tmp_path: Path) -> None:
+    run_ranks(2, tied_saved, tmp_path)
+    plain = Tied()
+    plain.head.weight = nn.Parameter(torch.zeros(10, 6))
+    lw.load(plain, tmp_path / "tied")
+    assert plain.head.weight is plain.embed.weight
+
+
+# -- in the background -------------------------------------------------------------------------------------
+
+
+def saved_in_the_background(folder: Path, count: int) -> None:
+    model = fsdp(Net(), init_device_mesh("cpu", (count,)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for step in range(4):
+        state = filled(model, step)
+        saving = lw.save({"model": model, "step": step}, folder / "run", format="dcp", background=True)
+        # What happens now does not change what is saved; training uses the process groups meanwhile.
+        train(model, optimizer, 1)
+        for module in model.modules():
+            if hasattr(module, "reshard"):
+                module.reshard()
+        if step % 2:
+            assert saving.wait() == str(folder / "run")
+            assert saving.done
+            with lw.open(folder / "run") as t:
+                assert t["step"] == step
+                for name, value in state.items():
+                    assert torch.equal(torch.from_numpy(t[f"model.{name}"].numpy()), value), (step, name)
+            distributed.barrier()
+
+
+@COUNTS
+def test_a_save_in_the_background_has_the_values_of_its_call(count: int, tmp_path: Path) -> None:
+    run_ranks(count, saved_in_the_background, tmp_path, count)
+    assert lw.verify(tmp_path / "run").ok
+    assert len(list((tmp_path / "run").glob("*.distcp"))) == count, "the files of earlier saves are gone"
+
+
+# -- faults ------------------------------------------------------------------------------------------------
+
+VICTIM = 1
+
+
+def killed_while_saving(folder: Path, background: bool, moment: str) -> tuple[str, int | None, float]:
+    import leafwise.homes.torch.messages as messages
+    from leafwise.checkpoint.saving_together import JointSave
+    from leafwise.files import dcp_writer
+
+    model = fsdp(Net(), init_device_mesh("cpu", (distributed.get_world_size(),)))
+    filled(model, 1)
+    lw.save({"model": model, "step": 1}, folder / "run", format="dcp")
+    filled(model, 2)
+    messages.PATIENCE = 3.0
+    if distributed.get_rank() == VICTIM:
+
+        def die(*_: Any, **__: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        if moment == "writing":
+            dcp_writer.write_items = die
+        else:
+            JointSave._write_own = die if moment == "before" else then_die(JointSave._write_own, die)  # type: ignore
+    start = time.monotonic()
+    try:
+        saving = lw.save({"model": model, "step": 2}, folder / "run", format="dcp", background=background)
+        if not isinstance(saving, str):
+            saving.wait()
+    except lw.RankError as error:
+        return str(error), error.rank, time.monotonic() - start
+    return "it was saved", None, 0.0
+
+
+def then_die(function: Callable[..., Any], die: Callable[..., Any]) -> Callable[..., Any]:
+    def both(*arguments: Any) -> None:
+        function(*arguments)
+        die()
+
+    return both
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no such signal")
+@pytest.mark.parametrize(("background", "moment"), [(False, "before"), (True, "writing"), (False, "after")])
+def test_if_a_rank_is_killed_the_old_checkpoint_stays(background: bool, moment: str, tmp_path: Path) -> None:
+    results = run_ranks(4, killed_while_saving, tmp_path, background, moment, dies=[VICTIM], timeout=60)
+    for rank, result in enumerate(results):
+        if rank == VICTIM:
+            continue
+        text, named, seconds = result
+        assert re.fullmatch(rf"rank {VICTIM} has given no sign of life for \d+ seconds; .*", text)
+        assert named == VICTIM
+        assert seconds < 20
+    run = tmp_path / "run"
+    assert lw.verify(run).ok
+    with lw.open(run) as t:
+        assert t["step"] == 1
+    expected = random_state(Net(), 1)
+    plain = Net()
+    lw.load({"model": plain, "step": 0}, run)
+    assert all(torch.equal(value, expected[name]) for name, value in plain.state_dict().items())
+    content = {"model": {name: torch.zeros_like(value) for name, value in expected.items()}}
+    load_with_torch(content, run)
+    assert all(torch.equal(value, expected[name]) for name, value in content["model"].items())
+    # The next save works, and removes what the killed rank has left.
+    run_ranks(2, saved_again, run)
+    assert len([path for path in run.iterdir() if path.name.endswith((".distcp", ".part"))]) == 2
+    with lw.open(run) as t:
+        assert t["step"] == 3
+
+
+def saved_again(run: Path) -> None:
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    lw.save({"model": model, "step": 3}, run, format="dcp")
+
+
+def first_rank_killed(folder: Path) -> str:
+    import leafwise.homes.torch.messages as messages
+    from leafwise.files import dcp_writer
+
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    lw.save({"model": model, "step": 1}, folder / "run", format="dcp")
+    messages.PATIENCE = 3.0
+    if distributed.get_rank() == 0:
+        dcp_writer.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    with pytest.raises(lw.RankError) as raised:
+        lw.save({"model": model, "step": 2}, folder / "run", format="dcp")
+    assert raised.value.rank == 0
+    return str(raised.value)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no such signal")
+def test_if_the_first_rank_is_killed_before_the_end_the_others_do_not_wait(tmp_path: Path) -> None:
+    said = run_ranks(2, first_rank_killed, tmp_path, dies=[0], timeout=60)[1]
+    assert said.startswith("rank 0 has given no sign of life")
+    assert lw.verify(tmp_path / "run").ok
+    with lw.open(tmp_path / "run") as t:
+        assert t["step"] == 1
+
+
+def failing_on_one_rank(folder: Path, odd: int) -> str:
+    from leafwise.files import dcp_writer
+
+    rank = distributed.get_rank()
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    lw.save({"model": model, "step": 1}, folder / "run", format="dcp")
+    real = dcp_writer.write_items
+    if rank == odd:
+
+        def full_disk(*_: Any) -> Any:
+            raise OSError(28, "No space left on device")
+
+        dcp_writer.write_items = full_disk
+    with pytest.raises(lw.Error) as raised:
+        lw.save({"model": model, "step": 2}, folder / "run", format="dcp")
+    assert isinstance(raised.value, lw.FileError if rank == odd else lw.RankError)
+    dcp_writer.write_items = real
+    distributed.barrier()
+    with lw.open(folder / "run") as t:
+        assert t["step"] == 1
+    assert len(list((folder / "run").iterdir())) == 4, "nothing of the failed save is left"
+    distributed.barrier()
+    lw.save({"model": model, "step": 3}, folder / "run", format="dcp")  # the ranks still understand each other
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_if_a_rank_cannot_write_all_ranks_say_so(odd: int, tmp_path: Path) -> None:
+    said = run_ranks(2, failing_on_one_rank, tmp_path, odd)
+    assert re.fullmatch(r"cannot write '.*': No space left on device", said[odd])
+    assert said[1 - odd] == f"rank {odd} failed: {said[odd]}"
+    with lw.open(tmp_path / "run") as t:
+        assert t["step"] == 3
+
+
+def different_runs(folder: Path) -> list[str]:
+    rank = distributed.get_rank()
+    mesh = init_device_mesh("cpu", (2,))
+    model = fsdp(Net(), mesh)
+    said = []
+    for content in (
+        {"model": fsdp(Net(6 + rank), mesh)},
+        {"model": model, "step": rank},
+        {"model": model, **({"scale": torch.ones(1)} if rank else {})},
+    ):
+        with pytest.raises(lw.RankError) as raised:
+            lw.save(content, folder / "run", format="dcp")
+        said.append(str(raised.value))
+    assert not (folder / "run").exists()
+    return said
+
+
+def test_ranks_that_save_different_things_are_named_with_the_first_path(tmp_path: Path) -> None:
+    first, second = run_ranks(2, different_runs, tmp_path)
+    assert first == second
+    model, value, further = first
+    assert model.startswith(
+        "lw.save stopped at model.embed.weight: rank 1 has 11×7 float32, shard(0) over 2 ranks, but"
+    )
+    assert value.startswith("lw.save stopped at step: rank 1 has 1, but rank 0 has 0; every rank must")
+    assert further.startswith("lw.save stopped at scale: rank 1 has scale (1 float32), but rank 0 has nothing more")
+
+
+def test_a_missing_shard_and_one_from_another_save_are_named(tmp_path: Path) -> None:
+    run_ranks(2, saved_again, tmp_path / "one")
+    run_ranks(2, saved_again, tmp_path / "two")
+    (file,) = (tmp_path / "one").glob("__1_0-*.distcp")
+    (other,) = (tmp_path / "two").glob("__1_0-*.distcp")
+    data = file.read_bytes()
+    file.write_bytes(other.read_bytes())
+    with pytest.raises(lw.ChecksumError, match=rf"{file.name}.* does not belong to this checkpoint"):
+        lw.load(Net(), lw.open(tmp_path / "one")["model"])
+    file.unlink()
+    with pytest.raises(lw.FileError, match=rf"1 of its 2 data files is missing: {file.name}"):
+        lw.open(tmp_path / "one")
+    file.write_bytes(data)
+    assert lw.verify(tmp_path / "one").ok
