@@ -11,6 +11,8 @@ from leafwise.core.capabilities.sharding import Messages, Team
 from leafwise.errors import RankError
 
 _NUMBER = 8  # bytes for the number of a rank
+# Its name since torch 2.13, where the older name warns.
+_all_gather: Any = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
 
 
 class MeshTeam(Team):
@@ -53,7 +55,7 @@ class MeshTeam(Team):
     def _start(self, sent: torch.Tensor, group: Any) -> Callable[[], torch.Tensor]:
         gathered = torch.empty(sent.numel() * group.size(), dtype=torch.uint8, device=sent.device)
         try:
-            work = distributed.all_gather_into_tensor(gathered, sent, group=group, async_op=True)
+            work = _all_gather(gathered, sent, group=group, async_op=True)
         except RuntimeError as error:
             raise self._unreachable(error) from error
 
