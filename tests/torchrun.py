@@ -7,7 +7,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 # Without finalizing Python: a thread of gloo may still have to release the tensors of the last collective. If the
 # interpreter is being finalized meanwhile, PyTorch 2.13 aborts ("terminate called without an active exception").
-_END = """
+END_AT_ONCE = """
 import os, sys
 sys.stdout.flush()
 os._exit(0)
@@ -17,7 +17,7 @@ os._exit(0)
 def in_two_processes(script: str, folder: Path) -> None:
     """Runs a script with torchrun; each process must print its rank and "done" at the end."""
     path = folder / "script.py"
-    path.write_text(script + _END, encoding="utf-8")
+    path.write_text(script + END_AT_ONCE, encoding="utf-8")
     done = subprocess.run(
         [
             sys.executable,
