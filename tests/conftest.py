@@ -4,6 +4,7 @@ import os
 import signal
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,8 +55,18 @@ def triton_runs() -> None:
         pytest.skip(f"the interpreter of Triton {triton.__version__} does not work with NumPy {np.__version__}")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes the messages of a process that has ended, if tests run in several (pytest-xdist)."""
+    for kind, form, message in getattr(node, "workeroutput", {}).get("messages", ()):
+        _page.messages.setdefault((kind, form), message)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Writes the page of messages, and fails the run if one of them is not in plain English."""
+    if hasattr(session.config, "workeroutput"):  # the process that started this one does it
+        session.config.workeroutput["messages"] = [(*key, message) for key, message in _page.messages.items()]
+        return
     if not _page.messages:
         return
     message_page.PAGE.parent.mkdir(exist_ok=True)
