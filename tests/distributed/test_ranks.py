@@ -65,6 +65,28 @@ def test_data_is_gathered_in_the_order_of_a_mesh_that_is_not_sorted() -> None:
     run_ranks(4, gathered_from_an_unsorted_mesh)
 
 
+def exchanged(order: Any) -> None:
+    team = team_over(distributed.device_mesh.DeviceMesh("cpu", order))
+    rank = team.ranks[team.rank]
+    assert team.exchange([f"{rank}>{other}".encode() * (rank + 1) for other in team.ranks]) == [
+        f"{other}>{rank}".encode() * (other + 1) for other in team.ranks
+    ]
+    assert team.exchange([b""] * team.size) == [b""] * team.size
+    own = bytes(team.rank) + bytes([100 + team.rank]) + bytes(team.size - team.rank - 1)
+    assert team.overlay(own) == bytes(100 + number for number in range(team.size))
+    assert team.overlay(b"") == b""
+    for lengths in ([0, 0, 300_000, 5], [100_000, 0, 0, 0], [70_000, 70_001, 70_002, 70_003], [0, 0, 0, 0]):
+        data = [bytes([1 + number]) * length for number, length in enumerate(lengths)]
+        assert team.gather_any(data[team.rank]) == data
+
+
+@pytest.mark.parametrize(
+    "order", [[0, 1, 2, 3], [3, 1, 2, 0], [[0, 1], [2, 3]], [[0, 3], [2, 1]], [[[1], [3]], [[2], [0]]]]
+)
+def test_pieces_are_exchanged_and_combined_in_the_order_of_any_mesh(order: Any) -> None:
+    run_ranks(4, exchanged, order)
+
+
 def teams_of_several_meshes() -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     copy = [Replicate()]

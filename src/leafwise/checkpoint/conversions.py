@@ -31,7 +31,7 @@ class ConvertedSource(NamedTuple):
 
 def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> ConvertedSource | None:
     """The source as the library of the model stores it; None if it is read as it is."""
-    if _is_layout_known(plan) and set(source.names) == set(target.names):
+    if _is_layout_known(plan) and (source.names == target.names or set(source.names) == set(target.names)):
         return None
     nodes = _outermost(plan)
     if not nodes:

@@ -56,15 +56,15 @@ class JointCall:
         except Exception as error:
             failure = error
         try:
-            outcomes = json.loads(self._messages.meet(_outcome(failure), _collected))
+            first = json.loads(self._messages.meet(_outcome(failure), _first_failure))
         except RankError:
             if failure is None:
                 raise
         if failure is not None:
             raise failure
-        for rank, outcome in zip(self.team.ranks, outcomes, strict=True):
-            if outcome:
-                raise RankError(f"rank {rank} failed: {outcome}", rank)
+        if first is not None:
+            rank = self.team.ranks[first[0]]
+            raise RankError(f"rank {rank} failed: {first[1]}", rank)
         return result  # type: ignore[no-any-return]
 
     def meet(self, data: Any, answer: Callable[[list[Any]], list[Any]]) -> Any:
@@ -83,8 +83,12 @@ def _outcome(failure: Exception | None) -> bytes:
     return json.dumps(" ".join(text.split())[:_LONGEST]).encode()
 
 
-def _collected(outcomes: list[bytes]) -> list[bytes]:
-    return [b"[" + b",".join(outcomes) + b"]"] * len(outcomes)
+def _first_failure(outcomes: list[bytes]) -> list[bytes]:
+    """The position of the first rank that failed, and why; null if none has. The outcomes of all ranks would be too
+    much to send to each of thousands."""
+    texts = map(json.loads, outcomes)
+    failure = next(((position, text) for position, text in enumerate(texts) if text), None)
+    return [json.dumps(failure).encode()] * len(outcomes)
 
 
 def joint_call_of(t: Tree, verb: str) -> JointCall | None:

@@ -1,6 +1,7 @@
 """Plans the leaves: which row of the source fills which leaf of the target, and whether it fits."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, the_source
@@ -23,7 +24,7 @@ class _FilledLeaf(NamedTuple):
     facts: Facts
     source: int
     order: tuple[int, ...] | None
-    further: list[tuple[int, int]]
+    further: Sequence[tuple[int, int]]
 
 
 def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
@@ -32,7 +33,9 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
     leaves = _rows_of_leaves(columns, pairing.target.rows)
     fillings: list[_FilledLeaf] = []
     unused: list[int] = []  # rows of the source that match a leaf but cannot fill it
-    for (leaf, rows), facts in zip(leaves.items(), columns.facts(list(leaves)), strict=True):
+    first_rows = pairing.target.rows if leaves is None else list(leaves)
+    for leaf, facts in zip(first_rows, columns.facts(first_rows), strict=True):
+        rows: Sequence[int] = (leaf,) if leaves is None else leaves[leaf]
         plan.leaves += 1
         if facts.kind == "parameter":
             plan.parameters += facts.spec.size
@@ -48,7 +51,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
             unused += [source for _, source in paired]
         else:
             row, source, order = choice
-            further = [pair for pair in paired if pair[0] != row]
+            further = [pair for pair in paired if pair[0] != row] if len(paired) > 1 else ()
             fillings.append(_FilledLeaf(leaf, row, facts, source, order, further))
     axes = _Axes(columns, theirs)
     sources = theirs.facts([filling.source for filling in fillings])
@@ -107,13 +110,14 @@ def _fed(
             plan.castable += same_kind and is_castable(facts.spec.dtype)
             plan.add("dtype", name, *_dtype_messages(name, facts, source_facts, the_source(plan.source)))
             return None
-        how = (*how, "cast")
+        how = _kept((*how, "cast"))
     return Feed(leaf, name, source, order, how)
 
 
-def _rows_of_leaves(columns: Columns, rows: Sequence[int]) -> dict[int, list[int]]:
+def _rows_of_leaves(columns: Columns, rows: Sequence[int]) -> dict[int, list[int]] | None:
+    """The rows of each leaf; None if every leaf has one row."""
     if not columns.ties:
-        return {row: [row] for row in rows}
+        return None
     leaves: dict[int, list[int]] = {}
     for row in rows:
         leaves.setdefault(columns.ties.get(row, row), []).append(row)
@@ -180,7 +184,13 @@ def _how(
         words.append("sliced")
     if leaf in plan.target.columns.further_rows:
         words.append("tied")
-    return tuple(words)
+    return _kept(tuple(words))
+
+
+@lru_cache
+def _kept(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The same words, as one object: a plan may have a million feeds."""
+    return words
 
 
 def _with_facts(name: str, facts: Facts) -> str:

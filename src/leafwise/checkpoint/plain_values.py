@@ -6,6 +6,7 @@ also contains arrays is saved in parts, and its type is recorded under its key.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.saving import Saving
@@ -42,26 +43,35 @@ class PlainValues:
 
     def __init__(self, t: Tree, apart: Callable[[str], bool] = lambda key: False) -> None:
         self._tree, self._columns, self._apart = t, t.columns, apart
-        self._prefixes = self._columns.node_keys(t.root)
         self._inside: set[int] = set()  # nodes that are, or are part of, a plain value
         self.items: list[PlainValue] = self._collected()
 
+    @cached_property
+    def _prefixes(self) -> dict[int, str]:
+        """The key of each node. A model and a file may have a million nodes, none of which can be a plain value; their
+        keys are then never made."""
+        return self._columns.node_keys(self._tree.root)
+
     def _collected(self) -> list[PlainValue]:
-        columns, prefixes = self._columns, self._prefixes
+        columns, root = self._columns, self._tree.root
+        keys = {root: ""}  # only of containers
         numbered: list[tuple[int, PlainValue]] = []
-        for node, key in prefixes.items():
+        for node in range(root, columns.node_ends[root]):
             parent = columns.node_parents[node]
             if parent in self._inside:
                 self._inside.add(node)
-            elif node != self._tree.root and not self._apart(key) and _is_plain(columns, node):
-                self._inside.add(node)
-                value = PlainValue(key, parent, columns.node_names[node], columns.node_objects[node])
-                numbered.append((node, value))
+            elif node != root and _may_be_plain(columns, node):
+                key = columns.node_key(node, keys)
+                if not self._apart(key) and _is_plain(columns, node):
+                    self._inside.add(node)
+                    value = PlainValue(key, parent, columns.node_names[node], columns.node_objects[node])
+                    numbered.append((node, value))
         for key, node, name, value in columns.scalar_items(self._tree.root):
             if node not in self._inside:
                 numbered.append((node, PlainValue(key, node, name, value)))
         return [value for _, value in sorted(numbered, key=lambda pair: pair[0])]
 
+    @cached_property
     def node_keys(self) -> set[str]:
         """The keys of all nodes that are not part of a plain value."""
         return {key for node, key in self._prefixes.items() if node not in self._inside}
@@ -125,14 +135,18 @@ def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
     return made("")
 
 
-def _is_plain(columns: Columns, node: int) -> bool:
-    """Whether a node is a container that can be stored as JSON and restored unchanged."""
-    first, last = columns.row_ranges[node]
-    value = columns.node_objects[node]
-    if first < last or type(value) not in CONTAINERS:
+def _may_be_plain(columns: Columns, node: int) -> bool:
+    """Whether a node is a container without arrays."""
+    if type(columns.node_objects[node]) not in CONTAINERS:
         return False
+    first, last = columns.row_ranges[node]
+    return first >= last
+
+
+def _is_plain(columns: Columns, node: int) -> bool:
+    """Whether a container without arrays can be stored as JSON and restored unchanged."""
     try:
-        encoded(value)
+        encoded(columns.node_objects[node])
     except TooDeepError as error:
         raise WalkError(f"cannot save or load {columns.node_text(node)}: {error}") from error
     except (TypeError, ValueError):

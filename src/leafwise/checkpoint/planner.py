@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from functools import cache
 from typing import Any, Literal
 
 from leafwise.checkpoint.conversions import converted_source
@@ -135,8 +136,11 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
     new_name = pairing.new_name
     target_values = PlainValues(plan.target)
     wanted = _values_of(plan.target, target_values, optimizers.nodes)
-    nodes = target_values.node_keys()
-    source_values = PlainValues(plan.source, apart=lambda key: new_name(key) in nodes)
+
+    def has_node(key: str) -> bool:
+        return not _is_metadata(plan.source, key) and new_name(key) in target_values.node_keys
+
+    source_values = PlainValues(plan.source, apart=has_node)
     given: dict[str, Any] = {}  # values of the source by their new names
     for key, plain in _values_of(plan.source, source_values).items():
         if optimizers.has_source_name(key):
@@ -216,9 +220,13 @@ def _refuse_contradictions(plan: Plan, wanted: dict[str, PlainValue]) -> None:
 
 def _in_pieces(source: Tree, new_name: Renaming, values: PlainValues) -> Callable[[str], bool]:
     """Whether the source records that a container contains arrays, or is of a type that leafwise cannot rebuild."""
-    keys = [*values.node_types(), *_names_of(source)]
-    new_keys = [new for key in keys if (new := new_name(key)) is not None]
-    return lambda container: any(key == container or key.startswith(f"{container}.") for key in new_keys)
+
+    @cache
+    def new_keys() -> list[str]:  # made when they are needed: there may be a million names, and no container
+        keys = [*values.node_types(), *_names_of(source)]
+        return [new for key in keys if (new := new_name(key)) is not None]
+
+    return lambda container: any(key == container or key.startswith(f"{container}.") for key in new_keys())
 
 
 def _in_pieces_message(plan: Plan, key: str, now: Any, parts: list[str], is_known: bool) -> str:
@@ -295,9 +303,13 @@ def _values_of(t: Tree, values: PlainValues, excluded: Iterable[int] = ()) -> di
     return {
         value.key: value
         for value in values.items
-        if not any(value.node in nodes for nodes in skipped)
-        and not (t.is_file and (value.key + ".").startswith("__metadata__."))
+        if not any(value.node in nodes for nodes in skipped) and not _is_metadata(t, value.key)
     }
+
+
+def _is_metadata(t: Tree, key: str) -> bool:
+    """Whether a plain value belongs to the metadata of a file."""
+    return t.is_file and f"{key}.".startswith("__metadata__.")
 
 
 def _plan_unsaved(plan: Plan) -> None:

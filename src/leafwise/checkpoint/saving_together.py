@@ -79,7 +79,7 @@ class JointSave:
                     local.disk.make_folder(self._folder)
             except OSError as error:
                 raise FileError(f"cannot write {shown_file(self._path)}: {error.strerror or error}") from error
-            return [[plans[0].save, _rows_of_rank(shares, rank)] for rank in range(joint.team.size)]
+            return [[plans[0].save, rows] for rows in _rows_of_ranks(shares, joint.team.size)]
 
         sharded = [[[part.first, part.shape] for part in own] for own in parts]
         save, rows = joint.meet(sharded, answer)
@@ -193,11 +193,16 @@ def _shares(arrays: list[SavedArray], boxes_of_ranks: list[list[list[Box]]]) -> 
     return [sorted(boxes, key=lambda box: box.position) for boxes in shares]
 
 
-def _rows_of_rank(shares: list[list[PlannedBox]], rank: int) -> list[Any]:
-    rows = [
-        [number, [[box.position, box.size] for box in boxes if box.rank == rank]] for number, boxes in enumerate(shares)
-    ]
-    return [row for row in rows if row[1]]
+def _rows_of_ranks(shares: list[list[PlannedBox]], ranks: int) -> list[list[Any]]:
+    """For each rank, the numbers of the arrays of which it writes boxes, with these boxes."""
+    rows: list[list[Any]] = [[] for _ in range(ranks)]
+    for number, boxes in enumerate(shares):
+        by_rank: dict[int, list[Any]] = {}
+        for box in boxes:
+            by_rank.setdefault(box.rank, []).append([box.position, box.size])
+        for rank, own in by_rank.items():
+            rows[rank].append([number, own])
+    return rows
 
 
 def _own_plan(save: str, content: SavedContent, own: dict[int, list[Box]], rank: int) -> SavePlan:

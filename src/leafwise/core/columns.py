@@ -5,6 +5,7 @@ Facts (shape, dtype, role) come from the home when they are needed. Everything t
 (where a subtree ends, which rows it has) is computed on first use.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -72,6 +73,17 @@ class Batch(NamedTuple):
         return [self.columns.row_text(row) for row in self.rows]
 
 
+class RowRanges:
+    """For each node, its first row, and its last row plus one; 0 and 0 if it has none. A million nodes take 16 MB."""
+
+    def __init__(self, first: "array[int]", last: "array[int]") -> None:
+        self._first, self._last = first, last
+
+    def __getitem__(self, node: int) -> tuple[int, int]:
+        first, last = self._first[node], self._last[node]
+        return (first, last) if first < last else (0, 0)
+
+
 class Columns:
     """The result of one walk. Nodes are in preorder, so a subtree is a range of nodes and of rows."""
 
@@ -115,9 +127,9 @@ class Columns:
     # -- derived from the columns, once ----------------------------------------------------------------
 
     @cached_property
-    def node_ends(self) -> list[int]:
+    def node_ends(self) -> Sequence[int]:
         """For each node, the number of the last node below it, plus one."""
-        ends = list(range(1, len(self.node_parents) + 1))
+        ends = array("q", range(1, len(self.node_parents) + 1))
         for node in range(len(ends) - 1, 0, -1):
             parent = self.node_parents[node]
             if ends[node] > ends[parent]:
@@ -125,10 +137,10 @@ class Columns:
         return ends
 
     @cached_property
-    def row_ranges(self) -> list[tuple[int, int]]:
+    def row_ranges(self) -> "RowRanges":
         """For each node, the rows of all names below it, as a range."""
-        first = [len(self.row_nodes)] * len(self.node_parents)
-        last = [0] * len(first)
+        first = array("q", [len(self.row_nodes)]) * len(self.node_parents)
+        last = array("q", [0]) * len(first)
         for row, node in enumerate(self.row_nodes):
             if row < first[node]:
                 first[node] = row
@@ -139,7 +151,7 @@ class Columns:
                 first[parent] = first[node]
             if last[node] > last[parent]:
                 last[parent] = last[node]
-        return [(a, b) if a < b else (0, 0) for a, b in zip(first, last, strict=True)]
+        return RowRanges(first, last)
 
     def own_rows(self, node: int) -> Sequence[int]:
         """The rows of a node's own leaves."""
@@ -264,6 +276,13 @@ class Columns:
             keys[node] = front if hidden is not None and hidden(node) else f"{front}.{name}" if front else name
         return keys
 
+    def node_key(self, node: int, known: dict[int, str]) -> str:
+        """What `node_keys` has for one node. Begin with `known = {below: ""}`; keys are added to it."""
+        for above in self._up_to(node, known):
+            front, name = known[self.node_parents[above]], self.node_names[above]
+            known[above] = front if self.hidden(above) else f"{front}.{name}" if front else name
+        return known[node]
+
     def nodes_where(self, ask: Callable[[Home, Any], object], below: int = 0) -> list[int]:
         """The nodes from `below` downwards for which `ask(home, object)` is true. It is called once for each type; the
         answer must depend on the type alone."""
@@ -279,9 +298,13 @@ class Columns:
 
     def scalar_items(self, below: int = 0) -> Iterator[tuple[str, int, str, Any]]:
         """Each plain value from a node downwards: its key relative to that node, its own node, its name, its value."""
-        prefixes = self.key_prefixes(below) if self.scalars else {}
+        nodes = range(below, self.node_ends[below]) if self.scalars else range(0)
+        prefixes = {below: ""}  # only for nodes with plain values: a checkpoint may have a million nodes without any
         for node, name, value in self.scalars:
-            if node in prefixes:
+            if node in nodes:
+                for above in self._up_to(node, prefixes):
+                    front = prefixes[self.node_parents[above]]
+                    prefixes[above] = front if self.hidden(above) else f"{front}{self.node_names[above]}."
                 yield prefixes[node] + name, node, name, value
 
     def keys(self, rows: Sequence[int], below: int = 0) -> list[str]:
@@ -299,6 +322,14 @@ class Columns:
     def has_unique_keys(self) -> bool:
         """Whether no two rows have the same key."""
         return len(set(self.all_keys)) == len(self.all_keys)
+
+    def _up_to(self, node: int, known: Collection[int]) -> list[int]:
+        """The nodes from the nearest known one above a node, without it, down to the node."""
+        nodes = []
+        while node not in known:
+            nodes.append(node)
+            node = self.node_parents[node]
+        return nodes[::-1]
 
     def key_prefixes(self, below: int) -> dict[int, str]:
         """For `below` and each node under it, the prefix of its keys, with the dot, because a name may be empty."""

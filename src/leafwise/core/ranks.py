@@ -15,6 +15,7 @@ from leafwise.core.tree import Tree
 from leafwise.errors import RankError
 
 Rows = Sequence[tuple[str, str]]
+LARGE = 1 << 20  # bytes that a rank may receive in one collective
 
 
 def team_of(t: Tree) -> Team | None:
@@ -76,21 +77,41 @@ def start_agreeing(team: Team, verb: str, facts: Rows) -> Callable[[], None]:
     wait = team.start_gather(sha256(data).digest())
 
     def finish() -> None:
-        if len(set(wait())) == 1:
+        digests = wait()
+        if len(set(digests)) == 1:
             return
-        calls = [json.loads(call) for call in team.gather_any(data)]
-        raise _first_difference(team, calls)
+        usual = digests.index(Counter(digests).most_common(1)[0][0])
+        odd = next(number for number, digest in enumerate(digests) if digest != digests[usual])
+        # Only two ranks send their rows: those of thousands would fill the memory.
+        calls = team.gather_any(data if team.rank in (odd, usual) else b"")
+        raise _difference(team.ranks[odd], json.loads(calls[odd]), team.ranks[usual], json.loads(calls[usual]))
 
     return finish
 
 
-def _first_difference(team: Team, calls: list[list[list[str]]]) -> RankError:
+def is_shared_out(team: Team, size: int) -> bool:
+    """Whether ranks should combine results of `size` bytes each with `combined`, because together they are large."""
+    return team.size > 2 and team.size * size > LARGE
+
+
+def combined(
+    team: Team, items: int, own: Callable[[range], bytes], combine: Callable[[range, list[bytes]], bytes]
+) -> list[bytes]:
+    """Combines the results of all ranks for a number of items. Each rank combines a share of the items, and sends the
+    result to the others: it receives about twice as many bytes as it has, however many ranks there are. (Collecting the
+    results of every rank on every rank takes one collective less.)
+
+    `own(share)` returns the results of this rank for the items of a share, and `combine(share, results)` what the
+    results of all ranks are together, which it gets in the order of the ranks. Returns this for each share, in order,
+    with the same bits on every rank."""
+    shares = [range(number * items // team.size, (number + 1) * items // team.size) for number in range(team.size)]
+    results = team.exchange([own(share) for share in shares])
+    return team.gather_any(combine(shares[team.rank], results))
+
+
+def _difference(rank: int, call: list[Any], usual_rank: int, usual_call: list[Any]) -> RankError:
     """The error for the first rank that differs from most others."""
-    texts = list(map(json.dumps, calls))
-    usual = texts.index(Counter(texts).most_common(1)[0][0])
-    odd = next(number for number, text in enumerate(texts) if text != texts[usual])
-    (verb, *rows), (usual_verb, *usual_rows) = calls[odd], calls[usual]
-    rank, usual_rank = team.ranks[odd], team.ranks[usual]
+    (verb, *rows), (usual_verb, *usual_rows) = call, usual_call
     every = "every rank must call it with the same model and the same arguments"
     if verb != usual_verb:
         return RankError(f"rank {rank} calls lw.{verb}, but rank {usual_rank} calls lw.{usual_verb}", rank)

@@ -19,11 +19,32 @@ try:
 except ImportError:  # a system without locks; leftovers are then never removed
     fcntl = None
 
+resource: Any
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 # File systems on other machines: reading memory mapped from them stalls or kills the process if they do not answer.
 _FAR = ("nfs", "cifs", "smb", "lustre", "9p", "gpfs", "beegfs", "ceph", "gluster", "afs", "fuse")
 
 
 _LARGE = 1 << 26
+
+
+def _allow_more_files(error: OSError) -> None:
+    """Doubles the number of files that this process may have open, which is often 1,024: a checkpoint may have more
+    shards. Raises if the system does not allow it."""
+    soft = hard = 0
+    if resource is not None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        more = 2 * soft if hard == resource.RLIM_INFINITY else min(2 * soft, hard)
+        if more > soft:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+                return
+    many = f"{soft:,} files" if soft else "so many files"
+    raise OSError(errno.EMFILE, f"this process may only have {many} open; allow more, with ulimit -n") from error
 
 
 class Disk:
@@ -33,7 +54,15 @@ class Disk:
 
     def open(self, path: str) -> int:
         flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # otherwise opening a pipe waits for a writer
+        flags |= getattr(os, "O_NONBLOCK", 0)  # otherwise opening a pipe waits for a writer
+        while True:
+            try:
+                file = os.open(path, flags)
+                break
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+                _allow_more_files(error)
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise OSError(errno.EINVAL, "it is not a file, but a pipe, a device or a folder")

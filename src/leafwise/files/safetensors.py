@@ -143,7 +143,7 @@ def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> di
             start, stop = row["data_offsets"]
             spec = specs[row["dtype"], tuple(row["shape"])]
             if start == reached and stop - start == spec.nbytes and len(row) == 3 and type(stop) is type(start) is int:
-                arrays[key] = Strided(spec, Storage(source, data + start, stop - start, shared=False))
+                arrays[key] = Strided(spec, Storage(source, data + start, spec.nbytes, shared=False))
                 reached = stop
                 continue
         except (TypeError, KeyError, ValueError):

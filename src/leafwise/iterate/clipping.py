@@ -13,7 +13,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
 from leafwise.core.query import Query
-from leafwise.core.ranks import agreeing, team_of
+from leafwise.core.ranks import agreeing, combined, is_shared_out, team_of
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.result import Table
 from leafwise.core.tree import Tree
@@ -286,11 +286,28 @@ class _ShardedGradients(_Gradients):
         for position in self._copies:
             # A copy that is not finite counts: every rank must know that it must not be used.
             norms[position] = 0.0 if math.isfinite(norms[position]) else norms[position]
-        of_ranks = [array("d", data) for data in self._team.gather(array("d", norms).tobytes())]
-        by_leaf = zip(*of_ranks, strict=True)
-        return [
-            _largest(each) if position in self._pending else math.hypot(*each) for position, each in enumerate(by_leaf)
-        ]
+        own = array("d", norms)
+        every = range(len(own))
+        if not is_shared_out(self._team, len(own) * own.itemsize):
+            return list(self._norms_over_ranks(every, self._team.gather(own.tobytes())))
+        shares = combined(
+            self._team,
+            len(own),
+            lambda share: own[share.start : share.stop].tobytes(),
+            lambda share, results: self._norms_over_ranks(share, results).tobytes(),
+        )
+        return list(array("d", b"".join(shares)))
+
+    def _norms_over_ranks(self, positions: range, results: list[bytes]) -> "array[float]":
+        """The norms of the gradients at some positions, from those of the parts of every rank."""
+        by_leaf = zip(*(array("d", result) for result in results), strict=True)
+        return array(
+            "d",
+            [
+                _largest(each) if position in self._pending else math.hypot(*each)
+                for position, each in zip(positions, by_leaf, strict=True)
+            ],
+        )
 
 
 def _largest(norms: Sequence[float]) -> float:

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from itertools import accumulate
 from typing import Any
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.sharding import LocalPart, Sharding
+
+_UNEVEN = 3  # `overlay` sends the data about twice
+_SMALL = 1 << 16  # bytes that a rank may receive for nothing
 
 
 class Messages:
@@ -44,6 +48,16 @@ class Team:
         them, and returns them in the order of `ranks`. Raises `RankError` if a rank cannot be reached."""
         raise NotImplementedError
 
+    def exchange(self, pieces: list[bytes]) -> list[bytes]:
+        """Sends a piece of any length to each rank, in the order of `ranks`, and returns the pieces that they sent to
+        this one, in the same order. Raises `RankError` if a rank cannot be reached."""
+        raise NotImplementedError
+
+    def overlay(self, data: bytes) -> bytes:
+        """Combines the data of all ranks, of which each has the same number of bytes. At each place, at most one rank
+        may have a byte other than 0. Raises `RankError` if a rank cannot be reached."""
+        raise NotImplementedError
+
     def messages(self) -> Messages:
         """A way to send messages that does not use process groups; making it does."""
         raise NotImplementedError
@@ -60,7 +74,14 @@ class Team:
     def gather_any(self, data: bytes) -> list[bytes]:
         """Collects the bytes of every rank, of which each may have another number."""
         lengths = [int.from_bytes(length, "big") for length in self.gather(len(data).to_bytes(8, "big"))]
-        pieces = self.gather(data.ljust(max(lengths), b"\0"))
+        longest, total = max(lengths), sum(lengths)
+        if self.size * longest > max(_UNEVEN * total, _SMALL):
+            # Few ranks have much: if all sent as much as these, every rank would receive many times what there is.
+            ends = list(accumulate(lengths))
+            before = ends[self.rank] - len(data)
+            joined = self.overlay(bytes(before) + data + bytes(total - ends[self.rank]))
+            return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+        pieces = self.gather(data.ljust(longest, b"\0"))
         return [piece[:length] for piece, length in zip(pieces, lengths, strict=True)]
 
 

@@ -20,6 +20,7 @@ PATIENCE = 60.0  # seconds after which a rank that gives no sign of life counts 
 _BEAT = 0.5  # seconds between signs of life
 _PART = 4 << 20  # bytes of a value; the store does not take much longer ones
 _SHORTEST, _LONGEST = 0.002, 0.2  # seconds between two looks at the store
+_MANY = 1_000  # ranks; if there are more, each of them calls the store less often, because one process answers all
 _DATA, _FAILURE = b"d", b"f"
 
 
@@ -31,6 +32,7 @@ class StoreMessages(Messages):
         self._team, self._name, self._store = team, name, store
         self._step = 0
         self._seen: dict[int, tuple[bytes, float]] = {}  # by position, the last sign of life and when it was new
+        self._slower = max(1.0, team.size / _MANY)
         self._stopped = threading.Event()
         self._failed = False
         self._beats = threading.Thread(target=self._beat, name="leafwise signs of life", daemon=True)
@@ -106,7 +108,7 @@ class StoreMessages(Messages):
         looked = time.monotonic()
         while not is_there():
             time.sleep(pause)
-            pause = min(1.5 * pause, _LONGEST)
+            pause = min(1.5 * pause, _LONGEST * self._slower)
             now = time.monotonic()
             if self._store.add(self._key("left"), 0) or now - looked > PATIENCE / 10:
                 looked = now
@@ -130,7 +132,7 @@ class StoreMessages(Messages):
 
     def _beat(self) -> None:
         number = 0
-        while not self._stopped.wait(_BEAT):
+        while not self._stopped.wait(min(_BEAT * self._slower, PATIENCE / 10)):
             number += 1
             try:
                 self._put(f"beat/{self._team.rank}", str(number).encode())

@@ -45,6 +45,44 @@ class MeshTeam(Team):
 
         return finish
 
+    def exchange(self, pieces: list[bytes]) -> list[bytes]:
+        longest = max(
+            int.from_bytes(length, "big") for length in self.gather(max(map(len, pieces)).to_bytes(_NUMBER, "big"))
+        )
+        blocks = b"".join(len(piece).to_bytes(_NUMBER, "big") + piece.ljust(longest, b"\0") for piece in pieces)
+        # Each axis is a dimension of the mesh. Along it, blocks are for one rank each, and then from one rank each.
+        held = torch.frombuffer(bytearray(blocks), dtype=torch.uint8).reshape(*self._mesh.shape, -1)
+        for dim in reversed(range(self._mesh.ndim)):
+            if self._mesh.size(dim) > 1:
+                held = self._exchanged(held.movedim(dim, 0), dim).movedim(0, dim)
+        every = held.reshape(self.size, -1).numpy()
+        lengths = [int.from_bytes(block[:_NUMBER].tobytes(), "big") for block in every]
+        return [block[_NUMBER : _NUMBER + length].tobytes() for block, length in zip(every, lengths, strict=True)]
+
+    def _exchanged(self, sent: torch.Tensor, dim: int) -> torch.Tensor:
+        """Sends the first row to the first rank along a dimension of the mesh, the second to the second, and so on.
+        Returns the rows that they sent to this one."""
+        group = self._mesh.get_group(dim)
+        coordinate = list(self._mesh.get_coordinate())
+        along = self._mesh.mesh[(*coordinate[:dim], slice(None), *coordinate[dim + 1 :])].tolist()
+        # A process group sorts its ranks, and a mesh may have them in any order.
+        in_group = distributed.get_process_group_ranks(group)
+        rows = sent[[along.index(rank) for rank in in_group]].contiguous().to(_device(self._mesh, group))
+        received = torch.empty_like(rows)
+        self._started(distributed.all_to_all_single, received, rows, group=group)()
+        return received.cpu()[[in_group.index(rank) for rank in along]]
+
+    def overlay(self, data: bytes) -> bytes:
+        if not data:
+            return data
+        combined = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        for dim in range(self._mesh.ndim):
+            if self._mesh.size(dim) > 1:
+                group = self._mesh.get_group(dim)
+                combined = combined.to(_device(self._mesh, group))
+                self._started(distributed.all_reduce, combined, group=group)()
+        return combined.cpu().numpy().tobytes()
+
     def messages(self) -> Messages:
         from leafwise.homes.torch.messages import StoreMessages
 
@@ -54,17 +92,26 @@ class MeshTeam(Team):
 
     def _start(self, sent: torch.Tensor, group: Any) -> Callable[[], torch.Tensor]:
         gathered = torch.empty(sent.numel() * group.size(), dtype=torch.uint8, device=sent.device)
+        wait = self._started(_all_gather, gathered, sent, group=group)
+
+        def finish() -> torch.Tensor:
+            wait()
+            return gathered
+
+        return finish
+
+    def _started(self, collective: Callable[..., Any], *arguments: Any, group: Any) -> Callable[[], None]:
+        """Starts a collective of a process group. The result waits for it."""
         try:
-            work = _all_gather(gathered, sent, group=group, async_op=True)
+            work = collective(*arguments, group=group, async_op=True)
         except RuntimeError as error:
             raise self._unreachable(error) from error
 
-        def wait() -> torch.Tensor:
+        def wait() -> None:
             try:
                 work.wait()
             except RuntimeError as error:
                 raise self._unreachable(error) from error
-            return gathered
 
         return wait
 

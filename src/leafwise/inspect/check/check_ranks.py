@@ -14,12 +14,12 @@ from leafwise import errors
 from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
-from leafwise.core.ranks import agree
+from leafwise.core.ranks import agree, is_shared_out
 from leafwise.core.reader import bands
 from leafwise.core.sharding import LocalPart
 from leafwise.errors import Error, RankError
 from leafwise.inspect.check.findings import Finding, Findings
-from leafwise.inspect.ranks.teamwork import collect, counted_parts, tree_facts
+from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts, tree_facts
 
 if TYPE_CHECKING:
     from leafwise.inspect.check.evidence import Evidence
@@ -112,11 +112,18 @@ class CheckRanks:
 
         self.together("zero_lines", places, of)
         lengths = [self._evidence.by_number[leaf].shape[axis] for leaf, axis in places]
-        every = [
-            np.unpackbits(np.frombuffer(data, np.uint8), count=sum(lengths)).astype(bool)
-            for data in collect(self._team, lambda: self._nonzero_here(places, of), -(-sum(lengths) // 8))
-        ]
-        return np.split(~np.logical_or.reduce(every), np.cumsum(lengths)[:-1])
+        size = -(-sum(lengths) // 8)  # bytes, with a bit for each line
+        if is_shared_out(self._team, size):
+
+            def work() -> Callable[[range], bytes]:
+                nonzero = self._nonzero_here(places, of)
+                return lambda share: nonzero[share.start : share.stop]
+
+            nonzero = b"".join(collect_combined(self._team, size, work, lambda _, results: _any_set(results)))
+        else:
+            nonzero = _any_set(collect(self._team, lambda: self._nonzero_here(places, of), size))
+        is_nonzero = np.unpackbits(np.frombuffer(nonzero, np.uint8), count=sum(lengths)).astype(bool)
+        return np.split(~is_nonzero, np.cumsum(lengths)[:-1])
 
     def _nonzero_here(self, places: list[tuple[int, int]], of: "ValuesOf") -> bytes:
         """For each line, as a bit, whether it has a nonzero value on this rank."""
@@ -182,6 +189,13 @@ def _findings_of(findings: list[Any], sections: Any, rules: list[str], skipped: 
         for code, level, path, message, indices, axis, total in findings
     ]
     return Findings(made, sections, tuple(rules), skipped)
+
+
+def _any_set(results: list[bytes]) -> bytes:
+    """The bits that are set in any of the results."""
+    import numpy as np
+
+    return bytes(np.bitwise_or.reduce([np.frombuffer(result, np.uint8) for result in results]).tobytes())
 
 
 def _zero_lines(home: Home, part: LocalPart, axis: int) -> Any:

@@ -6,9 +6,11 @@ another shape, all ranks read both together, a band at a time.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from math import prod
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.comparing import Comparing
@@ -16,11 +18,12 @@ from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.comparison import Comparison, together
 from leafwise.core.home import Home, Spec
 from leafwise.core.pairing import NamedArray, NamedArrays
+from leafwise.core.ranks import is_shared_out
 from leafwise.core.reader import Reader, reader
 from leafwise.core.runs import Run, UnreadError
 from leafwise.core.sharding import LocalPart
 from leafwise.inspect.ranks.spread_arrays import SPREAD, band_boxes, read_boxes, spread_array
-from leafwise.inspect.ranks.teamwork import array_fact, cannot_match, collect, counted_parts
+from leafwise.inspect.ranks.teamwork import array_fact, cannot_match, collect, collect_combined, counted_parts
 from leafwise.inspect.value_comparison import (
     Verdict,
     compare_arrays,
@@ -38,6 +41,7 @@ from leafwise.kernels.dtypes import item_bytes, unknown_dtype
 ByteCounter = Callable[[int], None]
 Pair = tuple[NamedArray, NamedArray]
 _SAMPLED_AT_ONCE = 256  # pairs
+_PART_BYTES = 200  # of the comparison of a part, about
 
 
 class _PartResult(NamedTuple):
@@ -47,6 +51,22 @@ class _PartResult(NamedTuple):
     comparison: Comparison
     forth: bool
     back: bool
+
+
+_pair_of = attrgetter("pair")
+
+
+class _PartResults(NamedTuple):
+    """The comparisons of parts, and the numbers of pairs whose sides have different parts."""
+
+    differ: list[int]  # sorted
+    parts: list[_PartResult]  # sorted by pair
+
+    def of(self, share: range) -> bytes:
+        """Those of some pairs, as JSON."""
+        differ = self.differ[bisect_left(self.differ, share.start) : bisect_left(self.differ, share.stop)]
+        first, end = (bisect_left(self.parts, number, key=_pair_of) for number in (share.start, share.stop))
+        return json.dumps([differ, self.parts[first:end]]).encode()
 
 
 def pair_facts(firsts: NamedArrays, seconds: NamedArrays) -> list[tuple[str, str]]:
@@ -150,27 +170,57 @@ def _compare_parts(team: Team, pairs: list[Pair], count: ByteCounter) -> list[Ve
     a pair whose sides have different parts, as on meshes of the same shape with the ranks in another order."""
     if not pairs:
         return []
-    results: list[list[_PartResult]] = [[] for _ in pairs]
+    every = range(len(pairs))
+    if is_shared_out(team, _PART_BYTES * len(pairs)):
+        shares = collect_combined(
+            team,
+            len(pairs),
+            lambda: _own_results(team, pairs, count).of,
+            lambda share, results: _joined(results).of(share),
+        )
+        joined = _joined(shares)
+    else:
+        joined = _joined(collect(team, lambda: _own_results(team, pairs, count).of(every)))
+    by_pair = {part.pair: part for part in joined.parts}
+    missing = _PartResult(0, Comparison(0, 0), True, True)  # of an empty array, of which no rank has a part
+    return [
+        None if number in joined.differ else _verdict(pairs[number], by_pair.get(number, missing)) for number in every
+    ]
+
+
+def _joined(results: list[bytes]) -> "_PartResults":
+    """The comparisons of the parts of several ranks, in the order of the ranks, as one for each pair."""
     differ: set[int] = set()
-    for data in collect(team, lambda: _own_results(team, pairs, count)):
+    by_pair: dict[int, list[_PartResult]] = {}
+    for data in results:
         unequal, parts = json.loads(data)
         differ.update(unequal)
         for pair, comparison, forth, back in parts:
-            results[pair].append(_PartResult(pair, _comparison(comparison), forth, back))
-    return [None if number in differ else _joined_verdict(pairs[number], parts) for number, parts in enumerate(results)]
+            by_pair.setdefault(pair, []).append(_PartResult(pair, _comparison(comparison), forth, back))
+    return _PartResults(
+        sorted(differ),
+        [
+            _PartResult(
+                pair,
+                together(part.comparison for part in parts if part.comparison.size),
+                all(part.forth for part in parts),
+                all(part.back for part in parts),
+            )
+            for pair, parts in sorted(by_pair.items())
+        ],
+    )
 
 
-def _joined_verdict(pair: Pair, parts: list[_PartResult]) -> Verdict:
+def _verdict(pair: Pair, part: _PartResult) -> Verdict:
     spec, partner = pair[0].spec, pair[1].spec
-    comparison = together(part.comparison for part in parts if part.comparison.size)
+    comparison = part.comparison
     if not comparison.changed:
         comparison = Comparison(comparison.size, 0)  # like that of whole arrays
-    is_cast = all(part.forth for part in parts) or all(part.back for part in parts)
     assert comparison.size == spec.size, "the parts of all ranks are the whole array"
-    return verdict_by_elements(spec, partner, comparison, is_cast)
+    return verdict_by_elements(spec, partner, comparison, part.forth or part.back)
 
 
-def _own_results(team: Team, pairs: list[Pair], count: ByteCounter) -> bytes:
+def _own_results(team: Team, pairs: list[Pair], count: ByteCounter) -> "_PartResults":
     """The comparisons of the parts of this rank, and the numbers of pairs whose sides have different parts."""
     differ: list[int] = []
     results: list[_PartResult] = []
@@ -199,7 +249,7 @@ def _own_results(team: Team, pairs: list[Pair], count: ByteCounter) -> bytes:
     results += [
         _PartResult(number, comparison, True, True) for (number, *_), comparison in zip(runs, comparisons, strict=True)
     ]
-    return json.dumps([differ, results]).encode()
+    return _PartResults(differ, sorted(results, key=_pair_of))
 
 
 class _BoxesOfSide:

@@ -11,11 +11,13 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
 from leafwise.core.moments import Moments, together
+from leafwise.core.ranks import is_shared_out
 from leafwise.core.sharding import LocalPart
 from leafwise.inspect.indices import MOST, nonfinite_places
 from leafwise.inspect.ranks.partial_moments import merged, pack, packed_size
-from leafwise.inspect.ranks.teamwork import collect, counted_parts
+from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts
 
+COMBINED_AT_ONCE = 1 << 14  # leaves, which take 36 MB
 _AT_ONCE = 64  # leaves whose nonfinite values are collected together, to bound the memory
 
 
@@ -31,21 +33,42 @@ class TeamMeasurement:
     def moments(self, agreed: Callable[[], None]) -> list[Moments]:
         """The statistics of each array. `agreed` is called before anything is collected."""
         failure: Exception | None = None
-        local = b""
+        own: list[Moments | None] = []
         try:
             self._parts = self._measured_parts()
             own = [None if not parts else together([moments for _, moments in parts]) for parts in self._parts]
-            local = pack(own, self._histogram)
         except Exception as error:  # the other ranks must learn of it
             failure = error
 
-        def result() -> bytes:
+        def result() -> list[Moments | None]:
             if failure is not None:
                 raise failure
-            return local
+            return own
 
         agreed()
-        return merged(collect(self._team, result, packed_size(len(self._arrays), self._histogram)), self._histogram)
+        size = packed_size(len(self._arrays), self._histogram)
+        if is_shared_out(self._team, size):
+            return self._combined(result)
+        return merged(collect(self._team, lambda: pack(result(), self._histogram), size), self._histogram)
+
+    def _combined(self, result: Callable[[], list[Moments | None]]) -> list[Moments]:
+        """The statistics of each array, of which every rank combines a share: the same bits as if all of them combined
+        all of them."""
+        histogram = self._histogram
+        every: list[Moments] = []
+        for start in range(0, len(self._arrays), COMBINED_AT_ONCE):
+            stop = min(start + COMBINED_AT_ONCE, len(self._arrays))
+
+            def work(start: int = start, stop: int = stop) -> Callable[[range], bytes]:
+                packed = pack(result()[start:stop], histogram)
+                return lambda share: packed[packed_size(share.start, histogram) : packed_size(share.stop, histogram)]
+
+            def combine(share: range, results: list[bytes]) -> bytes:
+                return pack(merged(results, histogram), histogram)
+
+            shares = collect_combined(self._team, stop - start, work, combine)
+            every += merged([b"".join(shares)], histogram)
+        return every
 
     def _measured_parts(self) -> list[list[tuple[LocalPart, Moments]]]:
         """For each array, its parts that count on this rank, with their statistics."""

@@ -10,6 +10,7 @@ from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import shape_text
+from leafwise.core.ranks import combined
 from leafwise.core.sharding import LocalPart
 from leafwise.core.tree import Tree
 from leafwise.errors import RankError
@@ -110,3 +111,21 @@ def collect(team: Team, work: Callable[[], bytes], size: int | None = None) -> l
             reason = result[1:].rstrip(b"\0").decode(errors="replace").partition("\n")[0]
             raise RankError(f"rank {rank} failed: {reason}", rank)
     return [result[1:] if size is None else result[1 : size + 1] for result in results]
+
+
+def collect_combined(
+    team: Team,
+    items: int,
+    work: Callable[[], Callable[[range], bytes]],
+    combine: Callable[[range, list[bytes]], bytes],
+) -> list[bytes]:
+    """Calls `work` on every rank, and combines the results by shares of the items, as `combined` does: `work` returns
+    what it takes as `own`. If a rank fails, all ranks raise, instead of waiting for it."""
+    own: list[Callable[[range], bytes]] = []
+
+    def worked() -> bytes:
+        own.append(work())
+        return b""
+
+    collect(team, worked)
+    return combined(team, items, own[0], combine)
