@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from leafwise.homes.torch.flat_shards import FLAT, FlatShard, is_shown_itself
+
 # Libraries that change plain parameters and mark them by attributes. Unless one of them is imported, plain parameters
 # need no check.
 _MARKING = ("torch.distributed.fsdp", "deepspeed")
 
 _FSDP1 = (
-    "a parameter of FSDP1, which keeps only a shard of it in each process; save and compare the model.state_dict() "
-    "under FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT), or use FSDP2 (fully_shard)"
+    "a parameter of FSDP1, which keeps only a shard of it in each process; pass the FSDP model that contains it, or a "
+    "part of its tree: lw.tree(model)[path]"
 )
 _ZERO3 = (
     "a parameter of DeepSpeed ZeRO-3, which keeps only a shard of it in each process; work inside "
@@ -56,8 +58,10 @@ def not_understood(value: torch.Tensor) -> str:
     if kind in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where libraries would mark it
         is_wrapped = kind is torch.Tensor and torch._C._functorch.is_functorch_wrapped_tensor(value)
         return _FUNCTORCH if is_wrapped else ""
+    if kind is FlatShard:
+        return FLAT
     if getattr(value, "_fsdp_flattened", False) or getattr(value, "_is_flat_param", False):
-        return _FSDP1
+        return "" if is_shown_itself(value) else _FSDP1
     if is_partitioned(value):
         return _ZERO3
     if is_packed(value):
@@ -81,8 +85,8 @@ def _of_a_subclass(value: torch.Tensor) -> str:
 
 
 def is_sharded_type(cls: type) -> bool:
-    """Whether tensors of this type are DTensors, which are sharded over processes."""
-    return hasattr(cls, "device_mesh") and hasattr(cls, "to_local")
+    """Whether tensors of this type are sharded over processes: DTensors, and ranges of flattened parameters."""
+    return cls is FlatShard or (hasattr(cls, "device_mesh") and hasattr(cls, "to_local"))
 
 
 def is_sharded(value: torch.Tensor) -> bool:
