@@ -29,6 +29,11 @@ _IMPORTED = [
 _GRACE = 3.0  # seconds that the other ranks have after one has failed
 
 
+def import_first(*modules: str) -> None:
+    """Modules that the server also imports; called before its first use."""
+    _IMPORTED.extend(modules)
+
+
 @functools.cache
 def _server() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():

@@ -88,6 +88,17 @@ class FlatOwner:
         """Why `local` does not have the values; empty if it has."""
         return ""
 
+    def cannot_change(self) -> str:
+        """Why values must not be written into `local`, except by `lw.load`; empty if they may."""
+        return ""
+
+    def cannot_load(self) -> str:
+        """Why `lw.load` must not write values into `local`; empty if it may."""
+        return ""
+
+    def after_load(self) -> None:
+        """Called when `lw.load` has written values into `local`, on every rank, even if it has no elements."""
+
     def stepped(self) -> torch.Tensor | None:
         """The tensor that an optimizer steps to change this parameter, and nothing else; None if there is none."""
         return None

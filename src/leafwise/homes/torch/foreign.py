@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from leafwise.homes.torch import zero
 from leafwise.homes.torch.flat_shards import FLAT, FlatShard, is_shown_itself
 
 # Libraries that change plain parameters and mark them by attributes. Unless one of them is imported, plain parameters
@@ -22,8 +23,8 @@ _FSDP1 = (
     "part of its tree: lw.tree(model)[path]"
 )
 _ZERO3 = (
-    "a parameter of DeepSpeed ZeRO-3, which keeps only a shard of it in each process; work inside "
-    "deepspeed.zero.GatheredParameters(model.parameters()), or use engine.save_16bit_model and engine.load_checkpoint"
+    "a parameter of DeepSpeed ZeRO-3, which keeps only a shard of it in each process; pass the model that contains it, "
+    "or a part of its tree: lw.tree(model)[path]"
 )
 DTENSOR = (
     "a DTensor is sharded over the processes of a mesh; use its full_tensor(), or "
@@ -40,10 +41,6 @@ _FAKE = "a FakeTensor has a shape but no values; call leafwise outside of FakeTe
 _BITSANDBYTES = (
     "bitsandbytes keeps it packed, and its scales outside of the tree; save with model.save_pretrained, or convert it "
     "to a plain tensor with bitsandbytes.functional.dequantize_4bit or int8_vectorwise_dequant"
-)
-_MASTERS = (
-    "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; use "
-    "engine.load_checkpoint, or load into the model before deepspeed.initialize"
 )
 
 
@@ -115,7 +112,7 @@ def cannot_be_changed(value: torch.Tensor) -> str:
     """Why the next step would overwrite values that are written into a parameter; empty if it would not."""
     if type(value) in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where DeepSpeed would mark it
         return ""
-    return _MASTERS if hasattr(value, "ds_id") or getattr(value, "_hp_mapping", None) is not None else ""
+    return zero.MASTERS if zero.has_master(value) else ""
 
 
 def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:

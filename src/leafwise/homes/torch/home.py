@@ -34,7 +34,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Pairs, Spec, Visit
 from leafwise.core.path import Entry, Path
 from leafwise.errors import WriteError
-from leafwise.homes.torch import fsdp1, tensors
+from leafwise.homes.torch import fsdp1, tensors, zero
 from leafwise.homes.torch.flat_shards import names_with_stand_ins
 from leafwise.homes.torch.foreign import facts, is_sharded, may_be_marked
 from leafwise.homes.torch.roles import role_of
@@ -152,6 +152,7 @@ class TorchHome(Home):
         def visit_with_stand_ins(obj: Any) -> Visit:
             if joins:
                 fsdp1.register(obj)
+            zero.register(obj)
             stand_ins = names_with_stand_ins(obj)
             if stand_ins is None:
                 return visit(obj)
@@ -284,6 +285,7 @@ class TorchHome(Home):
         try:
             with torch.no_grad():
                 value.copy_(source)
+            zero.update_master(value)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             reason = str(error).rstrip(".")
             raise WriteError(f"cannot write: {reason}") from error

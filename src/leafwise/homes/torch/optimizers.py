@@ -17,6 +17,8 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry, Path
+from leafwise.homes.torch import zero_optimizers
+from leafwise.homes.torch.zero import zero_optimizer
 
 
 class _ParamGroup(VirtualNode):
@@ -108,6 +110,8 @@ _STATE_HOOKS = ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "loa
 def keeps_own_state(optimizer: Any) -> bool:
     """Whether an optimizer may keep more than `state` and `param_groups`, because it writes its state dict itself."""
     cls = type(optimizer)
+    if zero_optimizer(optimizer) is not None:
+        return False
     if any(vars(optimizer).get(f"_optimizer_{name}_hooks") for name in _STATE_HOOKS):
         return True
     if issubclass(cls, torch.optim.Optimizer) and cls.state_dict is torch.optim.Optimizer.state_dict:
@@ -123,6 +127,8 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], 
         ]
         own = [(str(key), value) for key, value in optimizer.state_dict().items()]
         return (), [(PARAMETERS, [str(path) for path in paths]), *own], "state"
+    if (zero := zero_optimizer(optimizer)) is not None:
+        return _visit_zero(zero, path_of)
     groups = []
     state = _StateStep()
     number = 0
@@ -137,16 +143,46 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], 
             number += 1
             if parameter in optimizer.state:
                 state.add(path, _state_entry(path.name, parameter, group_number, position), optimizer.state[parameter])
-        options = _ParamGroup("")
-        options.children = [(key, value) for key, value in group.items() if key not in ("params", "param_names")]
-        options.children.append(("params", [str(path) for path in paths]))
-        groups.append(options)
+        groups.append(_param_group(group, paths))
     children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
     by_key: dict[Any, Any] = dict(optimizer.state)
     global_state = {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)}
     if global_state:
         children.append((GLOBAL_STATE, global_state))
     return (), children, "state"
+
+
+def _visit_zero(optimizer: Any, path_of: Callable[[Any], Path | None]) -> Visit:
+    """An optimizer of DeepSpeed, whose own state is that of flat tensors which join many parameters."""
+    groups = []
+    state = _StateStep()
+    number = 0
+    for group_number, group in enumerate(zero_optimizers.groups_of(optimizer)):
+        paths = []
+        for position, stepped in enumerate(group):
+            paths.append(path_of(stepped.leaf) or Path([Entry(str(number), "any")]))
+            number += 1
+            held = zero_optimizers.state_of(optimizer, stepped)
+            if held:
+                entry = Entry(
+                    paths[-1].name,
+                    "step",
+                    raw=_ZeroState(group_number, position),
+                    spelling="{root}.optimizer.state",
+                )
+                state.add(paths[-1], entry, held)
+        groups.append(_param_group(optimizer.optimizer.param_groups[group_number], paths))
+    children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
+    if global_state := zero_optimizers.global_state_of(optimizer):
+        children.append((GLOBAL_STATE, global_state))
+    return (), children, "state"
+
+
+def _param_group(group: dict[str, Any], paths: list[Path]) -> _ParamGroup:
+    options = _ParamGroup("")
+    options.children = [(key, value) for key, value in group.items() if key not in ("params", "param_names")]
+    options.children.append(("params", [str(path) for path in paths]))
+    return options
 
 
 def _parameters(optimizer: Any) -> list[Any]:
@@ -173,6 +209,17 @@ class _ParameterState:
 
     def __call__(self, optimizer: torch.optim.Optimizer) -> Any:
         return optimizer.state[self.parameter]
+
+
+class _ZeroState:
+    """Gets the state of one parameter from an optimizer of DeepSpeed, by group and position."""
+
+    def __init__(self, group: int, position: int) -> None:
+        self.group, self.position = group, position
+
+    def __call__(self, optimizer: Any) -> Any:
+        zero = zero_optimizer(optimizer)
+        return zero_optimizers.state_of(zero, zero_optimizers.groups_of(zero)[self.group][self.position])
 
 
 def _own_path(names: list[str] | None, position: int, number: int) -> str:

@@ -11,10 +11,12 @@ from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.errors import Unsupported
+from leafwise.homes.torch import zero_optimizers
 from leafwise.homes.torch.foreign import is_sharded
 from leafwise.homes.torch.landing import Uploads
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state
 from leafwise.homes.torch.tensors import tensor_over
+from leafwise.homes.torch.zero import zero_optimizer
 
 # The state of PyTorch's own optimizers that has an element for each element of the parameter.
 _LIKE_PARAMETER = frozenset(
@@ -31,6 +33,7 @@ _LIKE_PARAMETER = frozenset(
         "prev",
         "step_size",
         "ax",
+        zero_optimizers.MASTER,
     }
 )
 
@@ -44,6 +47,12 @@ class TorchStepping(Stepping):
 
     def held_by(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:
         held = []
+        if (zero := zero_optimizer(optimizer)) is not None:
+            return [
+                (f"parameter {position} of group {number}", stepped.leaf)
+                for number, group in enumerate(zero_optimizers.groups_of(zero))
+                for position, stepped in enumerate(group)
+            ]
         for group_number, group in enumerate(getattr(optimizer, "param_groups", ())):
             names = group.get("param_names")
             for position, parameter in enumerate(group["params"]):
@@ -52,12 +61,16 @@ class TorchStepping(Stepping):
         return held
 
     def reached(self, optimizer: torch.optim.Optimizer, value: Any) -> Any:
+        if zero_optimizer(optimizer) is not None:
+            return None
         state = getattr(optimizer, "state", {}).get(value, {})
         tensors = (state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor))
         first = next(tensors, None)
         return first if first is not None and first.shape == value.shape else None
 
     def exchange(self, optimizer: torch.optim.Optimizer, new: dict[int, Any]) -> None:
+        if zero_optimizer(optimizer) is not None:
+            return  # it has copies of its parameters, which all have memory
         for group in optimizer.param_groups:
             for position, parameter in enumerate(group["params"]):
                 if id(parameter) in new:
@@ -72,6 +85,10 @@ class TorchStepping(Stepping):
         self, optimizer: torch.optim.Optimizer, place: tuple[int, int], key: str, shape: tuple[int, ...]
     ) -> Any:
         group, position = place
+        if (zero := zero_optimizer(optimizer)) is not None:
+            stepped = zero_optimizers.groups_of(zero)[group][position]
+            is_like = stepped.place.shape == shape and (shape or self.like_parameter(key))
+            return stepped.like if is_like else None
         parameter = optimizer.param_groups[group]["params"][position]
         if not is_sharded(parameter):
             return None
@@ -97,6 +114,12 @@ class TorchStepping(Stepping):
         whole: bool,
         global_state: dict[Any, Any],
     ) -> None:
+        if (zero := zero_optimizer(optimizer)) is not None:
+            for number, group in enumerate(zero.optimizer.param_groups):
+                self._put_options(zero.optimizer.param_groups, group, options.get(number), whole)
+            tensors = {place: _tensors(state) for place, state in states.items()}
+            zero_optimizers.restore_states(zero, tensors, global_state)
+            return
         uploads = Uploads()
         try:
             self._put_states(optimizer, states, options, whole, global_state, uploads)
@@ -124,15 +147,7 @@ class TorchStepping(Stepping):
             del states_by_key[key]
         states_by_key.update(_tensors(global_state))
         for group_number, group in enumerate(optimizer.param_groups):
-            saved_options = options.get(group_number)
-            for key, value in (saved_options or {}).items():
-                is_shared = any(
-                    sibling.get(key) is group.get(key) for sibling in optimizer.param_groups if sibling is not group
-                )
-                _set_option(group, key, value, whole, is_shared)
-            if whole and saved_options is not None:
-                for key in set(group) - {"params", "param_names", *saved_options}:
-                    del group[key]  # a running value that the group did not have yet when it was saved
+            self._put_options(optimizer.param_groups, group, options.get(group_number), whole)
             for position, parameter in enumerate(group["params"]):
                 state = states.get((group_number, position))
                 if state is None:
@@ -142,6 +157,20 @@ class TorchStepping(Stepping):
                     optimizer.state[parameter] = {
                         key: _on_device(parameter, group, key, value, uploads) for key, value in state.items()
                     }
+
+    def _put_options(
+        self, groups: list[dict[str, Any]], group: dict[str, Any], options: dict[str, Any] | None, whole: bool
+    ) -> None:
+        for key, value in (options or {}).items():
+            is_shared = any(sibling.get(key) is group.get(key) for sibling in groups if sibling is not group)
+            _set_option(group, key, value, whole, is_shared)
+        if whole and options is not None:
+            for key in set(group) - {"params", "param_names", *options}:
+                del group[key]  # a running value that the group did not have yet when it was saved
+
+    def cannot_restore_together(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> str:
+        zero = zero_optimizer(optimizer)
+        return "" if zero is None else zero_optimizers.cannot_restore_together(zero, states)
 
     def cannot_restore(self, value: Any) -> str:
         # Arrays are restored as tensors.
@@ -169,6 +198,8 @@ class OptimizerVetting(Vetting):
 
 def _kept_outside(optimizer: Any) -> str:
     """State that an optimizer needs to continue and does not put into its state dict; empty if there is none."""
+    if (zero := zero_optimizer(optimizer)) is not None:
+        return zero_optimizers.cannot_use_optimizer(zero)
     if keeps_own_state(optimizer):
         return ""  # its own state dict is complete
     for name, value in vars(optimizer).items():
