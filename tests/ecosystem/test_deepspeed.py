@@ -18,7 +18,7 @@ import leafwise as lw
 
 pytest.importorskip("deepspeed")
 os.environ["DS_ACCELERATOR"] = "cpu"
-ranks.import_first("deepspeed", "deepspeed.runtime.zero.stage3", "deepspeed.runtime.zero.stage_1_and_2")
+ranks.import_first("deepspeed", "deepspeed.runtime.zero.stage3", "deepspeed.runtime.zero.muon.muon_optimizer")
 
 
 class Net(nn.Module):
@@ -105,6 +105,10 @@ def whole_state(engine: Any) -> dict[str, torch.Tensor]:
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
     states = {}
+    if hasattr(engine.optimizer, "_hp_optimizer_states_linked"):
+        # DeepSpeed looks for the state of all groups when it has stepped the first, and later not again.
+        engine.optimizer._hp_optimizer_states_linked = False
+        engine.optimizer._lazy_init_hp_params_optimizer_state()
     for name, parameter in engine.module.named_parameters():
         if parameter.requires_grad:
             states[f"{name}.master_param"] = safe_get_full_fp32_param(parameter).clone()

@@ -16,7 +16,7 @@ from torch import nn
 from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.sharding import LocalPart, LocalRange, Sharding, Split, local_boxes, local_ranges
 from leafwise.errors import Unsupported
-from leafwise.homes.torch import fsdp1
+from leafwise.homes.torch import fsdp1, zero
 from leafwise.homes.torch.flat_shards import FLAT, FlatShard, new_shard
 from leafwise.homes.torch.foreign import is_sharded, is_sharded_type, not_readable_by_parts
 from leafwise.homes.torch.tied_views import plain_class
@@ -102,6 +102,7 @@ class TorchDistributing(Distributing):
 
     def drop_gathered(self, objects: list[Any]) -> None:
         fsdp1.drop_gathered(objects)
+        zero.drop_gathered(objects)
         numbers = gathered(objects)
         for group in {id(group): group for number in numbers for group in _groups(objects[number])}.values():
             if _is_gathered(group):

@@ -38,10 +38,6 @@ _SOME_RANKS = (
 _CHANGED_COPY = (
     "DeepSpeed has gathered it, and the gathered copy was changed; leave deepspeed.zero.GatheredParameters first"
 )
-GATHERED = (
-    "DeepSpeed has gathered it, and will drop this copy; leave deepspeed.zero.GatheredParameters, and call lw.load in "
-    "every process"
-)
 _IN_USE = "DeepSpeed uses it in a forward or backward that has not ended; call leafwise before or after it"
 MASTERS = (
     "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; only lw.load "
@@ -62,21 +58,18 @@ _ELSEWHERE = {
 }
 
 
-def is_partitioned(value: Any) -> bool:
+def is_split(value: Any) -> bool:
     """Whether ZeRO-3 has split a parameter over ranks; it may be gathered at the moment."""
     return getattr(value, "ds_tensor", None) is not None and hasattr(value, "ds_id")
 
 
 def has_master(value: Any) -> bool:
-    """Whether DeepSpeed may keep a copy of a whole parameter in full precision: at stages 1 and 2, or at stage 3 while
-    it is gathered."""
-    return is_partitioned(value) or hasattr(value, "_hp_mapping")
+    """Whether DeepSpeed may keep a copy of a parameter in full precision."""
+    return is_split(value) or hasattr(value, "_hp_mapping")
 
 
 def cannot_load_whole(value: Any) -> str:
     """Why values cannot be loaded into a parameter whose values are all in this process; empty if they can."""
-    if is_partitioned(value):
-        return GATHERED
     mapping = getattr(value, "_hp_mapping", None)
     if mapping is not None and mapping.hp_fragment is None:
         return "DeepSpeed has moved its copy in full precision elsewhere; call engine.reload_states() first"
@@ -149,7 +142,7 @@ class _Partition(FlatOwner):
 
     def cannot_use(self) -> str:
         parameter = self._parameter
-        if parameter.ds_tensor.status.name != "AVAILABLE" or parameter.ds_tensor.final_location is not None:
+        if parameter.ds_tensor.status.name != "AVAILABLE" or "nvme" in str(parameter.ds_tensor.final_location):
             return _ON_NVME
         if hasattr(parameter.ds_tensor, "ds_quant_scale"):
             return _QUANTIZED
@@ -178,9 +171,7 @@ class _Partition(FlatOwner):
             local = self.local()
             with torch.no_grad():
                 master.flat.detach()[master.offset : master.offset + len(local)].copy_(local)
-        parameter.ds_secondary_tensor = None
-        if parameter.ds_status.name == "AVAILABLE":
-            parameter.partition()  # frees the gathered copy; the next forward gathers the new values
+        parameter.ds_secondary_tensor = None  # a copy on fewer ranks, which DeepSpeed makes again
 
     def stepped(self) -> torch.Tensor | None:
         return self._parameter  # type: ignore[no-any-return]
@@ -211,20 +202,31 @@ def register(module: nn.Module) -> None:
         return
     known = names_with_stand_ins(module) or {}
     for name, parameter in module._parameters.items():
-        if parameter is not None and name not in known and is_partitioned(parameter):
+        if parameter is not None and name not in known and is_split(parameter):
             stand_in_at(module, name, shown)
             reference = ref(parameter)
             stand_in(parameter, lambda reference=reference: [shown(reference())])  # type: ignore[misc]
 
 
 def shown(parameter: Any) -> Any:
-    """What stands for a parameter in a walk: the parameter itself while all its values are there."""
-    if not is_partitioned(parameter) or (parameter.ds_status.name == "AVAILABLE" and not parameter.ds_persist):
+    """What stands for a parameter in a walk."""
+    if not is_split(parameter):
         return parameter
     shard, like, place = _shards.get(parameter), parameter.ds_tensor, place_of(parameter)
     if shard is None or (shard.dtype, shard.device, shard.place) != (like.dtype, like.device, place):
         shard = _shards[parameter] = FlatShard(place, _Partition(parameter), like, is_parameter=True)
     return shard
+
+
+def drop_gathered(objects: list[Any]) -> None:
+    """Frees the gathered copies of parameters of these modules, which the next forward would use. It gathers them
+    again."""
+    if "deepspeed" in sys.modules:
+        modules = [obj for obj in objects if isinstance(obj, nn.Module)]
+        parameters = {id(one): one for module in modules for one in module._parameters.values() if is_split(one)}
+        gathered: Any = [one for one in parameters.values() if one.ds_status.name == "AVAILABLE"]
+        if gathered:
+            gathered[0].partition(gathered)
 
 
 # -- optimizers ----------------------------------------------------------------------------------------
