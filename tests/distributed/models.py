@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -97,19 +97,6 @@ def _uneven_fsdp_and_tensor_parallel(count: int) -> nn.Module:
     return fsdp(tensor_parallel(Net(6, 11), mesh["tp"]), mesh["dp"])  # type: ignore[no-any-return]
 
 
-def _fsdp1(count: int) -> nn.Module:
-    return fsdp1(Net(), True)
-
-
-def _fsdp1_joined(count: int) -> nn.Module:
-    return fsdp1(Net(), False)
-
-
-def _fsdp1_hybrid(count: int) -> nn.Module:
-    mesh = init_device_mesh("cpu", (2, count // 2), mesh_dim_names=("replicate", "shard"))
-    return fsdp1(Net(), True, sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_mesh=mesh)
-
-
 def _by_hand(count: int) -> nn.Module:
     """Pairs of placements on a mesh of two dimensions, also uneven ones; and buffers. Without a shard that follows, a
     strided shard consists of several pieces."""
@@ -137,9 +124,6 @@ SHARDED: dict[str, tuple[int, Callable[[int], nn.Module]]] = {
     "fsdp and tensor parallel": (4, _fsdp_and_tensor_parallel),
     "fsdp and tensor parallel, uneven": (4, _uneven_fsdp_and_tensor_parallel),
     "by hand": (4, _by_hand),
-    "fsdp1": (4, _fsdp1),
-    "fsdp1 without original parameters": (2, _fsdp1_joined),
-    "fsdp1 hybrid": (4, _fsdp1_hybrid),
 }
 
 

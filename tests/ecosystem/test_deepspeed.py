@@ -47,7 +47,9 @@ def decayed_and_not(model: nn.Module) -> list[dict[str, Any]]:
     return [
         {"params": [parameter for parameter in parameters if getattr(parameter, "ds_shape", parameter.shape)[1:]]},
         {
-            "params": [parameter for parameter in parameters if not getattr(parameter, "ds_shape", parameter.shape)[1:]],
+            "params": [
+                parameter for parameter in parameters if not getattr(parameter, "ds_shape", parameter.shape)[1:]
+            ],
             "weight_decay": 0.0,
         },
     ]
@@ -115,7 +117,6 @@ def whole_state(engine: Any) -> dict[str, torch.Tensor]:
             for key in ("exp_avg", "exp_avg_sq"):
                 states[f"{name}.{key}"] = safe_get_full_optimizer_state(parameter, key).clone()
     return states
-
 
 
 KINDS = [(3, "float32"), (3, "bfloat16"), (2, "bfloat16"), (1, "float32")]

@@ -15,6 +15,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import listed
+from leafwise.core.ranks import drop_gathered
 from leafwise.core.rebuild import rebuilt
 from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files import reader
@@ -90,6 +91,7 @@ class Load:
         """Changes the model. `exchanged` maps the id of each array without memory to its replacement."""
         self.exchanged = exchanged
         try:
+            drop_gathered(self.plan.target)
             self._write(self.in_place)
             self.source.check_unchanged()  # the values that were copied are those that were verified
         except Exception as error:

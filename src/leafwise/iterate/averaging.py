@@ -7,11 +7,11 @@ from typing import Any, Literal, NamedTuple
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.loading import Loading
-from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import escape
+from leafwise.core.ranks import drop_gathered
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
@@ -130,6 +130,7 @@ class Average:
         ]
         _applied.update(id(value) for part_values in values for value in part_values)
         try:
+            drop_gathered(walk.tree)
             for part, part_values in zip(self._parts, values, strict=True):
                 part.averaging.copy_many(part_values, part.arrays)
             yield walk.root
@@ -137,11 +138,7 @@ class Average:
             _applied.difference_update(id(value) for part_values in values for value in part_values)
             for part, part_values, own in zip(self._parts, values, own_values, strict=True):
                 part.averaging.copy_many(part_values, own)
-            if walk.tree.columns.may_be_sharded():
-                # A forward may have left gathered copies of the averages, which the next one would use.
-                objects = walk.tree.columns.node_objects
-                for home in walk.tree.columns.homes:
-                    home.capability(Distributing).drop_gathered(objects)
+            drop_gathered(walk.tree)  # of the averages
 
     # -- saving and loading ------------------------------------------------------------------------------
 

@@ -56,6 +56,10 @@ class FlatPlace(NamedTuple):
     def boxes(self) -> list[FlatBox]:
         return flat_boxes(self._in_order(self.shape), self.start, self.stop)
 
+    def of_scalar(self) -> "FlatPlace":
+        """The place of a number that belongs to the array: with its first element."""
+        return self._replace(shape=(), start=0, stop=int(self.start == 0 < self.stop), order=None)
+
     def parts(self, local: torch.Tensor) -> list[LocalPart]:
         """The boxes of these elements, over the memory of the local tensor."""
         parts = []
@@ -100,8 +104,26 @@ class FlatOwner:
         """Called when `lw.load` has written values into `local`, on every rank, even if it has no elements."""
 
     def stepped(self) -> torch.Tensor | None:
-        """The tensor that an optimizer steps to change this parameter, and nothing else; None if there is none."""
+        """The tensor that an optimizer steps to change this parameter, perhaps together with others; None if it is not
+        a parameter."""
         return None
+
+    def is_joined(self) -> bool:
+        """Whether the library has joined the parameter with others, so that optimizers step them together."""
+        return False
+
+    def part_of(self, state: torch.Tensor) -> torch.Tensor | None:
+        """The elements of this parameter in state that an optimizer has for `stepped`, over its memory. None if the
+        state does not have an element for each element of `stepped`."""
+        return None
+
+    def empty_state(self, dtype: torch.dtype) -> torch.Tensor:
+        """New state of zeros for `stepped`."""
+        raise Unsupported("torch", "restore the state of a tensor", "it is not a parameter")
+
+    def cannot_train_alone(self) -> str:
+        """Why a parameter cannot be frozen, or put into a group, without others; empty if it can."""
+        return ""
 
     def requires_grad(self) -> bool:
         return False

@@ -28,8 +28,8 @@ _BUSY = (
     "FSDP1 has gathered its parameters for a forward or a backward that has not ended; call leafwise before or after it"
 )
 _JOINED = (
-    "FSDP1 has joined it with the other parameters of its unit, and can only {} all of them; wrap the model with "
-    "FullyShardedDataParallel(…, use_orig_params=True)"
+    "FSDP1 has joined it with the other parameters of its unit, and trains all of them in the same way; wrap the model "
+    "with FullyShardedDataParallel(…, use_orig_params=True)"
 )
 _EXTENDED = (
     "FSDP1 has flattened the local part of a DTensor (tensor parallelism), and leafwise does not know where its "
@@ -59,6 +59,9 @@ class _Unit:
 
             self.group, self.has_first_copy = distributed.group.WORLD, between.rank() == 0
         self._shards: dict[int, FlatShard] = {}
+
+    def is_of(self, handle: Any) -> bool:
+        return self._handle() is handle
 
     @property
     def handle(self) -> Any:
@@ -162,7 +165,22 @@ class _Original(FlatOwner):
         return ""
 
     def stepped(self) -> torch.Tensor | None:
-        return None if self._unit.joins else self._parameter()
+        return self._unit.flat if self._unit.joins else self._parameter()  # type: ignore[no-any-return]
+
+    def is_joined(self) -> bool:
+        return self._unit.joins
+
+    def part_of(self, state: torch.Tensor) -> torch.Tensor | None:
+        if self._unit.joins:
+            has_all = state.shape == self._unit.flat._sharded_size
+            return self._unit.piece_of(self._number, state) if has_all else None
+        return state.detach() if state.shape == (self._unit.place(self._number).size,) else None
+
+    def empty_state(self, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros_like(self._unit.local() if self._unit.joins else self.local(), dtype=dtype)
+
+    def cannot_train_alone(self) -> str:
+        return _JOINED if self._unit.joins else ""
 
     def requires_grad(self) -> bool:
         return bool(self._unit.flat.requires_grad if self._unit.joins else self._parameter().requires_grad)
@@ -171,7 +189,7 @@ class _Original(FlatOwner):
         if requires_grad == self.requires_grad():
             return
         if self._unit.joins:
-            raise Unsupported("torch", "freeze or thaw a part of a unit", _JOINED.format("freeze"))
+            raise Unsupported("torch", "freeze or thaw a parameter", _JOINED)
         self._parameter().requires_grad_(requires_grad)
 
     def drop_grad(self) -> None:
@@ -220,7 +238,7 @@ def _axis_order(strides: tuple[int, ...]) -> tuple[int, ...] | None:
 
 # -- modules -------------------------------------------------------------------------------------------
 
-_units: "WeakKeyDictionary[Any, _Unit]" = WeakKeyDictionary()
+_unit_of_module: "WeakKeyDictionary[nn.Module, _Unit]" = WeakKeyDictionary()
 
 
 def is_fsdp1(cls: type) -> bool:
@@ -231,14 +249,17 @@ def is_fsdp1(cls: type) -> bool:
 def register(module: Any) -> None:
     """Registers what stands for the parameters of the unit of an FSDP module."""
     handle = getattr(module, "_handle", None)
-    if handle is None or handle in _units:
+    known = _unit_of_module.get(module)
+    if handle is None or (known is not None and known.is_of(handle)):
         return
-    unit = _units[handle] = _Unit(module, handle)
+    unit = _unit_of_module[module] = _Unit(module, handle)
     flat = handle.flat_param
     numbers = {(info.module, info.param_name): number for number, info in enumerate(flat._param_infos)}
     for (owner, name), number in numbers.items():
+        _unit_of_module[owner] = unit
         stand_in_at(owner, name, _shown_by(unit, number))
     for info in flat._shared_param_infos:
+        _unit_of_module[info.module] = unit
         stand_in_at(info.module, info.param_name, _shown_by(unit, numbers[info.prim_module, info.prim_param_name]))
     if unit.joins:
         stand_in_at(handle._fully_sharded_module, _FLAT_NAME, lambda held: None)  # shown by its parts
@@ -256,15 +277,15 @@ def _shown_by(unit: _Unit, number: int) -> Callable[[Any], Any]:
 
 
 def busy(objects: list[Any]) -> dict[int, str]:
-    """FSDP modules that are in the middle of a forward or a backward: the reason, by number."""
+    """Modules of units that are in the middle of a forward or a backward: the reason, by number."""
     return {
         number: _BUSY for number, unit in _units_of(objects).items() if not unit.is_at_rest and not unit.is_summoned
     }
 
 
 def drop_gathered(objects: list[Any]) -> None:
-    """Frees the copies that FSDP modules have gathered, which the next forward would use."""
-    for unit in _units_of(objects).values():
+    """Frees the copies that FSDP1 has gathered, which the next forward would use."""
+    for unit in {id(unit): unit for unit in _units_of(objects).values()}.values():
         handle = unit.handle
         if not unit.is_sharded or not unit.is_at_rest:
             continue
@@ -278,6 +299,8 @@ def drop_gathered(objects: list[Any]) -> None:
 
 
 def _units_of(objects: list[Any]) -> dict[int, _Unit]:
-    wrappers = {cls for cls in set(map(type, objects)) if is_fsdp1(cls)}
-    handles = {number: obj._handle for number, obj in enumerate(objects) if type(obj) in wrappers} if wrappers else {}
-    return {number: _units[handle] for number, handle in handles.items() if handle is not None and handle in _units}
+    """The units of modules that have parameters in one, by number."""
+    if not _unit_of_module:
+        return {}
+    modules = [(number, obj) for number, obj in enumerate(objects) if isinstance(obj, nn.Module)]
+    return {number: unit for number, module in modules if (unit := _unit_of_module.get(module)) is not None}

@@ -35,7 +35,7 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Pairs
 from leafwise.core.path import Entry, Path
 from leafwise.errors import WriteError
 from leafwise.homes.torch import fsdp1, tensors, zero
-from leafwise.homes.torch.flat_shards import names_with_stand_ins
+from leafwise.homes.torch.flat_shards import FLAT, FlatShard, names_with_stand_ins
 from leafwise.homes.torch.foreign import facts, is_sharded, may_be_marked
 from leafwise.homes.torch.roles import role_of
 from leafwise.homes.torch.sharding import local_nbytes, sharding_of
@@ -275,7 +275,7 @@ class TorchHome(Home):
         return array[index] if parts else array
 
     def write(self, value: torch.Tensor, array: Any) -> None:
-        if reason := holds_nothing(value):
+        if reason := holds_nothing(value) or (FLAT if isinstance(value, FlatShard) else ""):
             raise WriteError(f"cannot write: {reason}")
         source = tensor_to_write(array, value)
         # The name of the dtype and a plain tuple, because a subclass may compare dtypes and shapes in its own way.

@@ -18,6 +18,7 @@ from leafwise.core.dotted import VirtualNode
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry, Path
 from leafwise.homes.torch import zero_optimizers
+from leafwise.homes.torch.flat_shards import FlatOwner, FlatShard, new_shard, standing_for
 from leafwise.homes.torch.zero import zero_optimizer
 
 
@@ -121,10 +122,8 @@ def keeps_own_state(optimizer: Any) -> bool:
 
 def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], Path | None]) -> Visit:
     if keeps_own_state(optimizer):
-        paths = [
-            path_of(parameter) or Path([Entry(str(number), "any")])
-            for number, parameter in enumerate(_parameters(optimizer))
-        ]
+        shown = [value for parameter in _parameters(optimizer) for value in standing_for(parameter)]
+        paths = [path_of(value) or Path([Entry(str(number), "any")]) for number, value in enumerate(shown)]
         own = [(str(key), value) for key, value in optimizer.state_dict().items()]
         return (), [(PARAMETERS, [str(path) for path in paths]), *own], "state"
     if (zero := zero_optimizer(optimizer)) is not None:
@@ -136,13 +135,15 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], 
         own_names = group.get("param_names")
         paths = []
         for position, parameter in enumerate(group["params"]):
-            path = path_of(parameter)
-            if path is None:
-                path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
-            paths.append(path)
-            number += 1
-            if parameter in optimizer.state:
-                state.add(path, _state_entry(path.name, parameter, group_number, position), optimizer.state[parameter])
+            for shown in standing_for(parameter):
+                path = path_of(shown)
+                if path is None:
+                    path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
+                paths.append(path)
+                number += 1
+                held = shown_state(optimizer, parameter, shown, group["params"])
+                if held is not None:
+                    state.add(path, _state_entry(path.name, parameter, group_number, position), held)
         groups.append(_param_group(group, paths))
     children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
     by_key: dict[Any, Any] = dict(optimizer.state)
@@ -183,6 +184,47 @@ def _param_group(group: dict[str, Any], paths: list[Path]) -> _ParamGroup:
     options.children = [(key, value) for key, value in group.items() if key not in ("params", "param_names")]
     options.children.append(("params", [str(path) for path in paths]))
     return options
+
+
+def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, group: list[Any]) -> Any:
+    """The state of a parameter as a walk shows it; None if there is none. If the parameter is flattened and split over
+    ranks, its state is, too.
+
+    A rank without elements of a parameter never steps it, so its optimizer has no state for it. The other ranks have,
+    and the names of all ranks must be the same: they are those of another parameter of the group, without elements."""
+    state = optimizer.state.get(parameter)
+    if not isinstance(shown, FlatShard):
+        return state
+    if state is None and not shown.place.size:
+        state = next((optimizer.state[other] for other in group if other in optimizer.state), None)
+        return None if state is None else {key: _without_elements(shown, value) for key, value in state.items()}
+    return None if state is None else {key: _split_state(shown, value) for key, value in state.items()}
+
+
+def _split_state(shown: FlatShard, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    part = shown.owner.part_of(value)
+    if part is not None:
+        return new_shard(shown.place, part)
+    if not value.dim():  # such as the number of steps, of which every rank has its own copy
+        place = shown.place.of_scalar()
+        return new_shard(place, value.detach().view(1)[: place.size])
+    return FlatShard(shown.place._replace(shape=tuple(value.shape)), _UnknownState(value), value)
+
+
+def _without_elements(shown: FlatShard, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return new_shard(shown.place if value.dim() else shown.place.of_scalar(), value.detach().flatten()[:0])
+
+
+class _UnknownState(FlatOwner):
+    def cannot_use(self) -> str:
+        return (
+            "its parameter is flattened and split over ranks, and leafwise does not know which of the elements this "
+            "state belongs to; use FSDP.optim_state_dict"
+        )
 
 
 def _parameters(optimizer: Any) -> list[Any]:

@@ -12,9 +12,10 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.errors import Unsupported
 from leafwise.homes.torch import zero_optimizers
-from leafwise.homes.torch.foreign import is_sharded
+from leafwise.homes.torch.flat_shards import FlatShard, standing_for
+from leafwise.homes.torch.foreign import is_sharded, not_understood
 from leafwise.homes.torch.landing import Uploads
-from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state
+from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state, shown_state
 from leafwise.homes.torch.tensors import tensor_over
 from leafwise.homes.torch.zero import zero_optimizer
 
@@ -57,13 +58,16 @@ class TorchStepping(Stepping):
             names = group.get("param_names")
             for position, parameter in enumerate(group["params"]):
                 name = f", {names[position]!r}" if names else ""
-                held.append((f"parameter {position} of group {group_number}{name}", parameter))
+                described = f"parameter {position} of group {group_number}{name}"
+                held += [(described, shown) for shown in standing_for(parameter)]
         return held
 
     def reached(self, optimizer: torch.optim.Optimizer, value: Any) -> Any:
         if zero_optimizer(optimizer) is not None:
             return None
         state = getattr(optimizer, "state", {}).get(value, {})
+        if isinstance(value, FlatShard) and (stepped := value.owner.stepped()) is not None:
+            state = shown_state(optimizer, stepped, value, []) or {}
         tensors = (state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor))
         first = next(tensors, None)
         return first if first is not None and first.shape == value.shape else None
@@ -86,13 +90,16 @@ class TorchStepping(Stepping):
     ) -> Any:
         group, position = place
         if (zero := zero_optimizer(optimizer)) is not None:
-            stepped = zero_optimizers.groups_of(zero)[group][position]
-            is_like = stepped.place.shape == shape and (shape or self.like_parameter(key))
-            return stepped.like if is_like else None
-        parameter = optimizer.param_groups[group]["params"][position]
+            owned = zero_optimizers.groups_of(zero)[group][position]
+            is_like = owned.place.shape == shape and (shape or self.like_parameter(key))
+            return owned.like if is_like else None
+        stepped, parameter = _shown(optimizer.param_groups[group])[position]
         if not is_sharded(parameter):
             return None
-        held = optimizer.state[parameter].get(key) if parameter in optimizer.state else None
+        state = shown_state(optimizer, stepped, parameter, [])
+        held = None if state is None else state.get(key)
+        if isinstance(parameter, FlatShard) and not shape:
+            return None  # every rank has a copy of a step count
         if isinstance(held, torch.Tensor) and tuple(held.shape) == shape:
             return held if is_sharded(held) else None
         if tuple(parameter.shape) == shape and (shape or self.like_parameter(key)):
@@ -148,15 +155,20 @@ class TorchStepping(Stepping):
         states_by_key.update(_tensors(global_state))
         for group_number, group in enumerate(optimizer.param_groups):
             self._put_options(optimizer.param_groups, group, options.get(group_number), whole)
-            for position, parameter in enumerate(group["params"]):
+            shown = _shown(group)
+            given: dict[int, list[tuple[Any, dict[str, Any]]]] = {}
+            for position, (parameter, shard) in enumerate(shown):
                 state = states.get((group_number, position))
                 if state is None:
                     continue
+                placed = {key: _on_device(parameter, group, key, value, uploads) for key, value in state.items()}
+                given.setdefault(id(parameter), []).append((shard, placed))
+            for parameter in group["params"]:
+                if id(parameter) not in given:
+                    continue
                 optimizer.state.pop(parameter, None)
-                if state:
-                    optimizer.state[parameter] = {
-                        key: _on_device(parameter, group, key, value, uploads) for key, value in state.items()
-                    }
+                if state := _own_state(given[id(parameter)]):
+                    optimizer.state[parameter] = state
 
     def _put_options(
         self, groups: list[dict[str, Any]], group: dict[str, Any], options: dict[str, Any] | None, whole: bool
@@ -196,10 +208,61 @@ class OptimizerVetting(Vetting):
         return {number: reason for number, optimizer in optimizers if (reason := _kept_outside(optimizer))}
 
 
+def _shown(group: dict[str, Any]) -> list[tuple[torch.Tensor, Any]]:
+    """The parameters of a group as the walk lists them: each with what stands for it, or for its parts."""
+    return [(parameter, shown) for parameter in group["params"] for shown in standing_for(parameter)]
+
+
+def _own_state(given: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    """The state that an optimizer keeps for a parameter, from the state of everything that stands for it."""
+    shown, state = given[0]
+    if not isinstance(shown, FlatShard):
+        return state
+    if not shown.owner.is_joined():
+        if not shown.place.size:
+            return {}  # never stepped in this process
+        return {key: value.local if isinstance(value, FlatShard) else value for key, value in state.items()}
+    joined: dict[str, Any] = {}
+    for shown, state in given:
+        for key, value in state.items():
+            if isinstance(value, FlatShard):
+                if key not in joined:
+                    joined[key] = shown.owner.empty_state(value.dtype)
+                part = shown.owner.part_of(joined[key])
+                assert part is not None
+                part.copy_(value.local)
+            elif not _equal(joined.setdefault(key, value), value):
+                raise Unsupported(
+                    "torch optimizer",
+                    f"restore {key}",
+                    f"FSDP1 has joined parameters of a unit, which need the same {key}, but the checkpoint has "
+                    f"{joined[key]} and {value}; wrap the model with use_orig_params=True",
+                )
+    return joined
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.shape == b.shape and bool((a == b).all())
+    return type(a) is type(b) and bool(a == b)
+
+
 def _kept_outside(optimizer: Any) -> str:
     """State that an optimizer needs to continue and does not put into its state dict; empty if there is none."""
     if (zero := zero_optimizer(optimizer)) is not None:
         return zero_optimizers.cannot_use_optimizer(zero)
+    parameters = [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
+    stood_for = [(parameter, standing_for(parameter)) for parameter in parameters if parameter.__dict__]
+    if any(not_understood(parameter) for parameter, shown in stood_for if shown[0] is parameter):
+        return (
+            "it steps parameters that are split over ranks, and whose model is not in the tree; pass both: "
+            '{"model": model, "optimizer": optimizer}'
+        )
+    if keeps_own_state(optimizer) and any(shown[0] is not parameter for parameter, shown in stood_for):
+        return (
+            f"{type(optimizer).__name__} writes its own state dict, with the ranges of parameters that this rank has; "
+            "use FSDP.optim_state_dict, or an optimizer without hooks on its state dict"
+        )
     if keeps_own_state(optimizer):
         return ""  # its own state dict is complete
     for name, value in vars(optimizer).items():

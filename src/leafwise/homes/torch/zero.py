@@ -179,9 +179,10 @@ class _Partition(FlatOwner):
     def requires_grad(self) -> bool:
         return bool(self._parameter.requires_grad)
 
+    def cannot_train_alone(self) -> str:
+        return "" if self._optimizer is None else _TRAINABLE
+
     def set_requires_grad(self, requires_grad: bool) -> None:
-        if requires_grad != self.requires_grad() and self._optimizer is not None:
-            raise Unsupported("torch", "freeze or thaw a parameter", _TRAINABLE)
         self._parameter.requires_grad_(requires_grad)
 
     def drop_grad(self) -> None:
@@ -222,9 +223,11 @@ def drop_gathered(objects: list[Any]) -> None:
     """Frees the gathered copies of parameters of these modules, which the next forward would use. It gathers them
     again."""
     if "deepspeed" in sys.modules:
-        modules = [obj for obj in objects if isinstance(obj, nn.Module)]
-        parameters = {id(one): one for module in modules for one in module._parameters.values() if is_split(one)}
-        gathered: Any = [one for one in parameters.values() if one.ds_status.name == "AVAILABLE"]
+        parameters: dict[int, Any] = {}
+        for module in objects:
+            held = module._parameters.values() if isinstance(module, nn.Module) else ()
+            parameters |= {id(parameter): parameter for parameter in held if is_split(parameter)}
+        gathered = [parameter for parameter in parameters.values() if parameter.ds_status.name == "AVAILABLE"]
         if gathered:
             gathered[0].partition(gathered)
 
