@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from leafwise.core.capabilities.averaging import Averaging
-from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
@@ -244,6 +244,14 @@ def _same_structure(a: Columns, b: Columns) -> bool:
     )
 
 
+def _cannot_average_parts(home: Home, value: Any) -> str:
+    """Why a sharded array cannot be averaged; empty if it can."""
+    distributing = home.capability(Distributing)
+    if reason := distributing.cannot_use_parts(value) or home.cannot_read(distributing.local(value)):
+        return reason
+    return home.capability(Loading).cannot_write(value)
+
+
 def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart]]:
     """The leaves by key, and their parts: for each home, the leaves to average and the leaves to copy."""
     t.check_listed("average")
@@ -258,7 +266,7 @@ def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart
         value = columns.current(leaf)
         home = columns.home(value)
         if facts.spec.sharding is not None:
-            [reason] = home.capability(Filling).cannot_fill([value])
+            reason = _cannot_average_parts(home, value)
         else:
             reason = home.cannot_read(value) or (home.capability(Loading).cannot_write(value) if home.in_place else "")
         if reason:

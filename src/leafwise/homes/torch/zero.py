@@ -142,7 +142,7 @@ class _Partition(FlatOwner):
 
     def cannot_use(self) -> str:
         parameter = self._parameter
-        if parameter.ds_tensor.status.name != "AVAILABLE" or "nvme" in str(parameter.ds_tensor.final_location):
+        if parameter.ds_tensor.status.name != "AVAILABLE" or parameter.ds_tensor.final_location == "nvme":
             return _ON_NVME
         if hasattr(parameter.ds_tensor, "ds_quant_scale"):
             return _QUANTIZED
