@@ -57,7 +57,7 @@ def not_understood(value: torch.Tensor) -> str:
         return _FUNCTORCH if is_wrapped else ""
     if kind is FlatShard:
         return FLAT
-    if getattr(value, "_fsdp_flattened", False) or getattr(value, "_is_flat_param", False):
+    if is_flattened(value):
         return "" if is_shown_itself(value) else _FSDP1
     if is_partitioned(value):
         return _ZERO3
@@ -94,6 +94,11 @@ def is_sharded(value: torch.Tensor) -> bool:
 def not_readable_by_parts(value: Any) -> str:
     """Why even the local part of a DTensor does not have its values; empty if it has."""
     return _PARTIAL if any(placement.is_partial() for placement in value.placements) else ""
+
+
+def is_flattened(value: torch.Tensor) -> bool:
+    """Whether FSDP1 has flattened a parameter, or joined others in it."""
+    return bool(getattr(value, "_fsdp_flattened", False) or getattr(value, "_is_flat_param", False))
 
 
 def is_partitioned(value: torch.Tensor) -> bool:

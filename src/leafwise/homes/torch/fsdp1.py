@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
@@ -25,7 +25,8 @@ from leafwise.homes.torch.flat_shards import FlatOwner, FlatPlace, FlatShard, ne
 _FLAT_NAME = "_flat_param"
 _shapes, _strides = attrgetter("_shapes"), attrgetter("_strides")  # of original parameters
 _BUSY = (
-    "FSDP1 has gathered its parameters for a forward or a backward that has not ended; call leafwise before or after it"
+    "FSDP1 has gathered its parameters, for a forward or backward that has not ended or in summon_full_params, and drops "
+    "these copies afterwards; call leafwise outside of it"
 )
 _JOINED = (
     "FSDP1 has joined it with the other parameters of its unit, and trains all of them in the same way; wrap the model "
@@ -34,6 +35,10 @@ _JOINED = (
 _EXTENDED = (
     "FSDP1 has flattened the local part of a DTensor (tensor parallelism), and leafwise does not know where its "
     "elements are; use FSDP2 (fully_shard)"
+)
+_BELOW = (
+    "FSDP1 has joined its parameters with others in a flat parameter, which is in an FSDP module above it; pass that "
+    "module, or a part of its tree: lw.tree(model)[path]"
 )
 _NO_SYNC = (
     "its gradient was computed inside no_sync(), and FSDP1 has not summed it over the ranks yet; run a backward "
@@ -79,14 +84,9 @@ class _Unit:
         return bool(self.handle._training_state.name == "IDLE")
 
     @property
-    def is_summoned(self) -> bool:
-        """Whether modules have whole parameters at the moment, inside `summon_full_params`."""
-        return bool(self.handle._training_state.name == "SUMMON_FULL_PARAMS")
-
-    @property
     def shows_whole(self) -> bool:
         """Whether modules have whole parameters that need no stand-ins."""
-        return self.is_summoned or not (self.is_sharded or self.joins)
+        return not (self.is_sharded or self.joins)
 
     def local(self) -> torch.Tensor:
         """The flat parameter of this rank, with padding."""
@@ -199,34 +199,25 @@ class _Original(FlatOwner):
     def grad(self) -> FlatShard | None:
         unit, number = self._unit, self._number
         flat, place = unit.flat, unit.place(number)
+        if flat.grad is not None and flat.grad.shape != flat._sharded_size:
+            return FlatShard(place, _UnreducedGradient(flat.grad.detach()), flat.grad)
         if unit.joins:
-            grad = flat.grad
-            if grad is None:
-                return None
-            whole = grad.shape != flat._sharded_size
-            return _gradient(place, grad if whole else unit.piece_of(number, grad), whole)
+            return None if flat.grad is None else new_shard(place, unit.piece_of(number, flat.grad))
         if place.size:
             grad = self._parameter().grad
-            return None if grad is None else _gradient(place, grad, grad.shape != (place.size,))
+            return None if grad is None else new_shard(place, grad.detach())
         # This rank has none of the elements, and FSDP1 never gives it a gradient here; the other ranks have one if
         # they have one of the unit.
         held = [unit.shard(other).owner for other in range(flat._num_params) if unit.place(other).size]
         has_grads = any(owner.grad() is not None for owner in held) if held else flat.grad is not None
         if not has_grads or not self.requires_grad() or flat._is_grad_none_mask[number]:
             return None
-        like = flat if flat.grad is None else flat.grad
-        return _gradient(place, like.detach()[:0], False)
+        return new_shard(place, (flat if flat.grad is None else flat.grad).detach()[:0])
 
 
 class _UnreducedGradient(FlatOwner):
     def cannot_use(self) -> str:
         return _NO_SYNC
-
-
-def _gradient(place: FlatPlace, local: torch.Tensor, is_unreduced: bool) -> FlatShard:
-    if is_unreduced:
-        return FlatShard(place, _UnreducedGradient(local.detach()), local)
-    return new_shard(place, local.detach())
 
 
 def _axis_order(strides: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -238,6 +229,7 @@ def _axis_order(strides: tuple[int, ...]) -> tuple[int, ...] | None:
 
 # -- modules -------------------------------------------------------------------------------------------
 
+_below_units: "WeakSet[nn.Module]" = WeakSet()  # modules below FSDP modules whose units are known
 _unit_of_module: "WeakKeyDictionary[nn.Module, _Unit]" = WeakKeyDictionary()
 
 
@@ -248,6 +240,8 @@ def is_fsdp1(cls: type) -> bool:
 
 def register(module: Any) -> None:
     """Registers what stands for the parameters of the unit of an FSDP module."""
+    if module not in _below_units:
+        _below_units.update(module.modules())
     handle = getattr(module, "_handle", None)
     known = _unit_of_module.get(module)
     if handle is None or (known is not None and known.is_of(handle)):
@@ -276,11 +270,23 @@ def _shown_by(unit: _Unit, number: int) -> Callable[[Any], Any]:
     return lambda held: held if unit.shows_whole and held is not None else unit.shard(number)
 
 
-def busy(objects: list[Any]) -> dict[int, str]:
-    """Modules of units that are in the middle of a forward or a backward: the reason, by number."""
+def without_unit(objects: list[Any]) -> dict[int, str]:
+    """Modules below an FSDP module that has joined their parameters, and that leafwise does not know: the reason, by
+    number. They have no parameters, and FSDP1 has marked them."""
     return {
-        number: _BUSY for number, unit in _units_of(objects).items() if not unit.is_at_rest and not unit.is_summoned
+        number: _BELOW
+        for number, obj in enumerate(objects)
+        if isinstance(obj, nn.Module)
+        and vars(obj).get("_is_fsdp_managed_module")
+        and not vars(obj).get("_fsdp_use_orig_params", True)
+        and obj not in _below_units
     }
+
+
+def busy(objects: list[Any]) -> dict[int, str]:
+    """The first module of each unit whose parameters are gathered at the moment: the reason, by number."""
+    first = {id(unit): number for number, unit in reversed(_units_of(objects).items()) if not unit.is_at_rest}
+    return {number: _BUSY for number in sorted(first.values())}
 
 
 def drop_gathered(objects: list[Any]) -> None:

@@ -12,8 +12,8 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.errors import Unsupported
 from leafwise.homes.torch import zero_optimizers
-from leafwise.homes.torch.flat_shards import FlatShard, standing_for
-from leafwise.homes.torch.foreign import is_sharded, not_understood
+from leafwise.homes.torch.flat_shards import FlatShard, is_shown_itself, standing_for
+from leafwise.homes.torch.foreign import is_flattened, is_sharded
 from leafwise.homes.torch.landing import Uploads
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state, shown_state
 from leafwise.homes.torch.tensors import tensor_over
@@ -253,7 +253,11 @@ def _kept_outside(optimizer: Any) -> str:
         return zero_optimizers.cannot_use_optimizer(zero)
     parameters = [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
     stood_for = [(parameter, standing_for(parameter)) for parameter in parameters if parameter.__dict__]
-    if any(not_understood(parameter) for parameter, shown in stood_for if shown[0] is parameter):
+    if any(
+        is_flattened(parameter) and not is_shown_itself(parameter)
+        for parameter, shown in stood_for
+        if shown[0] is parameter
+    ):
         return (
             "it steps parameters that are split over ranks, and whose model is not in the tree; pass both: "
             '{"model": model, "optimizer": optimizer}'
