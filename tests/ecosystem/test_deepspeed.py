@@ -83,6 +83,7 @@ def engine_of(model: nn.Module, stage: int, dtype: str = "float32", **options: A
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": dtype == "bfloat16"},
+        "gradient_clipping": 0.0,
     }
     return start_deepspeed().initialize(model=model, optimizer=adamw(model), config=config)[0]
 
@@ -273,18 +274,18 @@ def inspected(folder: str) -> tuple[str, int]:
     if distributed.get_rank() == distributed.get_world_size() - 1:
         model.down.weight.ds_tensor[-1] = float("nan")
     assert "1 NaN among 60 values, at [5, 9]" in str(lw.check(model))
-    assert "down.weight" in str(lw.diff(f"{folder}/truth.safetensors", model))
+    assert "9 leaves: 1 changed, 8 same" in str(lw.diff(f"{folder}/truth.safetensors", model))
     return text, here
 
 
 def test_a_model_is_shown_measured_and_compared_without_gathering(tmp_path: Path) -> None:
     shown = run_ranks(4, inspected, str(tmp_path))
     assert "Net in DeepSpeedEngine" in shown[0][0]
-    assert "11×6  bfloat16   66  132 B  also head.weight  flat shard over 4 ranks" in shown[0][0]
+    assert "bfloat16    3    6 B  flat shard over 4 ranks" in shown[0][0]
     # Parts of the parameters, and all of the buffer.
     assert sum(here for _, here in shown) == 450 + 4 * 44
-    assert "494 B, 160 B on this rank" in shown[0][0]
-    assert str(lw.diff(tmp_path / "truth.safetensors", tmp_path / "saved")) == "9 leaves, all the same"
+    assert "494 B, 162 B on this rank" in shown[0][0]
+    assert str(lw.diff(tmp_path / "truth.safetensors", tmp_path / "saved")).startswith("9 leaves, all the same")
 
 
 # -- loading -------------------------------------------------------------------------------------------------
@@ -411,7 +412,9 @@ def other_verbs(folder: str) -> None:
     # accelerate wraps the optimizer.
     from accelerate.utils.deepspeed import DeepSpeedOptimizerWrapper
 
-    wrapped = {"optimizer": DeepSpeedOptimizerWrapper(engine.optimizer), "model": engine}
+    wrapper = DeepSpeedOptimizerWrapper.__new__(DeepSpeedOptimizerWrapper)  # without an Accelerator
+    wrapper.optimizer = engine.optimizer
+    wrapped = {"optimizer": wrapper, "model": engine}
     assert lw.tree(wrapped).counts == lw.tree(both).counts
     lw.load(wrapped, f"{folder}/scaled")
 
