@@ -1,20 +1,22 @@
-"""FSDP1: models whose parameters are flattened, joined and split over ranks, with both settings of `use_orig_params`."""
+"""FSDP1, with both settings of `use_orig_params`: parameters that are flattened, joined and split over ranks."""
 
 import gc
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.distributed.models import Net, fsdp, fsdp1
+from tests.distributed.ranks import run_ranks
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy, StateDictType
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 import leafwise as lw
-from tests.distributed.models import Net, fsdp, fsdp1
-from tests.distributed.ranks import run_ranks
 
 TOKENS = torch.tensor([[1, 4, 7, 2], [0, 10, 3, 3]])
 
@@ -324,7 +326,7 @@ def refused(folder: str) -> None:
             lw.save(alone.module.head, f"{folder}/part", format="dcp")
         with pytest.raises(lw.Error):
             lw.save(alone.module, f"{folder}/part", format="dcp")
-        with pytest.raises(lw.WalkError, match='pass both: {"model": model, "optimizer": optimizer}'):
+        with pytest.raises(lw.WalkError, match="pass both"):
             lw.save(adamw(alone), f"{folder}/optimizer", format="dcp")
         lw.tree(alone)
         assert lw.tree(alone.module.head)["weight"].shape == (3, 6)
@@ -352,8 +354,10 @@ def not_kept_alive() -> None:
         model = fsdp1(Net(), original)
         t = lw.tree({"model": model, "optimizer": adamw(model)})
         lw.stats(t)
-        alive = [weakref.ref(module) for module in model.modules()]
-        del t, model
+        # Without the original parameters, FSDP1 itself keeps the modules alive whose parameters it has joined.
+        modules = model.modules() if original else FullyShardedDataParallel.fsdp_modules(model)
+        alive = [weakref.ref(module) for module in modules]
+        del t, model, modules
         gc.collect()
         assert not [reference for reference in alive if reference() is not None], original
 
@@ -369,3 +373,156 @@ def test_gradients_are_those_of_the_whole_model() -> None:
 def test_what_cannot_be_done_is_refused_and_models_are_not_kept_alive(tmp_path: Path) -> None:
     run_ranks(2, refused, str(tmp_path))
     run_ranks(1, not_kept_alive)
+
+
+# -- every kind of model -------------------------------------------------------------------------------
+
+
+class Strided(nn.Module):
+    """Parameters that are not contiguous, which FSDP1 flattens in the order of their memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last)
+        self.linear = nn.Linear(4, 6)
+        self.linear.weight = nn.Parameter(torch.randn(4, 6).t())
+        self.turned = nn.Parameter(torch.randn(2, 3, 4).permute(2, 0, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.conv(x)).pow(2).sum() + self.turned.pow(2).sum()  # type: ignore[no-any-return]
+
+
+def strided(folder: str, original: bool) -> None:
+    model, plain = fsdp1_of(Strided(), original), Strided()
+    optimizers = [torch.optim.AdamW(each.parameters()) for each in (model, plain)]
+    x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    for each, optimizer in zip((model, plain), optimizers, strict=True):
+        each(x).backward()
+        optimizer.step()
+    saved = lw.save({"model": model, "optimizer": optimizers[0]}, f"{folder}/strided {original}", format="dcp")
+    assert_near(model, plain)
+    with lw.open(saved) as t:
+        for name, parameter in plain.named_parameters():
+            expected = optimizers[1].state[parameter]["exp_avg_sq"]
+            found = torch.as_tensor(t[f"optimizer.state.model.{name}.exp_avg_sq"].numpy().copy())
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-9)
+    again, new = fsdp1_of(Strided(), not original), Strided()
+    lw.load({"model": again, "optimizer": (optimizer := torch.optim.AdamW(again.parameters()))}, saved)
+    lw.load({"model": new, "optimizer": (other := torch.optim.AdamW(new.parameters()))}, saved)
+    for each, its_optimizer in ((again, optimizer), (new, other)):
+        each(x).backward()
+        its_optimizer.step()
+    assert_near(again, new)
+
+
+def assert_near(model: nn.Module, expected: nn.Module) -> None:
+    state = gathered(model)
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(state[name], value, rtol=1e-4, atol=1e-6)
+
+
+def fsdp1_of(model: nn.Module, original: bool, **options: Any) -> FullyShardedDataParallel:
+    return FullyShardedDataParallel(model, use_orig_params=original, device_id=torch.device("cpu"), **options)
+
+
+def every_kind(folder: str) -> None:
+    other, plain = f"{folder}/other.safetensors", other_values()
+    if distributed.get_rank() == 0:
+        lw.save(plain, other)
+    distributed.barrier()
+    for original in (True, False):
+        strided(folder, original)
+
+        # With mixed precision, parameters at rest are those in full precision.
+        low = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16, keep_low_precision_grads=True)
+        model = fsdp1(Net(), original, mixed_precision=low)
+        model(TOKENS).sum().backward()
+        assert lw.tree(model)["head.weight"].dtype == "float32"
+        assert lw.stats(model, of="grad")["head.weight"].l2 > 0
+        with torch.no_grad():
+            before = model(TOKENS)
+        lw.load(model, other)
+        assert_same(model, plain, "mixed precision")
+        assert not torch.equal(model(TOKENS), before)
+
+        # Parameters that FSDP1 leaves alone are whole.
+        net = Net()
+        model = fsdp1_of(net, original, ignored_states=[net.head.weight, net.blocks[0].norm.weight])
+        whole = [str(leaf.path) for leaf in lw.tree(model) if leaf.sharding is None]
+        assert whole == ["scale", "blocks.0.norm.weight", "head.weight"]
+        lw.load(model, other)
+        assert_same(model, plain, "ignored")
+        optimizer = adamw(model)
+        model(TOKENS).sum().backward()
+        optimizer.step()
+        saved = lw.save({"model": model, "optimizer": optimizer}, f"{folder}/ignored {original}", format="dcp")
+        lw.load({"model": model, "optimizer": optimizer}, saved)
+        assert lw.diff(model, lw.load(Net(), lw.open(saved)["model"])).same
+
+        # A model that is cast before its first forward; FSDP1 itself fails if it is cast later.
+        model = fsdp1(Net(), original)
+        assert lw.tree(model)["head.weight"].dtype == "float32"
+        model.double()
+        assert lw.tree(model)["head.weight"].dtype == "float64"
+        assert lw.stats(model)["head.weight"].mean == pytest.approx(lw.stats(Net())["head.weight"].mean)
+        model(TOKENS)
+
+        # Made on meta.
+        with torch.device("meta"):
+            net = Net()
+        model = fsdp1_of(net, original, param_init_fn=lambda module: module.to_empty(device="cpu", recurse=False))
+        lw.load(model, other)
+        assert {
+            name: value for name, value in gathered(model).items() if not torch.equal(value, plain.state_dict()[name])
+        } == {}
+
+    # FSDP1 accepts new memory, and a new parameter, from the next forward on.
+    model = fsdp1(Net(), True)
+    head: Any = model.module.head
+    head.weight.data = torch.full_like(head.weight, 7.0)
+    head.bias = nn.Parameter(torch.full_like(head.bias, 3.0))
+    for _ in range(2):
+        found = lw.stats(model)
+        assert [found[f"head.{name}"].min for name in ("weight", "bias")] == [7.0, 3.0]
+        model(TOKENS)
+
+
+def test_every_kind_of_model(tmp_path: Path) -> None:
+    run_ranks(2, every_kind, str(tmp_path))
+
+
+def of_transformers(folder: str) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+    config = LlamaConfig(
+        vocab_size=19, hidden_size=12, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=16, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    plain = LlamaForCausalLM(config)
+    if distributed.get_rank() == 0:
+        plain.save_pretrained(f"{folder}/llama")
+    distributed.barrier()
+    policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={LlamaDecoderLayer})
+    for original in (True, False):
+        torch.manual_seed(1)
+        model = fsdp1_of(LlamaForCausalLM(config), original, auto_wrap_policy=policy)
+        lw.load(model, f"{folder}/llama")
+        torch.testing.assert_close(model(TOKENS).logits, plain(TOKENS).logits)
+        assert len(lw.ties(model)) == 1
+        saved = lw.save(model, f"{folder}/{original}", format="dcp")
+        assert lw.diff(plain, saved).same
+        optimizer = adamw(model)
+        model(TOKENS, labels=TOKENS).loss.backward()
+        optimizer.step()
+        saved = lw.save({"model": model, "optimizer": optimizer}, f"{folder}/both {original}", format="dcp")
+        resumed = LlamaForCausalLM(config)
+        lw.load({"model": resumed, "optimizer": adamw(resumed)}, saved)
+        torch.testing.assert_close(resumed(TOKENS).logits, model(TOKENS).logits)
+
+
+def test_a_model_of_transformers_that_is_wrapped_by_a_policy(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    run_ranks(2, of_transformers, str(tmp_path))

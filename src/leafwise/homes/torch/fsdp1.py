@@ -25,8 +25,8 @@ from leafwise.homes.torch.flat_shards import FlatOwner, FlatPlace, FlatShard, ne
 _FLAT_NAME = "_flat_param"
 _shapes, _strides = attrgetter("_shapes"), attrgetter("_strides")  # of original parameters
 _BUSY = (
-    "FSDP1 has gathered its parameters, for a forward or backward that has not ended or in summon_full_params, and drops "
-    "these copies afterwards; call leafwise outside of it"
+    "FSDP1 has gathered its parameters, for a forward or backward that has not ended or in summon_full_params, and "
+    "drops these copies afterwards; call leafwise outside of it"
 )
 _JOINED = (
     "FSDP1 has joined it with the other parameters of its unit, and trains all of them in the same way; wrap the model "
@@ -286,7 +286,7 @@ def without_unit(objects: list[Any]) -> dict[int, str]:
 def busy(objects: list[Any]) -> dict[int, str]:
     """The first module of each unit whose parameters are gathered at the moment: the reason, by number."""
     first = {id(unit): number for number, unit in reversed(_units_of(objects).items()) if not unit.is_at_rest}
-    return {number: _BUSY for number in sorted(first.values())}
+    return dict.fromkeys(sorted(first.values()), _BUSY)
 
 
 def drop_gathered(objects: list[Any]) -> None:
