@@ -17,8 +17,9 @@ help:  ## Show this list
 run: $(VENV)/run.stamp  ## Take the tour
 	@$(BIN)/leafwise tour
 
-test: $(VENV)/dev.stamp  ## Run the tests and every example in the docs
+test: $(VENV)/dev.stamp build/deepspeed/stamp  ## Run the tests and every example in the docs
 	@LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
+	@PYTHONPATH=src build/deepspeed/bin/python -m pytest -q tests/ecosystem/test_deepspeed.py
 
 # Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
 gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=
@@ -109,6 +110,16 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --constraint constraints.txt --group dev --group ecosystem
 	@$(PIP) install --constraint constraints.txt --no-deps timm
+	@touch $@
+
+# DeepSpeed is in an environment of its own, which also sees the packages of $(VENV): other libraries behave differently where it is
+# installed. It comes without what it asks for, and compiles nothing.
+DEEPSPEED_PIP := build/deepspeed/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+build/deepspeed/stamp: $(VENV)/dev.stamp
+	@rm -rf build/deepspeed && $(BIN)/python -m venv build/deepspeed
+	@readlink -f $(VENV)/lib/python*/site-packages > build/dev.pth && mv build/dev.pth build/deepspeed/lib/python*/site-packages
+	@$(DEEPSPEED_PIP) einops hjson msgpack ninja py-cpuinfo 'setuptools<80' wheel
+	@DS_BUILD_OPS=0 $(DEEPSPEED_PIP) --no-deps --no-build-isolation deepspeed==0.19.8
 	@touch $@
 
 # The tools whose checkpoints `make kinds` opens are in an environment of their own, which also sees the packages of $(VENV). They are

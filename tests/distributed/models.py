@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -51,6 +51,14 @@ def fsdp(model: nn.Module, mesh: Any) -> Any:
     for block in model.blocks:  # type: ignore[union-attr]
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
+
+
+def fsdp1(model: nn.Module, original: bool, **options: Any) -> FullyShardedDataParallel:
+    """FSDP1 in units: each block, and the rest. `original` is its option `use_orig_params`."""
+    options = {"use_orig_params": original, "device_id": torch.device("cpu"), **options}
+    for number, block in enumerate(model.blocks):  # type: ignore[arg-type, union-attr]
+        model.blocks[number] = FullyShardedDataParallel(block, **options)  # type: ignore[index, operator]
+    return FullyShardedDataParallel(model, **options)
 
 
 def tensor_parallel(model: nn.Module, mesh: Any) -> nn.Module:

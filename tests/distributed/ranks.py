@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from multiprocessing import connection
 from pathlib import Path
@@ -27,6 +27,11 @@ _IMPORTED = [
     "torch.distributed.tensor.parallel",
 ]  # fmt: skip
 _GRACE = 3.0  # seconds that the other ranks have after one has failed
+
+
+def import_first(*modules: str) -> None:
+    """Modules that the server also imports; called before its first use."""
+    _IMPORTED.extend(modules)
 
 
 @functools.cache
@@ -134,3 +139,22 @@ def _run_rank(
     with contextlib.suppress(RuntimeError):
         distributed.barrier()
     distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def received_bytes() -> Iterator[list[int]]:
+    """The bytes of each tensor that collectives fill on this rank."""
+    from leafwise.homes.torch import teams
+
+    received: list[int] = []
+    kept = teams.TorchTeam._started
+
+    def counted(self: Any, collective: Any, *arguments: Any, group: Any) -> Any:
+        received.append(arguments[0].nbytes)
+        return kept(self, collective, *arguments, group=group)
+
+    teams.TorchTeam._started = counted  # type: ignore[method-assign]
+    try:
+        yield received
+    finally:
+        teams.TorchTeam._started = kept  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.distributed.models import Net, even, fsdp, sharded_models
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import received_bytes, run_ranks
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -51,23 +51,12 @@ def whole_of(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def collectives() -> Iterator[list[str]]:
+def collectives() -> Iterator[list[int]]:
     """Counts what leafwise sends, and refuses everything else."""
-    calls: list[str] = []
-    kept = distributed.all_gather_into_tensor
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append("all_gather_into_tensor")
-        return kept(*args, **kwargs)
-
     from torch.distributed.tensor.debug import CommDebugMode
 
-    distributed.all_gather_into_tensor = counted
-    try:
-        with CommDebugMode() as communicated:
-            yield calls
-    finally:
-        distributed.all_gather_into_tensor = kept
+    with received_bytes() as calls, CommDebugMode() as communicated:
+        yield calls
     assert sum(communicated.get_comm_counts().values()) <= len(calls), communicated.get_comm_counts()
 
 

@@ -1,14 +1,13 @@
 """Results that are so large that each rank combines a share of them: the same bits, and fewer bytes for each rank."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.distributed.models import sharded_models
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import received_bytes, run_ranks
 from tests.distributed.test_check import planted
 from tests.distributed.test_diff import against_files_and_models, odd_meshes
 from tests.distributed.test_iterating import clipped, give_gradients, not_finite, whole_of
@@ -87,25 +86,6 @@ def test_faults_are_found() -> None:
 
 
 # -- how much a rank receives -----------------------------------------------------------------------------------
-
-
-@contextmanager
-def received_bytes() -> Iterator[list[int]]:
-    """The bytes of each tensor that collectives fill on this rank."""
-    from leafwise.homes.torch import teams
-
-    received: list[int] = []
-    kept = teams.MeshTeam._started
-
-    def counted(self: Any, collective: Any, *arguments: Any, group: Any) -> Any:
-        received.append(arguments[0].nbytes)
-        return kept(self, collective, *arguments, group=group)
-
-    teams.MeshTeam._started = counted  # type: ignore[method-assign]
-    try:
-        yield received
-    finally:
-        teams.MeshTeam._started = kept  # type: ignore[method-assign]
 
 
 def many_leaves(shape: tuple[int, ...]) -> dict[str, int]:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.distributed.models import Net, even, fsdp, sharded_models
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import received_bytes, run_ranks
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -122,15 +122,16 @@ def shown_without_communication(count: int) -> dict[str, Any]:
         raise AssertionError("something was communicated")
 
     names = [
-        "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier", "broadcast",
-        "gather", "monitored_barrier", "recv", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send",
+        "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce", "all_to_all",
+        "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier", "recv", "reduce_scatter",
+        "reduce_scatter_tensor", "scatter", "send",
     ]  # fmt: skip
-    kept = {name: getattr(distributed, name) for name in names}
+    kept = {name: getattr(distributed, name) for name in names if hasattr(distributed, name)}
     shown = {}
     try:
-        for name in names:
+        for name in kept:
             setattr(distributed, name, refused)
-        with CommDebugMode() as communicated:
+        with received_bytes() as received, CommDebugMode() as communicated:
             for name, model in models.items():
                 t = lw.tree(model)
                 t.select("**.weight")
@@ -146,6 +147,7 @@ def shown_without_communication(count: int) -> dict[str, Any]:
         for name, function in kept.items():
             setattr(distributed, name, function)
     assert communicated.get_total_counts() == 0
+    assert received == []
     return shown
 
 

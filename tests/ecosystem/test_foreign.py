@@ -1,7 +1,6 @@
 """Models whose values other libraries shard, offload or pack: every verb that reads or writes values raises an error
 that names the library and says what to call instead. Tested with the real libraries."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -211,48 +210,6 @@ distributed.destroy_process_group()
 
 def test_models_under_fsdp1_and_fsdp2_are_refused_even_on_meta(tmp_path: Path) -> None:
     in_two_processes(FSDP, tmp_path)
-
-
-ZERO3 = """
-import os
-os.environ["DS_ACCELERATOR"] = "cpu"
-import deepspeed, torch
-from torch import distributed, nn
-import leafwise as lw
-
-def net():
-    return nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8))
-
-deepspeed.init_distributed("gloo")
-stage = {"stage": 3, "stage3_param_persistence_threshold": 0}
-with deepspeed.zero.Init(config_dict_or_path={"train_batch_size": 2, "zero_optimization": stage}):
-    model = net()
-assert lw.tree(model)["0.weight"].shape == (64, 64)
-mine = f"rank{distributed.get_rank()}.safetensors"
-for verb in (lambda: lw.save(model, mine), lambda: lw.load(model, net()), lambda: lw.load(net(), model),
-             lambda: lw.stats(model), lambda: lw.diff(model, model)):
-    try:
-        verb()
-    except lw.Error as error:
-        assert "a parameter of DeepSpeed ZeRO-3" in str(error), error
-    else:
-        raise AssertionError("not refused")
-with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0):
-    try:
-        lw.load(model, net())
-    except lw.LoadError as error:
-        assert "DeepSpeed keeps a copy of it in full precision" in str(error), error
-    else:
-        raise AssertionError("a load that the next step undoes was not refused")
-    assert lw.stats(lw.open(lw.save(model, mine))).total.count == 64 * 65 + 8 * 65
-print(f"rank {distributed.get_rank()} done\\n", end="")
-distributed.destroy_process_group()
-"""
-
-
-@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
-def test_models_under_deepspeed_zero_3_are_refused(tmp_path: Path) -> None:
-    in_two_processes(ZERO3, tmp_path)
 
 
 def test_parameters_that_deepspeed_zero_3_marked_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import listed
+from leafwise.core.ranks import drop_gathered
 from leafwise.core.rebuild import rebuilt
 from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files import reader
@@ -53,6 +54,7 @@ class Load:
         self.optimizers = OptimizerStates(plan, self.source, verify, progress, place)
         self.ties: list[TieRequest] = []  # ties to make
         self.in_place: list[LoadTarget] = []
+        self._sharded: list[tuple[Home, Any]] = []  # leaves in place that are sharded; this process may have no part
         self.locations: list[tuple[object, Memory] | None] = []  # the memory of each array in `in_place`
         self.root = self.columns.node_objects[plan.target.root]
 
@@ -89,6 +91,7 @@ class Load:
         """Changes the model. `exchanged` maps the id of each array without memory to its replacement."""
         self.exchanged = exchanged
         try:
+            drop_gathered(self.plan.target)
             self._write(self.in_place)
             self.source.check_unchanged()  # the values that were copied are those that were verified
         except Exception as error:
@@ -187,6 +190,8 @@ class Load:
                 continue
             if fresh:
                 self._put(feed.row, value)
+            else:
+                self._sharded.append((home, value))
             for number, part in enumerate(home.capability(Distributing).parts(value)):
                 section = self.source.section(feed.source, before_turn(part.inside(), feed.order))
                 targets.append(LoadTarget(feed, home, part.value, fresh, number, section, value))
@@ -373,14 +378,12 @@ class Load:
         by_home: dict[Home, list[Any]] = {}
         for target in [*written, *(read.target for read in reads)]:
             by_home.setdefault(target.home, []).append(target.value)
-            if target.whole is not None:
-                by_home[target.home].append(target.whole)
         for home, values in by_home.items():
             home.capability(Loading).mark_written(values)
         for target in others:
             target.home.write(target.value, self.cast_array(target))
-            if target.whole is not None:
-                target.home.capability(Loading).mark_written([target.whole])
+        for home, value in self._sharded:
+            home.capability(Loading).mark_written([value])
 
     def _after_load(self) -> None:
         """Calls the load hooks of modules, and their own ways to read a state dict."""
@@ -464,7 +467,7 @@ def _cannot_write(home: Home, value: Any, spec: Spec) -> str:
     distributing, loading = home.capability(Distributing), home.capability(Loading)
     if spec.sharding is None:
         return loading.cannot_write(value)
-    return distributing.cannot_use_parts(value) or loading.cannot_write(distributing.local(value))
+    return distributing.cannot_use_parts(value) or loading.cannot_write(value)
 
 
 def check_overlaps(loads: list[Load]) -> None:

@@ -436,6 +436,8 @@ class Columns:
         homes_of_owners = self.homes_of(owners)
         if all(type(home).current is Home.current for home in homes_of_owners):  # nothing is ever replaced
             return _take(self.row_values, rows)
+        if self.may_stand_in:
+            return [self.current(row) for row in rows]
         arrays_in = homes_of_owners.pop().arrays_in if len(homes_of_owners) == 1 else ""
         if not arrays_in:
             return [self.current(row) for row in rows]
@@ -447,7 +449,7 @@ class Columns:
     def _arrays_of_one_owner(self) -> list[Any]:
         """The arrays that are at all rows now, if they belong to one node, such as a list of parameters, which has no
         others; empty if not, or if one of them is no longer there."""
-        if self._only_owner is None:
+        if self._only_owner is None or self.may_stand_in:
             return []
         arrays_in = self.home(self._only_owner).arrays_in
         arrays_by_name = getattr(self._only_owner, arrays_in) if arrays_in else None
@@ -456,6 +458,11 @@ class Columns:
         arrays = list(arrays_by_name.values())
         # By their types, because arrays define `==` in their own way.
         return arrays if type(None) not in set(map(type, arrays)) else []
+
+    @cached_property
+    def may_stand_in(self) -> bool:
+        """Whether an array of the walk may stand for another one in its node, as sharded arrays do."""
+        return self.may_be_sharded()
 
     @cached_property
     def _only_owner(self) -> Any:

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from leafwise.core.capabilities.tying import DeclaredTie, Tying
+from leafwise.core.capabilities.tying import Tying
 from leafwise.core.columns import Columns
 from leafwise.core.home import Memory, offer
 from leafwise.core.leaf import UndoneTie, asking_raised
@@ -58,7 +58,6 @@ def find_undone(columns: Columns) -> None:
             places = [(key, op, _row_at(columns, node, key)) for key, op in declared.keys]
             rows = [row for _, _, row in places if row is not None]
             if not rows:
-                _find_separated(columns, tying, node, declared)
                 continue
             source = columns.row_path(rows[0])
             leaf = columns.ties.get(rows[0], rows[0])
@@ -77,26 +76,25 @@ def find_undone(columns: Columns) -> None:
                     )
 
 
-def _find_separated(columns: Columns, tying: Tying, node: int, declared: DeclaredTie) -> None:
-    """Finds ties that were undone because their names were joined into different arrays."""
-    paths = [
-        Path((*columns.node_entries(node), *(Entry(name, "any") for name in key.split("."))))
-        for key, _ in declared.keys
-    ]
-    for number in tying.separated(columns.node_objects[node], [key for key, _ in declared.keys]):
-        rows = range(*columns.row_ranges[node]) or [0]
-        columns.undone[UndoneTie(paths[number], paths[0], declared.keys[number][1])] = (rows[0], rows[-1])
-
-
 def _row_at(columns: Columns, node: int, key: str) -> int | None:
     """The row at a dotted key below a node; None if there is none."""
     names = key.split(".")
     for name in names[:-1]:
-        child = next((child for child in columns.children(node) if columns.node_names[child] == name), None)
+        children = (child for shown in _with_wrapped(columns, node) for child in columns.children(shown))
+        child = next((child for child in children if columns.node_names[child] == name), None)
         if child is None:
             return None
         node = columns.repeats[child] if child in columns.listed_elsewhere else child
-    return next((row for row in columns.own_rows(node) if columns.row_names[row] == names[-1]), None)
+    rows = (row for shown in _with_wrapped(columns, node) for row in columns.own_rows(shown))
+    return next((row for row in rows if columns.row_names[row] == names[-1]), None)
+
+
+def _with_wrapped(columns: Columns, node: int) -> list[int]:
+    """A node, and what it wraps, which keys do not show."""
+    nodes = [node]
+    while columns.wrapped and (wrapped := next(filter(columns.hidden, columns.children(nodes[-1])), None)) is not None:
+        nodes.append(wrapped)
+    return nodes
 
 
 def bytes_shared(columns: Columns, leaves: set[int]) -> int:

@@ -26,6 +26,14 @@ def team_of(t: Tree) -> Team | None:
     return None
 
 
+def drop_gathered(t: Tree) -> None:
+    """Drops copies of sharded arrays that a forward has left gathered, before the arrays are changed: the next forward
+    would use the copies."""
+    columns = t.columns
+    for home in columns.homes if columns.may_be_sharded() else ():
+        home.capability(Distributing).drop_gathered(columns.node_objects)
+
+
 def agreeing(t: Tree, verb: str, team: Team | None) -> AbstractContextManager[list[tuple[str, str]]]:
     """A context in which a verb plans what it does to a tree, and adds rows about it: a path, and a fact about it. At
     the end, all ranks compare their models and their rows, as `agree` does. If planning fails on some ranks only, every

@@ -16,6 +16,7 @@ class Sharding(NamedTuple):
 
     - `shard(0)`: a piece of axis 0
     - `strided shard(0, 2)`: axis 0 is first split into 2, and each rank has a piece of both
+    - `flat shard`: a range of the elements in C order, which may begin and end in the middle of a row
     - `replicate`: a copy
     - `partial(sum)`: a term of a sum that was not computed yet
 
@@ -116,3 +117,52 @@ def _chunk(ranges: list[range], count: int, number: int) -> list[range]:
 def local_boxes(axes: list[list[LocalRange]]) -> list[tuple[LocalRange, ...]]:
     """The boxes of an array that consist of consecutive elements along every axis."""
     return list(product(*axes))
+
+
+class FlatBox(NamedTuple):
+    """A box of an array whose elements follow each other in C order: how many elements of a range come before it, where
+    it starts in the array, and its shape."""
+
+    local: int
+    first: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+def flat_boxes(shape: tuple[int, ...], start: int, stop: int) -> list[FlatBox]:
+    """The elements of an array from number `start` to before `stop`, in C order, as boxes. These are at most twice as
+    many as the array has axes: rests of rows on both sides of what is whole.
+
+    >>> for box in flat_boxes((4, 3), 1, 11):
+    ...     print(*box)
+    0 (0, 1) (1, 2)
+    2 (1, 0) (2, 3)
+    8 (3, 0) (1, 2)
+    """
+    if start >= stop:
+        return []
+    if not shape:
+        return [FlatBox(0, (), ())]
+    boxes: list[FlatBox] = []
+    _add_flat_boxes(boxes, (), shape, start, stop, 0)
+    return boxes
+
+
+def _add_flat_boxes(
+    boxes: list[FlatBox], above: tuple[int, ...], shape: tuple[int, ...], start: int, stop: int, local: int
+) -> None:
+    """Adds the boxes of a range of the array at the indices `above`, before which `local` elements come."""
+    size = prod(shape[1:])
+    row, last = start // size, (stop - 1) // size
+    first_is_cut, last_is_cut = start % size != 0, stop % size != 0
+    if row == last and (first_is_cut or last_is_cut):
+        _add_flat_boxes(boxes, (*above, row), shape[1:], start - row * size, stop - row * size, local)
+        return
+    if first_is_cut:
+        _add_flat_boxes(boxes, (*above, row), shape[1:], start - row * size, size, local)
+        row += 1
+    end = last if last_is_cut else last + 1
+    if row < end:
+        first = (*above, row, *(0 for _ in shape[1:]))
+        boxes.append(FlatBox(local + row * size - start, first, (*(1 for _ in above), end - row, *shape[1:])))
+    if last_is_cut:
+        _add_flat_boxes(boxes, (*above, last), shape[1:], 0, stop - last * size, local + last * size - start)

@@ -24,8 +24,9 @@ def walk(root: Any) -> Columns:
     """The columns of `root`; see the docstring of the module."""
     columns, lookup = _walk(root, {})
     if lookup.missed:
-        # An optimizer came before its model, but its state is named after the parameters of the model.
-        paths = lookup.missed_paths()
+        # An optimizer came before its model, but its state is named after the parameters of the model. If they are
+        # sharded, other arrays may stand for them, which are known only now.
+        paths = lookup.all_paths() if columns.may_be_sharded() else lookup.missed_paths()
         if paths:
             columns, _ = _walk(root, paths)
     find_undone(columns)
@@ -56,6 +57,12 @@ class _PathLookup:
         """The paths of values that were looked up before the walk found them, by identity."""
         rows = ((key, self._row(key)) for key in self.missed)
         return {key: self.columns.row_path(row) for key, row in rows if row is not None}
+
+    def all_paths(self) -> dict[int, Path]:
+        """The paths of all values, by identity."""
+        return {
+            id(value): self.columns.row_path(row) for row, value in reversed(list(enumerate(self.columns.row_values)))
+        }
 
     def _row(self, key: int) -> int | None:
         values = self.columns.row_values

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from leafwise.core.capabilities.averaging import Averaging
-from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import escape
+from leafwise.core.ranks import drop_gathered
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
@@ -130,6 +130,7 @@ class Average:
         ]
         _applied.update(id(value) for part_values in values for value in part_values)
         try:
+            drop_gathered(walk.tree)
             for part, part_values in zip(self._parts, values, strict=True):
                 part.averaging.copy_many(part_values, part.arrays)
             yield walk.root
@@ -137,11 +138,7 @@ class Average:
             _applied.difference_update(id(value) for part_values in values for value in part_values)
             for part, part_values, own in zip(self._parts, values, own_values, strict=True):
                 part.averaging.copy_many(part_values, own)
-            if walk.tree.columns.may_be_sharded():
-                # A forward may have left gathered copies of the averages, which the next one would use.
-                objects = walk.tree.columns.node_objects
-                for home in walk.tree.columns.homes:
-                    home.capability(Distributing).drop_gathered(objects)
+            drop_gathered(walk.tree)  # of the averages
 
     # -- saving and loading ------------------------------------------------------------------------------
 
@@ -247,6 +244,14 @@ def _same_structure(a: Columns, b: Columns) -> bool:
     )
 
 
+def _cannot_average_parts(home: Home, value: Any) -> str:
+    """Why a sharded array cannot be averaged; empty if it can."""
+    distributing = home.capability(Distributing)
+    if reason := distributing.cannot_use_parts(value) or home.cannot_read(distributing.local(value)):
+        return reason
+    return home.capability(Loading).cannot_write(value)
+
+
 def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart]]:
     """The leaves by key, and their parts: for each home, the leaves to average and the leaves to copy."""
     t.check_listed("average")
@@ -261,7 +266,7 @@ def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart
         value = columns.current(leaf)
         home = columns.home(value)
         if facts.spec.sharding is not None:
-            [reason] = home.capability(Filling).cannot_fill([value])
+            reason = _cannot_average_parts(home, value)
         else:
             reason = home.cannot_read(value) or (home.capability(Loading).cannot_write(value) if home.in_place else "")
         if reason:

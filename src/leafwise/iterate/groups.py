@@ -215,6 +215,15 @@ class _GroupBuilder:
 
     # -- the result --------------------------------------------------------------------------------------
 
+    def _stepped(self, array_at: Callable[[int], Any], leaf: int) -> Any:
+        value = array_at(leaf)
+        if not self.columns.may_stand_in:
+            return value
+        try:
+            return self.columns.home(value).capability(Grouping).stepped(value)
+        except RuleError as error:
+            raise RuleError(f"{self.columns.row_text(leaf)}: {error}") from error
+
     def build(self, array_at: Callable[[int], Any]) -> Groups:
         members: list[tuple[dict[str, Any], list[int]]] = []
         by_value: dict[object, list[int]] = {}
@@ -226,7 +235,7 @@ class _GroupBuilder:
         built = Groups(
             [
                 {
-                    "params": [array_at(leaf) for leaf in leaves],
+                    "params": [self._stepped(array_at, leaf) for leaf in leaves],
                     "param_names": [self.keys[leaf] for leaf in leaves],
                     **options,
                 }

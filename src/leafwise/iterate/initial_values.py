@@ -13,7 +13,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.interruption import interruption_explained
 from leafwise.core.path import escape, listed
 from leafwise.core.progress import bar
-from leafwise.core.ranks import agreeing, comparing, same_text, team_of
+from leafwise.core.ranks import agreeing, comparing, drop_gathered, same_text, team_of
 from leafwise.core.rebuild import recomputed, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
@@ -102,6 +102,7 @@ class _Initialization:
         named = [leaf for leaf in leaves if leaf.job.leaf in distributions]
         total = sum(leaf.spec.size for leaf in leaves)
         root = columns.node_objects[self.tree.root]
+        drop_gathered(self.tree)
         with (
             bar(total, "initializing", self.progress) as count,
             interruption_explained("initialize", "initialize it again"),

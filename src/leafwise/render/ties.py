@@ -47,9 +47,8 @@ def _footer(ties: Ties, full: bool) -> list[tuple[Span, ...]]:
         names = sum(len(tie.names) for tie in ties)
         words = f"{plural(len(ties), 'tie', 'ties')}, {names:,} names · {bytes_text(ties.bytes_saved) or '0 B'} saved"
     else:
-        words = "no ties between leaves" if ties.joined else "no ties"
+        words = "no ties"
     footer: list[tuple[Span, ...]] = [(Span(words),)]
-    footer += [(Span(f"tied inside a flat parameter: {listed(list(names), 6)}"),) for names in ties.joined]
     footer += [(Span(f"{undone}; {undone.repair()}", "warn"),) for undone in ties.undone]
     for shared in ties.shared_memory:
         footer.append((Span(f"{shared.reason}: {_listed(shared.leaves)}", "warn"),))
@@ -119,8 +118,6 @@ def to_json(ties: Ties) -> dict[str, Any]:
         "undone": [undone_json(undone) for undone in ties.undone],
         "shared_memory": [shared_memory_json(shared) for shared in ties.shared_memory],
     }
-    if ties.joined:
-        data["joined"] = [list(names) for names in ties.joined]
     if ties.equal_untied is not None:
         data["equal_untied"] = [
             {"paths": [str(leaf.path) for leaf in equal.leaves], "op": str(equal.op), "constant": equal.constant}

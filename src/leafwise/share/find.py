@@ -7,8 +7,6 @@ from leafwise.core import registry as homes
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping
-from leafwise.core.capabilities.tying import Tying
-from leafwise.core.home import offer
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import Op
 from leafwise.core.result import Table
@@ -61,8 +59,7 @@ class Ties(Table, Sequence[Tie], kind="ties"):
     """The result of `lw.ties`: a sequence of `Tie`. Prints as a table with the bytes saved.
 
     `undone` lists declared ties that were undone, and `shared_memory` lists parameters that share memory but are not
-    tied. `joined` lists ties inside flat parameters of FSDP1, whose names are not in the tree.
-    `equal_untied` and `optimizer` are None unless `lw.ties` was asked for them.
+    tied. `equal_untied` and `optimizer` are None unless `lw.ties` was asked for them.
 
     >>> import torch, leafwise as lw
     >>> shared = torch.nn.Linear(4, 4, bias=False)
@@ -78,7 +75,6 @@ class Ties(Table, Sequence[Tie], kind="ties"):
         self.tree = t
         self.undone: list[UndoneTie] = t.undone
         self.shared_memory: list[SharedMemory] = t.shared_memory
-        self.joined: list[tuple[str, ...]] = _joined(t)
         self.equal_untied = equal_untied
         self.optimizer = optimizer
 
@@ -99,21 +95,6 @@ class Ties(Table, Sequence[Tie], kind="ties"):
     def bytes_saved(self) -> int:
         """How many more bytes the model would take if every name had its own memory."""
         return sum(saved for tie in self._ties for saved in bytes_saved(self.tree, tie))
-
-
-def _joined(t: Tree) -> list[tuple[str, ...]]:
-    """The paths of names that are tied inside an array into which others were joined."""
-    columns = t.columns
-    joined = []
-    for batch in columns.batches(t.first_rows):
-        tying = offer(batch.home, Tying)
-        if tying is None:
-            continue
-        for row, value in zip(batch.rows, batch.values, strict=True):
-            names = tying.joined(value)
-            prefix = columns.row_text(row).removesuffix(columns.row_names[row]) if names else ""
-            joined += [tuple(prefix + name for name in tied) for tied in names]
-    return joined
 
 
 def bytes_saved(t: Tree, tie: Tie) -> list[int]:

@@ -14,6 +14,10 @@ class Grouping(Capability):
         they are not known."""
         return None
 
+    def stepped(self, value: Any) -> Any:
+        """The array that an optimizer must be given to step this one. Raises `RuleError` if there is none."""
+        return value
+
     def depths_by(self, cls: type) -> Callable[[Any, list[str]], list[int | None]] | None:
         """If nodes of this type say how deep their leaves are, a function that asks a node. Its arguments are the node
         and the names of leaves relative to it; it returns the level of each leaf, counted from 0, or None for a leaf

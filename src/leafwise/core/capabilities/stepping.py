@@ -64,6 +64,10 @@ class Stepping(Capability):
         A parameter that is not in `states` keeps its state."""
         raise self.missing("restore the state of an optimizer")
 
+    def cannot_restore_together(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> str:
+        """Why an optimizer cannot get these states, which are those of `restore_state`; empty if it can."""
+        return ""
+
     def cannot_restore(self, value: Any) -> str:
         """Why an array in the state of an optimizer would not be restored as it was; empty if it would."""
         return ""

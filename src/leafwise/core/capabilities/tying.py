@@ -50,16 +50,6 @@ class Tying(Capability):
         """The ties that are kept, each with the number of the object at which it is declared."""
         return []
 
-    def joined(self, value: Any) -> list[tuple[str, ...]]:
-        """Ties inside an array into which others were joined, so that the walk does not list them: the names of each
-        leaf, relative to the owner of the array."""
-        return []
-
-    def separated(self, obj: Any, keys: list[str]) -> list[int]:
-        """For tied names, given by their keys below an object, that were all joined into other arrays: the numbers of
-        those that are in another array than the first."""
-        return []
-
     def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
         """Why the array at this place cannot be tied with this op; an empty string where it can."""
         raise self.missing("tie")

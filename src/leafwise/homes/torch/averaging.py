@@ -1,6 +1,6 @@
 """Arithmetic for moving averages of tensors, many at once.
 
-The average of a DTensor is a DTensor that is sharded in the same way, so each rank averages its own part.
+The average of a sharded tensor is one that is sharded in the same way, so each rank averages its own part.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import torch
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.homes.torch.foreign import is_sharded
 from leafwise.homes.torch.launching import check_not_capturing, shortage_explained
-from leafwise.homes.torch.sharding import local_tensor
+from leafwise.homes.torch.sharding import cloned, local_tensor, sharded_alike
 
 _shape = attrgetter("shape")
 # Elements that are converted to the dtype of the average at a time. Converting all of a bfloat16 model would take twice
@@ -28,13 +28,13 @@ class TorchAveraging(Averaging):
         if not any(map(is_sharded, (*targets, *values))):
             return None
         pairs = enumerate(zip(targets, values, strict=True))
-        return next((number for number, (target, value) in pairs if not _sharded_alike(target, value)), None)
+        return next((number for number, (target, value) in pairs if not sharded_alike(target, value)), None)
 
     def clone_many(self, values: list[torch.Tensor], precise: bool) -> list[torch.Tensor]:
         check_not_capturing("average")
         # Outside of inference mode, because tensors made there cannot be changed in place outside of it.
         with torch.inference_mode(False), torch.no_grad(), shortage_explained("average", "nothing was changed"):
-            return [_precise(value).clone() if precise else value.detach().clone() for value in values]
+            return [_copy(value, precise) for value in values]
 
     def copy_many(self, targets: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor]:
         check_not_capturing("average")  # replays would not count as updates, and would repeat the weight of this one
@@ -62,15 +62,11 @@ def _local(values: list[torch.Tensor]) -> list[torch.Tensor]:
     return [local_tensor(value) if is_sharded(value) else value for value in values]
 
 
-def _sharded_alike(a: Any, b: Any) -> bool:
-    if not is_sharded(a) or not is_sharded(b):
-        return is_sharded(a) == is_sharded(b)
-    return bool(a.device_mesh == b.device_mesh and tuple(a.placements) == tuple(b.placements))
-
-
-def _precise(value: torch.Tensor) -> torch.Tensor:
-    narrow = value.is_floating_point() and value.element_size() < 4
-    return value.detach().float() if narrow else value.detach()
+def _copy(value: torch.Tensor, precise: bool) -> torch.Tensor:
+    narrow = precise and value.is_floating_point() and value.element_size() < 4
+    if is_sharded(value):
+        return cloned(value, torch.float32 if narrow else value.dtype)
+    return value.detach().float().clone() if narrow else value.detach().clone()
 
 
 def _parts(values: list[torch.Tensor]) -> Iterator[slice]:

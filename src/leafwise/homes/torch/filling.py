@@ -10,6 +10,7 @@ from torch import nn
 from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.homes.torch.drawing import draw_with_kernels
+from leafwise.homes.torch.flat_shards import FlatShard
 from leafwise.homes.torch.foreign import is_sharded
 from leafwise.homes.torch.launching import check_not_capturing, shortage_explained
 from leafwise.homes.torch.loading import cannot_change
@@ -33,6 +34,8 @@ class TorchFilling(Filling):
     def _cannot_change(self, value: torch.Tensor) -> str:
         if not is_sharded(value):
             return cannot_change(value)
+        if isinstance(value, FlatShard) and (reason := value.owner.cannot_change()):
+            return reason
         return self.home.capability(Distributing).cannot_use_parts(value) or cannot_change(local_tensor(value))
 
     def fill(self, value: torch.Tensor, start: int, rows: Any) -> None:

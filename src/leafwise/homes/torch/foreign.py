@@ -11,17 +11,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from leafwise.homes.torch import zero
+from leafwise.homes.torch.flat_shards import FLAT, FlatShard, is_shown_itself
+
 # Libraries that change plain parameters and mark them by attributes. Unless one of them is imported, plain parameters
 # need no check.
 _MARKING = ("torch.distributed.fsdp", "deepspeed")
 
 _FSDP1 = (
-    "a parameter of FSDP1, which keeps only a shard of it in each process; save and compare the model.state_dict() "
-    "under FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT), or use FSDP2 (fully_shard)"
+    "a parameter of FSDP1, which keeps only a shard of it in each process; pass the FSDP model that contains it, or a "
+    "part of its tree: lw.tree(model)[path]"
 )
 _ZERO3 = (
-    "a parameter of DeepSpeed ZeRO-3, which keeps only a shard of it in each process; work inside "
-    "deepspeed.zero.GatheredParameters(model.parameters()), or use engine.save_16bit_model and engine.load_checkpoint"
+    "a parameter of DeepSpeed ZeRO-3, which keeps only a shard of it in each process; pass the model that contains it, "
+    "or a part of its tree: lw.tree(model)[path]"
 )
 DTENSOR = (
     "a DTensor is sharded over the processes of a mesh; use its full_tensor(), or "
@@ -39,10 +42,6 @@ _BITSANDBYTES = (
     "bitsandbytes keeps it packed, and its scales outside of the tree; save with model.save_pretrained, or convert it "
     "to a plain tensor with bitsandbytes.functional.dequantize_4bit or int8_vectorwise_dequant"
 )
-_MASTERS = (
-    "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; use "
-    "engine.load_checkpoint, or load into the model before deepspeed.initialize"
-)
 
 
 def may_be_marked() -> bool:
@@ -56,8 +55,10 @@ def not_understood(value: torch.Tensor) -> str:
     if kind in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where libraries would mark it
         is_wrapped = kind is torch.Tensor and torch._C._functorch.is_functorch_wrapped_tensor(value)
         return _FUNCTORCH if is_wrapped else ""
-    if getattr(value, "_fsdp_flattened", False) or getattr(value, "_is_flat_param", False):
-        return _FSDP1
+    if kind is FlatShard:
+        return FLAT
+    if is_flattened(value):
+        return "" if is_shown_itself(value) else _FSDP1
     if is_partitioned(value):
         return _ZERO3
     if is_packed(value):
@@ -81,8 +82,8 @@ def _of_a_subclass(value: torch.Tensor) -> str:
 
 
 def is_sharded_type(cls: type) -> bool:
-    """Whether tensors of this type are DTensors, which are sharded over processes."""
-    return hasattr(cls, "device_mesh") and hasattr(cls, "to_local")
+    """Whether tensors of this type are sharded over processes: DTensors, and ranges of flattened parameters."""
+    return cls is FlatShard or (hasattr(cls, "device_mesh") and hasattr(cls, "to_local"))
 
 
 def is_sharded(value: torch.Tensor) -> bool:
@@ -93,6 +94,11 @@ def is_sharded(value: torch.Tensor) -> bool:
 def not_readable_by_parts(value: Any) -> str:
     """Why even the local part of a DTensor does not have its values; empty if it has."""
     return _PARTIAL if any(placement.is_partial() for placement in value.placements) else ""
+
+
+def is_flattened(value: torch.Tensor) -> bool:
+    """Whether FSDP1 has flattened a parameter, or joined others in it."""
+    return bool(getattr(value, "_fsdp_flattened", False) or getattr(value, "_is_flat_param", False))
 
 
 def is_partitioned(value: torch.Tensor) -> bool:
@@ -111,7 +117,7 @@ def cannot_be_changed(value: torch.Tensor) -> str:
     """Why the next step would overwrite values that are written into a parameter; empty if it would not."""
     if type(value) in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where DeepSpeed would mark it
         return ""
-    return _MASTERS if hasattr(value, "ds_id") or getattr(value, "_hp_mapping", None) is not None else ""
+    return zero.MASTERS if zero.has_master(value) else ""
 
 
 def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.freezing import Freezing
+from leafwise.homes.torch.flat_shards import FlatShard
 from leafwise.homes.torch.roles import role_of
 from leafwise.homes.torch.tensors import is_lazy
 
@@ -37,6 +38,8 @@ class EvalLock:
 class TorchFreezing(Freezing):
     def cannot_train(self, value: torch.Tensor, trainable: bool) -> str:
         """Why a tensor cannot be frozen or thawed; empty if it can."""
+        if isinstance(value, FlatShard):
+            return value.owner.cannot_train_alone() if value.requires_grad != trainable else ""
         if not value.is_leaf:
             return "it is computed from other tensors"
         if not is_lazy(value) and value.is_inference():

@@ -16,6 +16,7 @@ import torch
 
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.errors import RuleError
+from leafwise.homes.torch.flat_shards import FlatShard
 
 _WITH_PREVIOUS = 99999.0  # at the end of an order: same level as the order before
 _AFTER_ALL = (inf,)
@@ -26,6 +27,15 @@ _FROM_SCHEDULERS = frozenset({"initial_lr"})  # schedulers store it in groups
 
 
 class TorchGrouping(Grouping):
+    def stepped(self, value: Any) -> Any:
+        if not isinstance(value, FlatShard):
+            return value
+        if reason := value.owner.cannot_train_alone():
+            raise RuleError(
+                f"cannot put a parameter into a group: {reason}, or give model.parameters() to the optimizer"
+            )
+        return value.owner.stepped()
+
     def depths_by(self, cls: type) -> Callable[[Any, list[str]], list[int | None]] | None:
         return depths if callable(getattr(cls, "group_matcher", None)) else None
 

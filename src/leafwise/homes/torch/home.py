@@ -34,7 +34,8 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Pairs, Spec, Visit
 from leafwise.core.path import Entry, Path
 from leafwise.errors import WriteError
-from leafwise.homes.torch import tensors
+from leafwise.homes.torch import fsdp1, tensors, zero
+from leafwise.homes.torch.flat_shards import FLAT, FlatShard, names_with_stand_ins
 from leafwise.homes.torch.foreign import facts, is_sharded, may_be_marked
 from leafwise.homes.torch.roles import role_of
 from leafwise.homes.torch.sharding import local_nbytes, sharding_of
@@ -114,7 +115,9 @@ class TorchHome(Home):
         return tuple(leaves), children.items(), None
 
     def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
-        visit = self._visit_with_views if view_names(cls) else self.visit
+        visit: Callable[[Any], Visit] = self._visit_with_views if view_names(cls) else self.visit
+        if may_be_marked() and issubclass(cls, nn.Module):
+            visit = self._with_stand_ins(visit, cls)
         if self.wrapped_child(cls) == _FORWARD:
             visit = self._visit_forward
         has_extra, writes = has_extra_state(cls), writes_its_own(cls)
@@ -141,6 +144,25 @@ class TorchHome(Home):
         shown = [(name, views[name].shown() if held is None and name in views else held) for name, held in parameters]
         return ((kind, shown), *buffers), children, below
 
+    def _with_stand_ins(self, visit: Callable[[Any], Visit], cls: type) -> Callable[[Any], Visit]:
+        """`visit` for a model whose parameters may be flattened and split over processes: shows what stands for
+        them."""
+        joins = fsdp1.is_fsdp1(cls)
+
+        def visit_with_stand_ins(obj: Any) -> Visit:
+            if joins:
+                fsdp1.register(obj)
+            zero.register(obj)
+            stand_ins = names_with_stand_ins(obj)
+            if stand_ins is None:
+                return visit(obj)
+            ((kind, parameters), *buffers), children, below = visit(obj)
+            shown = dict(parameters)
+            shown |= {name: stands(shown.get(name)) for name, stands in stand_ins.items()}
+            return ((kind, shown.items()), *buffers), children, below
+
+        return visit_with_stand_ins
+
     def type_name(self, obj: Any) -> str:
         return plain_class(type(obj)).__name__
 
@@ -159,6 +181,9 @@ class TorchHome(Home):
             held = owner._buffers[name] if name in owner._buffers else None  # noqa: SIM401
         if held is None and is_view(owner, name):
             held = getattr(owner, name)
+        stand_ins = names_with_stand_ins(owner)
+        if stand_ins is not None and name in stand_ins:
+            held = stand_ins[name](held)
         return value if held is None else held
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
@@ -250,7 +275,7 @@ class TorchHome(Home):
         return array[index] if parts else array
 
     def write(self, value: torch.Tensor, array: Any) -> None:
-        if reason := holds_nothing(value):
+        if reason := holds_nothing(value) or (FLAT if isinstance(value, FlatShard) else ""):
             raise WriteError(f"cannot write: {reason}")
         source = tensor_to_write(array, value)
         # The name of the dtype and a plain tuple, because a subclass may compare dtypes and shapes in its own way.
@@ -260,6 +285,7 @@ class TorchHome(Home):
         try:
             with torch.no_grad():
                 value.copy_(source)
+            zero.update_master(value)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             reason = str(error).rstrip(".")
             raise WriteError(f"cannot write: {reason}") from error

@@ -7,9 +7,11 @@ from torch import nn
 
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.home import Memory, Spec
-from leafwise.homes.torch import landing
-from leafwise.homes.torch.foreign import cannot_be_changed, not_understood
+from leafwise.homes.torch import landing, zero
+from leafwise.homes.torch.flat_shards import FlatShard
+from leafwise.homes.torch.foreign import cannot_be_changed, is_sharded, not_understood
 from leafwise.homes.torch.launching import check_not_capturing
+from leafwise.homes.torch.sharding import local_tensor
 from leafwise.homes.torch.state import has_hooks, load_own_part, reads_its_own
 from leafwise.homes.torch.tensors import cannot_read, dtype_name
 
@@ -17,8 +19,10 @@ from leafwise.homes.torch.tensors import cannot_read, dtype_name
 def cannot_change(value: torch.Tensor) -> str:
     """Why values cannot be written into a tensor; empty if they can. Whether a graph is being captured is not checked
     here, because that takes time, and need not be done for each tensor."""
-    if reason := not_understood(value) or cannot_be_changed(value):
-        return reason
+    return not_understood(value) or cannot_be_changed(value) or _is_not_writable(value)
+
+
+def _is_not_writable(value: torch.Tensor) -> str:
     if value.is_inference() and not torch.is_inference_mode_enabled():
         return "it was made in inference mode, and can be written only there; load inside torch.inference_mode()"
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
@@ -34,7 +38,10 @@ class TorchLoading(Loading):
         """Why values cannot be written into a tensor; empty if they can."""
         if value.device.type == "cuda":
             check_not_capturing("load")
-        return cannot_change(value)
+        if isinstance(value, FlatShard) and (reason := value.owner.cannot_load()):
+            return reason
+        held = local_tensor(value) if is_sharded(value) else value
+        return not_understood(held) or zero.cannot_load_whole(held) or _is_not_writable(held)
 
     def writable_bytes(self, value: torch.Tensor) -> memoryview | None:
         """The memory of a tensor as writable bytes in C order; None if it is in another order or on a device."""
@@ -75,6 +82,11 @@ class TorchLoading(Loading):
         """Notifies autograd that tensors were written to. It notices only writes by PyTorch itself."""
         changed = [value for value in values if not value.is_inference()]
         torch.autograd.graph.increment_version(changed)
+        for value in values:
+            if isinstance(value, FlatShard):
+                value.owner.after_load()
+            else:
+                zero.update_master(value)
 
     def after_load(self, objects: list[Any]) -> None:
         # Modules with their own way to load state dicts load their new values that way.

@@ -17,6 +17,9 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry, Path
+from leafwise.homes.torch import zero_optimizers
+from leafwise.homes.torch.flat_shards import FlatOwner, FlatShard, new_shard, standing_for
+from leafwise.homes.torch.zero import zero_optimizer
 
 
 class _ParamGroup(VirtualNode):
@@ -108,6 +111,8 @@ _STATE_HOOKS = ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "loa
 def keeps_own_state(optimizer: Any) -> bool:
     """Whether an optimizer may keep more than `state` and `param_groups`, because it writes its state dict itself."""
     cls = type(optimizer)
+    if zero_optimizer(optimizer) is not None:
+        return False
     if any(vars(optimizer).get(f"_optimizer_{name}_hooks") for name in _STATE_HOOKS):
         return True
     if issubclass(cls, torch.optim.Optimizer) and cls.state_dict is torch.optim.Optimizer.state_dict:
@@ -117,12 +122,12 @@ def keeps_own_state(optimizer: Any) -> bool:
 
 def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], Path | None]) -> Visit:
     if keeps_own_state(optimizer):
-        paths = [
-            path_of(parameter) or Path([Entry(str(number), "any")])
-            for number, parameter in enumerate(_parameters(optimizer))
-        ]
+        shown = [value for parameter in _parameters(optimizer) for value in standing_for(parameter)]
+        paths = [path_of(value) or Path([Entry(str(number), "any")]) for number, value in enumerate(shown)]
         own = [(str(key), value) for key, value in optimizer.state_dict().items()]
         return (), [(PARAMETERS, [str(path) for path in paths]), *own], "state"
+    if (zero := zero_optimizer(optimizer)) is not None:
+        return _visit_zero(zero, path_of)
     groups = []
     state = _StateStep()
     number = 0
@@ -130,23 +135,96 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], 
         own_names = group.get("param_names")
         paths = []
         for position, parameter in enumerate(group["params"]):
-            path = path_of(parameter)
-            if path is None:
-                path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
-            paths.append(path)
-            number += 1
-            if parameter in optimizer.state:
-                state.add(path, _state_entry(path.name, parameter, group_number, position), optimizer.state[parameter])
-        options = _ParamGroup("")
-        options.children = [(key, value) for key, value in group.items() if key not in ("params", "param_names")]
-        options.children.append(("params", [str(path) for path in paths]))
-        groups.append(options)
+            for shown in standing_for(parameter):
+                path = path_of(shown)
+                if path is None:
+                    path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
+                paths.append(path)
+                number += 1
+                held = shown_state(optimizer, parameter, shown, group["params"])
+                if held is not None:
+                    state.add(path, _state_entry(path.name, parameter, group_number, position), held)
+        groups.append(_param_group(group, paths))
     children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
     by_key: dict[Any, Any] = dict(optimizer.state)
     global_state = {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)}
     if global_state:
         children.append((GLOBAL_STATE, global_state))
     return (), children, "state"
+
+
+def _visit_zero(optimizer: Any, path_of: Callable[[Any], Path | None]) -> Visit:
+    """An optimizer of DeepSpeed, whose own state is that of flat tensors which join many parameters."""
+    groups = []
+    state = _StateStep()
+    number = 0
+    for group_number, group in enumerate(zero_optimizers.groups_of(optimizer)):
+        paths = []
+        for position, stepped in enumerate(group):
+            paths.append(path_of(stepped.leaf) or Path([Entry(str(number), "any")]))
+            number += 1
+            held = zero_optimizers.state_of(optimizer, stepped)
+            if held:
+                entry = Entry(
+                    paths[-1].name,
+                    "step",
+                    raw=_ZeroState(group_number, position),
+                    spelling="{root}.optimizer.state",
+                )
+                state.add(paths[-1], entry, held)
+        groups.append(_param_group(optimizer.optimizer.param_groups[group_number], paths))
+    children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
+    if global_state := zero_optimizers.global_state_of(optimizer):
+        children.append((GLOBAL_STATE, global_state))
+    return (), children, "state"
+
+
+def _param_group(group: dict[str, Any], paths: list[Path]) -> _ParamGroup:
+    options = _ParamGroup("")
+    options.children = [(key, value) for key, value in group.items() if key not in ("params", "param_names")]
+    options.children.append(("params", [str(path) for path in paths]))
+    return options
+
+
+def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, group: list[Any]) -> Any:
+    """The state of a parameter as a walk shows it; None if there is none. If the parameter is flattened and split over
+    ranks, its state is, too.
+
+    A rank without elements of a parameter never steps it, so its optimizer has no state for it. The other ranks have,
+    and the names of all ranks must be the same: they are those of another parameter of the group, without elements."""
+    state = optimizer.state.get(parameter)
+    if not isinstance(shown, FlatShard):
+        return state
+    if state is None and not shown.place.size:
+        state = next((optimizer.state[other] for other in group if other in optimizer.state), None)
+        return None if state is None else {key: _without_elements(shown, value) for key, value in state.items()}
+    return None if state is None else {key: _split_state(shown, value) for key, value in state.items()}
+
+
+def _split_state(shown: FlatShard, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    part = shown.owner.part_of(value)
+    if part is not None:
+        return new_shard(shown.place, part)
+    if not value.dim():  # such as the number of steps, of which every rank has its own copy
+        place = shown.place.of_scalar()
+        return new_shard(place, value.detach().view(1)[: place.size])
+    return FlatShard(shown.place._replace(shape=tuple(value.shape)), _UnknownState(value), value)
+
+
+def _without_elements(shown: FlatShard, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return new_shard(shown.place if value.dim() else shown.place.of_scalar(), value.detach().flatten()[:0])
+
+
+class _UnknownState(FlatOwner):
+    def cannot_use(self) -> str:
+        return (
+            "its parameter is flattened and split over ranks, and leafwise does not know which of the elements this "
+            "state belongs to; use FSDP.optim_state_dict"
+        )
 
 
 def _parameters(optimizer: Any) -> list[Any]:
@@ -173,6 +251,17 @@ class _ParameterState:
 
     def __call__(self, optimizer: torch.optim.Optimizer) -> Any:
         return optimizer.state[self.parameter]
+
+
+class _ZeroState:
+    """Gets the state of one parameter from an optimizer of DeepSpeed, by group and position."""
+
+    def __init__(self, group: int, position: int) -> None:
+        self.group, self.position = group, position
+
+    def __call__(self, optimizer: Any) -> Any:
+        zero = zero_optimizer(optimizer)
+        return zero_optimizers.state_of(zero, zero_optimizers.groups_of(zero)[self.group][self.position])
 
 
 def _own_path(names: list[str] | None, position: int, number: int) -> str:

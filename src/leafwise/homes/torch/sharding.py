@@ -1,7 +1,8 @@
-"""DTensors: how they are sharded, and the parts of them that are in this process.
+"""Tensors that are sharded over processes: how they are, and the parts of them that are in this process.
 
 FSDP2 (`fully_shard`) and tensor parallelism (`parallelize_module`) make parameters DTensors. Where its elements are
-follows from its mesh and placements alone, so nothing is communicated here.
+follows from its mesh and placements alone, so nothing is communicated here. FSDP1 and DeepSpeed flatten parameters; see
+`flat_shards`.
 """
 
 import sys
@@ -15,6 +16,8 @@ from torch import nn
 from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.sharding import LocalPart, LocalRange, Sharding, Split, local_boxes, local_ranges
 from leafwise.errors import Unsupported
+from leafwise.homes.torch import fsdp1, zero
+from leafwise.homes.torch.flat_shards import FLAT, FlatShard, new_shard
 from leafwise.homes.torch.foreign import is_sharded, is_sharded_type, not_readable_by_parts
 from leafwise.homes.torch.tied_views import plain_class
 
@@ -41,6 +44,8 @@ class TorchDistributing(Distributing):
         if reason := _cannot_use_parts(value):
             raise Unsupported(self.home.name, "use the local part of a tensor", reason)
         local = local_tensor(value)
+        if isinstance(value, FlatShard):
+            return value.place.parts(local)
         boxes = _boxes(value)
         if len(boxes) == 1:
             return [LocalPart(local, tuple(axis.first for axis in boxes[0]), tuple(local.shape))]
@@ -59,6 +64,8 @@ class TorchDistributing(Distributing):
     def counts_here(self, value: Any, team: Team) -> bool:
         if not is_sharded(value):
             return super().counts_here(value, team)
+        if isinstance(value, FlatShard):
+            return value.place.has_first_copy
         from leafwise.homes.torch.teams import has_first_copy  # imports torch.distributed
 
         mesh = value.device_mesh
@@ -70,12 +77,14 @@ class TorchDistributing(Distributing):
         )
 
     def team(self, values: list[Any]) -> Team | None:
-        meshes = list(dict.fromkeys(value.device_mesh for value in values if is_sharded(value)))
-        if not meshes:
+        sharded = [value for value in values if is_sharded(value)]
+        if not sharded:
             return None
         from leafwise.homes.torch.teams import team_of  # imports torch.distributed
 
-        return team_of(meshes)
+        groups = dict.fromkeys(value.place.group for value in sharded if isinstance(value, FlatShard))
+        meshes = dict.fromkeys(value.device_mesh for value in sharded if not isinstance(value, FlatShard))
+        return team_of(list(meshes), list(groups))
 
     def cannot_be_unit(self, obj: Any) -> str:
         kind: Any = plain_class(type(obj))
@@ -92,6 +101,8 @@ class TorchDistributing(Distributing):
         return gathered(objects)
 
     def drop_gathered(self, objects: list[Any]) -> None:
+        fsdp1.drop_gathered(objects)
+        zero.drop_gathered(objects)
         numbers = gathered(objects)
         for group in {id(group): group for number in numbers for group in _groups(objects[number])}.values():
             if _is_gathered(group):
@@ -102,6 +113,8 @@ class TorchDistributing(Distributing):
 
 def local_tensor(value: Any) -> torch.Tensor:
     """The tensor with the elements that this process has; the same object each time."""
+    if isinstance(value, FlatShard):
+        return value.local
     local: Any = value._local_tensor  # to_local() makes a view, which autograd may follow
     if type(local).__name__ == "AsyncCollectiveTensor":
         local = local.wait()
@@ -110,11 +123,15 @@ def local_tensor(value: Any) -> torch.Tensor:
 
 def whole_tensor(value: Any) -> torch.Tensor:
     """The tensor itself, or all of a DTensor, which is sent to every rank of its mesh."""
+    if isinstance(value, FlatShard):
+        raise Unsupported("torch", "gather a tensor", _cannot_use_parts(value) or FLAT)
     return value.full_tensor() if is_sharded(value) else value  # type: ignore[no-any-return]
 
 
 def empty_like_sharded(value: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A DTensor that is sharded in the same way, with new memory for its part in this process."""
+    """A tensor that is sharded in the same way, with new memory for its part in this process."""
+    if isinstance(value, FlatShard):
+        return new_shard(value.place, torch.empty(value.place.size, dtype=dtype or value.dtype, device=value.device))
     mesh, local = value.device_mesh, value._local_tensor
     device = mesh.device_type if local.is_meta else local.device  # the current GPU, if it is a mesh of GPUs
     with torch.no_grad():
@@ -124,13 +141,33 @@ def empty_like_sharded(value: Any, dtype: torch.dtype | None = None) -> torch.Te
         )
 
 
+def cloned(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A copy in another dtype that is sharded in the same way."""
+    if isinstance(value, FlatShard):
+        return new_shard(value.place, value.local.to(dtype, copy=True))
+    return value.detach().to(dtype, copy=True)  # type: ignore[no-any-return]
+
+
+def sharded_alike(a: Any, b: Any) -> bool:
+    """Whether the local parts of two tensors are the same elements, on every rank."""
+    if not is_sharded(a) or not is_sharded(b):
+        return is_sharded(a) == is_sharded(b)
+    if isinstance(a, FlatShard) or isinstance(b, FlatShard):
+        return isinstance(a, FlatShard) and isinstance(b, FlatShard) and a.place.is_like(b.place)
+    return bool(a.device_mesh == b.device_mesh and tuple(a.placements) == tuple(b.placements))
+
+
 def local_nbytes(value: Any) -> int:
-    """The number of bytes of a DTensor in this process."""
+    """The number of bytes of a sharded tensor in this process."""
+    if isinstance(value, FlatShard):
+        return value.place.size * value.dtype.itemsize
     local: torch.Tensor = value._local_tensor
     return local.numel() * local.element_size()
 
 
 def sharding_of(value: Any) -> Sharding:
+    if isinstance(value, FlatShard):
+        return value.place.sharding
     mesh = value.device_mesh
     return _sharding(tuple(mesh.shape), mesh.mesh_dim_names, tuple(value.placements))
 
@@ -156,6 +193,8 @@ def _is_strided(placement: Any) -> bool:
 
 
 def _cannot_use_parts(value: Any) -> str:
+    if isinstance(value, FlatShard):
+        return value.owner.cannot_use()
     has_values, has_places = _understood(tuple(value.placements))
     if not has_values:
         return not_readable_by_parts(value)
@@ -220,9 +259,10 @@ def _boxes(value: Any) -> list[tuple[Any, ...]]:
 
 
 def gathered(objects: list[Any]) -> dict[int, str]:
-    """Modules whose parameters FSDP2 has gathered: the reason, by number."""
+    """Modules whose parameters FSDP1 or FSDP2 has gathered: the reason, by number."""
     if "torch.distributed.fsdp" not in sys.modules:
         return {}
+    busy = fsdp1.busy(objects)
     # Quick, as there may be thousands of modules: most have no hooks.
     sharded = {cls for cls in set(map(type, objects)) if any(base.__name__ == "FSDPModule" for base in cls.__mro__)}
     suspects = (
@@ -230,7 +270,7 @@ def gathered(objects: list[Any]) -> dict[int, str]:
         for number, obj in enumerate(objects)
         if type(obj) in sharded or getattr(obj, "_state_dict_pre_hooks", None)
     )
-    return {number: _GATHERED for number, module in suspects if any(map(_is_gathered, _groups(module)))}
+    return busy | {number: _GATHERED for number, module in suspects if any(map(_is_gathered, _groups(module)))}
 
 
 def _groups(module: Any) -> Iterator[Any]:

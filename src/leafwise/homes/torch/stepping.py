@@ -11,10 +11,13 @@ from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.errors import Unsupported
-from leafwise.homes.torch.foreign import is_sharded
+from leafwise.homes.torch import zero_optimizers
+from leafwise.homes.torch.flat_shards import FlatShard, is_shown_itself, standing_for
+from leafwise.homes.torch.foreign import is_flattened, is_sharded
 from leafwise.homes.torch.landing import Uploads
-from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state
+from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state, shown_state
 from leafwise.homes.torch.tensors import tensor_over
+from leafwise.homes.torch.zero import zero_optimizer
 
 # The state of PyTorch's own optimizers that has an element for each element of the parameter.
 _LIKE_PARAMETER = frozenset(
@@ -31,6 +34,7 @@ _LIKE_PARAMETER = frozenset(
         "prev",
         "step_size",
         "ax",
+        zero_optimizers.MASTER,
     }
 )
 
@@ -44,20 +48,33 @@ class TorchStepping(Stepping):
 
     def held_by(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, Any]]:
         held = []
+        if (zero := zero_optimizer(optimizer)) is not None:
+            return [
+                (f"parameter {position} of group {number}", stepped.leaf)
+                for number, group in enumerate(zero_optimizers.groups_of(zero))
+                for position, stepped in enumerate(group)
+            ]
         for group_number, group in enumerate(getattr(optimizer, "param_groups", ())):
             names = group.get("param_names")
             for position, parameter in enumerate(group["params"]):
                 name = f", {names[position]!r}" if names else ""
-                held.append((f"parameter {position} of group {group_number}{name}", parameter))
+                described = f"parameter {position} of group {group_number}{name}"
+                held += [(described, shown) for shown in standing_for(parameter)]
         return held
 
     def reached(self, optimizer: torch.optim.Optimizer, value: Any) -> Any:
+        if zero_optimizer(optimizer) is not None:
+            return None
         state = getattr(optimizer, "state", {}).get(value, {})
+        if isinstance(value, FlatShard) and (stepped := value.owner.stepped()) is not None:
+            state = shown_state(optimizer, stepped, value, []) or {}
         tensors = (state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor))
         first = next(tensors, None)
         return first if first is not None and first.shape == value.shape else None
 
     def exchange(self, optimizer: torch.optim.Optimizer, new: dict[int, Any]) -> None:
+        if zero_optimizer(optimizer) is not None:
+            return  # it has copies of its parameters, which all have memory
         for group in optimizer.param_groups:
             for position, parameter in enumerate(group["params"]):
                 if id(parameter) in new:
@@ -72,10 +89,17 @@ class TorchStepping(Stepping):
         self, optimizer: torch.optim.Optimizer, place: tuple[int, int], key: str, shape: tuple[int, ...]
     ) -> Any:
         group, position = place
-        parameter = optimizer.param_groups[group]["params"][position]
+        if (zero := zero_optimizer(optimizer)) is not None:
+            owned = zero_optimizers.groups_of(zero)[group][position]
+            is_like = owned.place.shape == shape and (shape or self.like_parameter(key))
+            return owned.like if is_like else None
+        stepped, parameter = _shown(optimizer.param_groups[group])[position]
         if not is_sharded(parameter):
             return None
-        held = optimizer.state[parameter].get(key) if parameter in optimizer.state else None
+        state = shown_state(optimizer, stepped, parameter, [])
+        held = None if state is None else state.get(key)
+        if isinstance(parameter, FlatShard) and not shape:
+            return None  # every rank has a copy of a step count
         if isinstance(held, torch.Tensor) and tuple(held.shape) == shape:
             return held if is_sharded(held) else None
         if tuple(parameter.shape) == shape and (shape or self.like_parameter(key)):
@@ -97,6 +121,12 @@ class TorchStepping(Stepping):
         whole: bool,
         global_state: dict[Any, Any],
     ) -> None:
+        if (zero := zero_optimizer(optimizer)) is not None:
+            for number, group in enumerate(zero.optimizer.param_groups):
+                self._put_options(zero.optimizer.param_groups, group, options.get(number), whole)
+            tensors = {place: _tensors(state) for place, state in states.items()}
+            zero_optimizers.restore_states(zero, tensors, global_state)
+            return
         uploads = Uploads()
         try:
             self._put_states(optimizer, states, options, whole, global_state, uploads)
@@ -124,24 +154,35 @@ class TorchStepping(Stepping):
             del states_by_key[key]
         states_by_key.update(_tensors(global_state))
         for group_number, group in enumerate(optimizer.param_groups):
-            saved_options = options.get(group_number)
-            for key, value in (saved_options or {}).items():
-                is_shared = any(
-                    sibling.get(key) is group.get(key) for sibling in optimizer.param_groups if sibling is not group
-                )
-                _set_option(group, key, value, whole, is_shared)
-            if whole and saved_options is not None:
-                for key in set(group) - {"params", "param_names", *saved_options}:
-                    del group[key]  # a running value that the group did not have yet when it was saved
-            for position, parameter in enumerate(group["params"]):
+            self._put_options(optimizer.param_groups, group, options.get(group_number), whole)
+            shown = _shown(group)
+            given: dict[int, list[tuple[Any, dict[str, Any]]]] = {}
+            for position, (parameter, shard) in enumerate(shown):
                 state = states.get((group_number, position))
                 if state is None:
                     continue
+                placed = {key: _on_device(parameter, group, key, value, uploads) for key, value in state.items()}
+                given.setdefault(id(parameter), []).append((shard, placed))
+            for parameter in group["params"]:
+                if id(parameter) not in given:
+                    continue
                 optimizer.state.pop(parameter, None)
-                if state:
-                    optimizer.state[parameter] = {
-                        key: _on_device(parameter, group, key, value, uploads) for key, value in state.items()
-                    }
+                if state := _own_state(given[id(parameter)]):
+                    optimizer.state[parameter] = state
+
+    def _put_options(
+        self, groups: list[dict[str, Any]], group: dict[str, Any], options: dict[str, Any] | None, whole: bool
+    ) -> None:
+        for key, value in (options or {}).items():
+            is_shared = any(sibling.get(key) is group.get(key) for sibling in groups if sibling is not group)
+            _set_option(group, key, value, whole, is_shared)
+        if whole and options is not None:
+            for key in set(group) - {"params", "param_names", *options}:
+                del group[key]  # a running value that the group did not have yet when it was saved
+
+    def cannot_restore_together(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> str:
+        zero = zero_optimizer(optimizer)
+        return "" if zero is None else zero_optimizers.cannot_restore_together(zero, states)
 
     def cannot_restore(self, value: Any) -> str:
         # Arrays are restored as tensors.
@@ -167,8 +208,65 @@ class OptimizerVetting(Vetting):
         return {number: reason for number, optimizer in optimizers if (reason := _kept_outside(optimizer))}
 
 
+def _shown(group: dict[str, Any]) -> list[tuple[torch.Tensor, Any]]:
+    """The parameters of a group as the walk lists them: each with what stands for it, or for its parts."""
+    return [(parameter, shown) for parameter in group["params"] for shown in standing_for(parameter)]
+
+
+def _own_state(given: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    """The state that an optimizer keeps for a parameter, from the state of everything that stands for it."""
+    shown, state = given[0]
+    if not isinstance(shown, FlatShard):
+        return state
+    if not shown.owner.is_joined():
+        if not shown.place.size:
+            return {}  # never stepped in this process
+        return {key: value.local if isinstance(value, FlatShard) else value for key, value in state.items()}
+    joined: dict[str, Any] = {}
+    for shown, state in given:
+        for key, value in state.items():
+            if isinstance(value, FlatShard):
+                if key not in joined:
+                    joined[key] = shown.owner.empty_state(value.dtype)
+                part = shown.owner.part_of(joined[key])
+                assert part is not None
+                part.copy_(value.local)
+            elif not _equal(joined.setdefault(key, value), value):
+                raise Unsupported(
+                    "torch optimizer",
+                    f"restore {key}",
+                    f"FSDP1 has joined parameters of a unit, which need the same {key}, but the checkpoint has "
+                    f"{joined[key]} and {value}; wrap the model with use_orig_params=True",
+                )
+    return joined
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.shape == b.shape and bool((a == b).all())
+    return type(a) is type(b) and bool(a == b)
+
+
 def _kept_outside(optimizer: Any) -> str:
     """State that an optimizer needs to continue and does not put into its state dict; empty if there is none."""
+    if (zero := zero_optimizer(optimizer)) is not None:
+        return zero_optimizers.cannot_use_optimizer(zero)
+    parameters = [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
+    stood_for = [(parameter, standing_for(parameter)) for parameter in parameters if parameter.__dict__]
+    if any(
+        is_flattened(parameter) and not is_shown_itself(parameter)
+        for parameter, shown in stood_for
+        if shown[0] is parameter
+    ):
+        return (
+            "it steps parameters that are split over ranks, and whose model is not in the tree; pass both: "
+            '{"model": model, "optimizer": optimizer}'
+        )
+    if keeps_own_state(optimizer) and any(shown[0] is not parameter for parameter, shown in stood_for):
+        return (
+            f"{type(optimizer).__name__} writes its own state dict, with the ranges of parameters that this rank has; "
+            "use FSDP.optim_state_dict, or an optimizer without hooks on its state dict"
+        )
     if keeps_own_state(optimizer):
         return ""  # its own state dict is complete
     for name, value in vars(optimizer).items():

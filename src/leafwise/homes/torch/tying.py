@@ -44,21 +44,6 @@ class TorchTying(Tying):
                 ties.append((number, DeclaredTie(keys)))
         return ties
 
-    def joined(self, value: torch.Tensor) -> list[tuple[str, ...]]:
-        """Ties inside a flat parameter of FSDP1 (`use_orig_params=False`), which knows the names of its parts."""
-        if not getattr(value, "_is_flat_param", False):
-            return []
-        names: dict[str, list[str]] = {}
-        for info in getattr(value, "_shared_param_infos", ()):
-            first = _joined_name(info.prim_module_name, info.prim_param_name)
-            names.setdefault(first, [first]).append(_joined_name(info.module_name, info.param_name))
-        return [tuple(tied) for tied in names.values()]
-
-    def separated(self, obj: Any, keys: list[str]) -> list[int]:
-        """FSDP1 unties names that are in different units, where it makes flat parameters."""
-        units = [_fsdp1_unit(obj, key) for key in keys]
-        return [number for number, unit in enumerate(units) if unit is not units[0]]
-
     def cannot_tie(self, place: Place, value: torch.Tensor, op: Op) -> str:
         """Why the tensor at this place cannot be tied; an empty string where it can."""
         owner = place.owner
@@ -194,21 +179,6 @@ class TorchTying(Tying):
                 _leave(keeper, bond, number)
         _tidy([*objects, *checkers])
         return root
-
-
-def _joined_name(module: str, name: str) -> str:
-    names = [entry for entry in module.split(".") if entry and entry != "_fsdp_wrapped_module"]
-    return ".".join([*names, name])
-
-
-def _fsdp1_unit(module: Any, key: str) -> Any:
-    """The innermost FSDP1 module around a name, below a module; None if there is none."""
-    unit = None
-    for step in key.split(".")[:-1]:
-        module = getattr(module, "_modules", {}).get(step)
-        while (wrapped := getattr(module, "_fsdp_wrapped_module", None)) is not None:
-            unit, module = module, wrapped
-    return unit
 
 
 def _bond_of(group: TiedPlaces) -> Bond | None:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.vetting import Vetting
+from leafwise.homes.torch import fsdp1
 from leafwise.homes.torch.foreign import may_be_marked, not_understood
 from leafwise.homes.torch.sharding import gathered
 from leafwise.homes.torch.state import differs, has_hooks, writes_its_own
@@ -46,6 +47,8 @@ class TorchVetting(Vetting):
                 if type(obj) in packed
             }
         reasons |= gathered(objects)
+        if "torch.distributed.fsdp" in sys.modules:
+            reasons |= fsdp1.without_unit(objects)
         if "diffusers" in sys.modules:
             reasons |= {number: _ON_DISK for number, obj in enumerate(objects) if _is_on_disk(obj)}
         if "accelerate" in sys.modules:
