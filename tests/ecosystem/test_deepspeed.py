@@ -77,6 +77,7 @@ def start_deepspeed() -> Any:
 def engine_of(model: nn.Module, stage: int, dtype: str = "float32", **options: Any) -> Any:
     """At stage 3, parameters of up to 10 elements are persistent, and the optimizer has several flat tensors."""
     zero = {"stage": stage, "stage3_param_persistence_threshold": 10, "sub_group_size": 30, **options}
+    summed = zero.pop("grad_accum_dtype", None)
     config = {
         "train_micro_batch_size_per_gpu": 8 // distributed.get_world_size(),
         "zero_optimization": zero,
@@ -84,6 +85,7 @@ def engine_of(model: nn.Module, stage: int, dtype: str = "float32", **options: A
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": dtype == "bfloat16"},
         "gradient_clipping": 0.0,
+        "data_types": {"grad_accum_dtype": summed},
     }
     return start_deepspeed().initialize(model=model, optimizer=adamw(model), config=config)[0]
 
@@ -180,6 +182,7 @@ KINDS: dict[str, tuple[int, str, dict[str, Any]]] = {
     "stage 3, bfloat16, offloaded": (3, "bfloat16", OFFLOADED),
     "stage 2, bfloat16": (2, "bfloat16", {}),
     "stage 1": (1, "float32", {}),
+    "stage 1, bfloat16, BF16_Optimizer": (1, "bfloat16", {"grad_accum_dtype": "fp32"}),
 }
 
 
@@ -188,6 +191,7 @@ def trained_and_saved(folder: str) -> dict[str, list[float]]:
     losses = {}
     for name, (stage, dtype, options) in KINDS.items():
         engine = engine_of(Net(), stage, dtype, **options)
+        assert name.endswith("BF16_Optimizer") == (type(engine.optimizer).__name__ == "BF16_Optimizer")
         losses[name] = train(engine, range(2))
         lw.save({"model": engine, "optimizer": engine.optimizer}, f"{folder}/{name}", format="dcp")
         truth = whole(engine.module), whole_state(engine)
@@ -212,8 +216,14 @@ def resumed(folder: str) -> dict[str, list[float]]:
 
 
 def resumed_from_plain(folder: str) -> list[float]:
+    path = f"{folder}/plain.safetensors"
     engine = engine_of(Net(seed=5), 3)
-    lw.load({"model": engine, "optimizer": engine.optimizer}, f"{folder}/plain.safetensors")
+    lw.load({"model": engine, "optimizer": engine.optimizer}, path)
+    # In bfloat16, only the parameters are cast; the state of the optimizer stays in full precision.
+    narrow = engine_of(Net(seed=5), 3, "bfloat16")
+    lw.load({"model": narrow, "optimizer": narrow.optimizer}, path, cast=True)
+    states = [{key: value for key, value in whole_state(one).items() if "exp" in key} for one in (engine, narrow)]
+    assert_same(*states)
     return train(engine, range(2, 5))
 
 
@@ -358,6 +368,12 @@ def not_loaded(folder: str) -> None:
     )
     assert_same(whole(engine.module), before)
     assert_same(whole_state(engine), states)
+    # At stage 2, parameters are whole, but their copies are not, so that all ranks must load, too.
+    engine = engine_of(Net(), 2, "bfloat16")
+    before = whole(engine.module)
+    message = refusal(lambda: lw.load(engine, f"{folder}/{'right' if rank else 'absent'}.safetensors"))
+    assert ("rank 0 failed: cannot open" if rank else "cannot open") in message
+    assert_same(whole(engine.module), before)
 
 
 def test_all_ranks_load_or_none(tmp_path: Path) -> None:

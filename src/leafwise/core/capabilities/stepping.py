@@ -64,6 +64,10 @@ class Stepping(Capability):
         A parameter that is not in `states` keeps its state."""
         raise self.missing("restore the state of an optimizer")
 
+    def casts_state(self, optimizer: Any) -> bool:
+        """Whether the state of a parameter has the dtype of the parameter, so that it is cast along with it."""
+        return True
+
     def cannot_restore_together(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> str:
         """Why an optimizer cannot get these states, which are those of `restore_state`; empty if it can."""
         return ""

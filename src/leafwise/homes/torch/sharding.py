@@ -76,13 +76,18 @@ class TorchDistributing(Distributing):
             number for placement, number in zip(value.placements, coordinate, strict=True) if placement.is_replicate()
         )
 
+    def loaded_together(self, values: list[Any]) -> list[Any]:
+        return [value for value in values if zero.group_of_copies(value) is not None] if zero.is_imported() else []
+
     def team(self, values: list[Any]) -> Team | None:
         sharded = [value for value in values if is_sharded(value)]
-        if not sharded:
+        copied = [] if len(sharded) == len(values) else [zero.group_of_copies(value) for value in values]
+        groups = dict.fromkeys(group for group in copied if group is not None)
+        if not sharded and not groups:
             return None
         from leafwise.homes.torch.teams import team_of  # imports torch.distributed
 
-        groups = dict.fromkeys(value.place.group for value in sharded if isinstance(value, FlatShard))
+        groups |= dict.fromkeys(value.place.group for value in sharded if isinstance(value, FlatShard))
         meshes = dict.fromkeys(value.device_mesh for value in sharded if not isinstance(value, FlatShard))
         return team_of(list(meshes), list(groups))
 

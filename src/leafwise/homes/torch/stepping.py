@@ -124,8 +124,7 @@ class TorchStepping(Stepping):
         if (zero := zero_optimizer(optimizer)) is not None:
             for number, group in enumerate(zero.optimizer.param_groups):
                 self._put_options(zero.optimizer.param_groups, group, options.get(number), whole)
-            tensors = {place: _tensors(state) for place, state in states.items()}
-            zero_optimizers.restore_states(zero, tensors, global_state)
+            self._restore_zero(zero, states, global_state)
             return
         uploads = Uploads()
         try:
@@ -139,6 +138,20 @@ class TorchStepping(Stepping):
             restored = optimizer.state_dict()
             optimizer.load_state_dict(restored)
             _undo_casts(optimizer.state_dict(), restored)
+
+    def _restore_zero(self, zero: Any, states: zero_optimizers.States, global_state: dict[Any, Any]) -> None:
+        uploads = Uploads()
+        placed: zero_optimizers.States = {}
+        for group_number, stepped in enumerate(zero_optimizers.groups_of(zero)):
+            group = zero.optimizer.param_groups[group_number]
+            for position, one in enumerate(stepped):
+                state = states.get((group_number, position))
+                if state is not None:
+                    flat = one.master.flat
+                    new = {key: _on_device(flat, group, key, value, uploads) for key, value in state.items()}
+                    placed[group_number, position] = new
+        uploads.finish()
+        zero_optimizers.restore_states(zero, placed, global_state)
 
     def _put_states(
         self,
@@ -179,6 +192,9 @@ class TorchStepping(Stepping):
         if whole and options is not None:
             for key in set(group) - {"params", "param_names", *options}:
                 del group[key]  # a running value that the group did not have yet when it was saved
+
+    def casts_state(self, optimizer: Any) -> bool:
+        return zero_optimizer(optimizer) is None
 
     def cannot_restore_together(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> str:
         zero = zero_optimizer(optimizer)

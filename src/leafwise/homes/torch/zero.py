@@ -63,6 +63,16 @@ def is_split(value: Any) -> bool:
     return getattr(value, "ds_tensor", None) is not None and hasattr(value, "ds_id")
 
 
+def is_imported() -> bool:
+    return "deepspeed" in sys.modules
+
+
+def group_of_copies(value: Any) -> Any:
+    """The process group whose ranks have parts of the copy in full precision of a whole parameter; None if there is
+    none."""
+    return getattr(value, "_dp_group", None) if hasattr(value, "_hp_mapping") else None
+
+
 def has_master(value: Any) -> bool:
     """Whether DeepSpeed may keep a copy of a parameter in full precision."""
     return is_split(value) or hasattr(value, "_hp_mapping")
@@ -199,7 +209,7 @@ _shards: Any = WeakTensorKeyDictionary()  # what stands for parameters that are 
 
 def register(module: nn.Module) -> None:
     """Registers what stands for the parameters of a module that ZeRO-3 has split."""
-    if "deepspeed" not in sys.modules:
+    if not is_imported():
         return
     known = names_with_stand_ins(module) or {}
     for name, parameter in module._parameters.items():
@@ -222,7 +232,7 @@ def shown(parameter: Any) -> Any:
 def drop_gathered(objects: list[Any]) -> None:
     """Frees the gathered copies of parameters of these modules, which the next forward would use. It gathers them
     again."""
-    if "deepspeed" in sys.modules:
+    if is_imported():
         parameters: dict[int, Any] = {}
         for module in objects:
             held = module._parameters.values() if isinstance(module, nn.Module) else ()
@@ -239,7 +249,7 @@ def zero_optimizer(optimizer: Any) -> Any:
     """The ZeRO optimizer of DeepSpeed that an object is or wraps; None if it is another one."""
     while type(optimizer).__module__.startswith("accelerate."):
         optimizer = getattr(optimizer, "optimizer", None)
-    known = "deepspeed" in sys.modules and any(base.__name__ in _OPTIMIZERS for base in type(optimizer).__mro__)
+    known = is_imported() and any(base.__name__ in _OPTIMIZERS for base in type(optimizer).__mro__)
     return optimizer if known and hasattr(optimizer, "optimizer") else None
 
 

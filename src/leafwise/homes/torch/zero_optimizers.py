@@ -201,8 +201,8 @@ def _restore_flat(optimizer: torch.optim.Optimizer, given: list[tuple[Stepped, d
                     target = flat
                 else:
                     target = new.get(key, old.get(key))
-                    if not _is_flat(target, flat) or target.dtype != value.dtype:
-                        target = torch.zeros_like(flat, dtype=value.dtype, requires_grad=False)
+                    if not _is_flat(target, flat):
+                        target = torch.zeros_like(flat, requires_grad=False)
                     new[key] = target
                 stepped.piece_of(target).copy_(value.local)
     if new:
