@@ -101,6 +101,11 @@ class FlatOwner:
         """Whether the library has joined the parameter with others, so that optimizers step them together."""
         return False
 
+    def trained_alike(self) -> list[torch.Tensor]:
+        """Tensors with elements in this process that an optimizer steps, and that get a gradient whenever this
+        parameter does."""
+        return []
+
     def part_of(self, state: torch.Tensor) -> torch.Tensor | None:
         """The elements of this parameter in state that an optimizer has for `stepped`, over its memory. None if the
         state does not have an element for each element of `stepped`."""

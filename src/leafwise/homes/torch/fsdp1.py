@@ -170,6 +170,13 @@ class _Original(FlatOwner):
     def is_joined(self) -> bool:
         return self._unit.joins
 
+    def trained_alike(self) -> list[torch.Tensor]:
+        # In a unit, every parameter that is not frozen gets a gradient if one of them does.
+        unit = self._unit
+        others = [unit.shard(number) for number in range(unit.flat._num_params)]
+        alike = [other for other in others if other.place.size and other.requires_grad == self.requires_grad()]
+        return [stepped for other in alike if (stepped := other.owner.stepped()) is not None]
+
     def part_of(self, state: torch.Tensor) -> torch.Tensor | None:
         if self._unit.joins:
             has_all = state.shape == self._unit.flat._sharded_size
@@ -268,6 +275,11 @@ def _standing_for(unit: _Unit, number: int, parameter: "ref[torch.Tensor]") -> C
 
 def _shown_by(unit: _Unit, number: int) -> Callable[[Any], Any]:
     return lambda held: held if unit.shows_whole and held is not None else unit.shard(number)
+
+
+def is_in_unit(module: nn.Module) -> bool:
+    """Whether a module is an FSDP module that a walk has found, or below one."""
+    return module in _below_units
 
 
 def without_unit(objects: list[Any]) -> dict[int, str]:

@@ -92,6 +92,8 @@ class TorchDistributing(Distributing):
             return f"a {kind.__name__} is not a module"
         if any(base.__name__ == "FSDPModule" for base in type(obj).__mro__):
             return "it was passed to fully_shard already; call lw.shard_units before fully_shard"
+        if fsdp1.is_in_unit(obj):
+            return "it is wrapped by FullyShardedDataParallel (FSDP1) already"
         # FSDP2 gathers parameters when the forward of a module is called.
         if kind.forward is nn.Module.forward:
             return f"a {kind.__name__} has no forward, before which its parameters would be gathered"

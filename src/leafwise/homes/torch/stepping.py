@@ -56,7 +56,7 @@ class TorchStepping(Stepping):
     def reached(self, optimizer: torch.optim.Optimizer, value: Any) -> Any:
         state = getattr(optimizer, "state", {}).get(value, {})
         if isinstance(value, FlatShard) and (stepped := value.owner.stepped()) is not None:
-            state = shown_state(optimizer, stepped, value, []) or {}
+            state = shown_state(optimizer, stepped, value, set()) or {}
         tensors = (state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor))
         first = next(tensors, None)
         return first if first is not None and first.shape == value.shape else None
@@ -79,7 +79,7 @@ class TorchStepping(Stepping):
         stepped, parameter = _shown(optimizer.param_groups[group])[position]
         if not is_sharded(parameter):
             return None
-        state = shown_state(optimizer, stepped, parameter, [])
+        state = shown_state(optimizer, stepped, parameter, set())
         held = None if state is None else state.get(key)
         if isinstance(parameter, FlatShard) and not shape:
             return None  # every rank has a copy of a step count
