@@ -112,6 +112,30 @@ def as_the_whole_model(folder: str) -> None:
 
         lw.initialize(model, seed=3)
         assert_same(model, lw.initialize(Net(), seed=3), name)
+    in_smaller_groups(folder)
+
+
+def in_smaller_groups(folder: str) -> None:
+    """A unit that is split over half of the ranks, so that the other half has a copy of it."""
+    halves = [distributed.new_group(ranks) for ranks in ([0, 1], [2, 3])]
+    net = Net()
+    half = halves[distributed.get_rank() // 2]
+    net.blocks[0] = fsdp1_of(net.blocks[0], True, process_group=half)
+    model = fsdp1_of(net, True)
+    assert lw.stats(model).total.count == lw.stats(Net()).total.count
+    assert lw.stats(model)["blocks.0.up.weight"].count == 60
+    saved = lw.save(model, f"{folder}/halves", format="dcp")
+    assert lw.diff(saved, Net()).same
+    lw.load(model, f"{folder}/other.safetensors")
+    assert lw.diff(model, other_values()).same
+    # Copies that FSDP1 knows only in part: its two groups are not all ranks of the job.
+    alone = [distributed.new_group([rank]) for rank in range(4)][distributed.get_rank()]
+    strategy = ShardingStrategy.HYBRID_SHARD
+    model = fsdp1_of(Net(), True, sharding_strategy=strategy, process_group=(half, alone))
+    assert "not on all ranks" in str(lw.stats(model))
+    for verb in (lw.initialize, lw.Average, lambda model: lw.save(model, f"{folder}/hybrid", format="dcp")):
+        with pytest.raises(lw.Error, match="not on all ranks"):
+            verb(model)
 
 
 def test_a_model_is_shown_measured_saved_and_loaded_as_the_whole_model(tmp_path: Path) -> None:
@@ -407,12 +431,13 @@ class Strided(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.conv = nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last)
+        self.pointwise = nn.Conv2d(5, 5, 1).to(memory_format=torch.channels_last)
         self.linear = nn.Linear(4, 6)
         self.linear.weight = nn.Parameter(torch.randn(4, 6).t())
         self.turned = nn.Parameter(torch.randn(2, 3, 4).permute(2, 0, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(self.conv(x)).pow(2).sum() + self.turned.pow(2).sum()  # type: ignore[no-any-return]
+        return self.linear(self.pointwise(self.conv(x))).pow(2).sum() + self.turned.pow(2).sum()  # type: ignore[no-any-return]
 
 
 def strided(folder: str, original: bool) -> None:

@@ -163,9 +163,9 @@ def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, stepped: se
     if not isinstance(shown, FlatShard):
         return state
     if state is None and not shown.place.size:
-        others = [other for other in shown.owner.trained_alike() if id(other) in stepped]
-        if others:
-            state = optimizer.state.get(others[0])
+        alike = next((other for other in shown.owner.trained_alike() if id(other) in stepped), None)
+        if alike is not None:
+            state = optimizer.state.get(alike)
         elif shown.requires_grad:
             state = next((state for key, state in optimizer.state.items() if id(key) in stepped), None)
         return None if state is None else {key: _without_elements(shown, value) for key, value in state.items()}

@@ -64,9 +64,10 @@ class TorchDistributing(Distributing):
     def counts_here(self, value: Any, team: Team) -> bool:
         if not is_sharded(value):
             return super().counts_here(value, team)
+        from leafwise.homes.torch.teams import group_has_first_copy, has_first_copy  # imports torch.distributed
+
         if isinstance(value, FlatShard):
-            return value.place.has_first_copy
-        from leafwise.homes.torch.teams import has_first_copy  # imports torch.distributed
+            return value.place.has_first_copy and group_has_first_copy(value.place.group, team)
 
         mesh = value.device_mesh
         coordinate = mesh.get_coordinate()
