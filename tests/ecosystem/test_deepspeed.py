@@ -470,6 +470,10 @@ def refused(folder: str) -> None:
         assert where in refusal(save)
         assert where in refusal(lambda: lw.load(model, source))
         setattr(engine.optimizer, setting, False)
+    flat = engine.optimizer.fp32_partitioned_groups_flat[0]
+    engine.optimizer.optimizer.state[flat] = {"row_means": torch.ones(2)}
+    assert "AdamW keeps row_means for many parameters that DeepSpeed has joined" in refusal(save)
+    del engine.optimizer.optimizer.state[flat]
     up = model.up.weight
     up.ds_tensor.final_location = "nvme"
     assert "has moved its values to NVMe" in refusal(save)

@@ -10,7 +10,7 @@ process. It is made by the file of the library, which registers it:
 Nothing here keeps a model alive.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -111,6 +111,11 @@ class FlatOwner:
     def is_joined(self) -> bool:
         """Whether the library has joined the parameter with others, so that optimizers step them together."""
         return False
+
+    def trained_alike(self) -> Iterator[torch.Tensor]:
+        """Tensors with elements in this process that an optimizer steps, and that get a gradient whenever this
+        parameter does."""
+        yield from ()
 
     def part_of(self, state: torch.Tensor) -> torch.Tensor | None:
         """The elements of this parameter in state that an optimizer has for `stepped`, over its memory. None if the

@@ -67,7 +67,7 @@ class TorchStepping(Stepping):
             return None
         state = getattr(optimizer, "state", {}).get(value, {})
         if isinstance(value, FlatShard) and (stepped := value.owner.stepped()) is not None:
-            state = shown_state(optimizer, stepped, value, []) or {}
+            state = shown_state(optimizer, stepped, value, set()) or {}
         tensors = (state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor))
         first = next(tensors, None)
         return first if first is not None and first.shape == value.shape else None
@@ -96,7 +96,7 @@ class TorchStepping(Stepping):
         stepped, parameter = _shown(optimizer.param_groups[group])[position]
         if not is_sharded(parameter):
             return None
-        state = shown_state(optimizer, stepped, parameter, [])
+        state = shown_state(optimizer, stepped, parameter, set())
         held = None if state is None else state.get(key)
         if isinstance(parameter, FlatShard) and not shape:
             return None  # every rank has a copy of a step count
@@ -142,12 +142,12 @@ class TorchStepping(Stepping):
     def _restore_zero(self, zero: Any, states: zero_optimizers.States, global_state: dict[Any, Any]) -> None:
         uploads = Uploads()
         placed: zero_optimizers.States = {}
-        for group_number, stepped in enumerate(zero_optimizers.groups_of(zero)):
+        for group_number, members in enumerate(zero_optimizers.groups_of(zero)):
             group = zero.optimizer.param_groups[group_number]
-            for position, one in enumerate(stepped):
+            for position, stepped in enumerate(members):
                 state = states.get((group_number, position))
                 if state is not None:
-                    flat = one.master.flat
+                    flat = stepped.master.flat
                     new = {key: _on_device(flat, group, key, value, uploads) for key, value in state.items()}
                     placed[group_number, position] = new
         uploads.finish()

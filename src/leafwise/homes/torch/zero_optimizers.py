@@ -14,6 +14,8 @@ from leafwise.homes.torch.flat_shards import FlatPlace, FlatShard, new_shard
 from leafwise.homes.torch.zero import MasterRange, cannot_reach, flat_sharding, master_range, place_of, shown
 
 MASTER = "master_param"
+# State of PyTorch's optimizers that is one number, and depends only on how often they have stepped.
+_SAME_ON_ALL_RANKS = frozenset({"step", "mu_product", "eta", "mu"})
 _SCALER = "loss_scaler"
 _SCALE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what a dynamic loss scaler changes
 
@@ -117,6 +119,14 @@ def cannot_use_optimizer(optimizer: Any) -> str:
                 f"DeepSpeed has split its state over {ranks} of {every} ranks, and leafwise does not know what the "
                 "other ranks have; use engine.save_checkpoint and engine.load_checkpoint"
             )
+        flat = stepped.master.flat
+        for key, value in optimizer.optimizer.state.get(flat, {}).items():
+            if isinstance(value, torch.Tensor) and not _is_flat(value, flat) and key not in _SAME_ON_ALL_RANKS:
+                return (
+                    f"{type(optimizer.optimizer).__name__} keeps {key} for many parameters that DeepSpeed has joined, and "
+                    "leafwise does not know which of them it belongs to; use engine.save_checkpoint and "
+                    "engine.load_checkpoint"
+                )
     return ""
 
 
