@@ -4,6 +4,7 @@
 where it is installed.
 """
 
+import importlib.util
 import os
 from copy import deepcopy
 from pathlib import Path
@@ -17,7 +18,8 @@ from torch import distributed, nn
 
 import leafwise as lw
 
-pytest.importorskip("deepspeed")
+if importlib.util.find_spec("deepspeed") is None:
+    pytest.skip("DeepSpeed is not installed here; make test runs these where it is", allow_module_level=True)
 os.environ["DS_ACCELERATOR"] = "cpu"
 # The last one compiles functions when it is imported.
 ranks.import_first("deepspeed", "deepspeed.runtime.zero.stage3", "deepspeed.runtime.zero.muon.muon_optimizer")

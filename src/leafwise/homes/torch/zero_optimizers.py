@@ -123,8 +123,8 @@ def cannot_use_optimizer(optimizer: Any) -> str:
         for key, value in optimizer.optimizer.state.get(flat, {}).items():
             if isinstance(value, torch.Tensor) and not _is_flat(value, flat) and key not in _SAME_ON_ALL_RANKS:
                 return (
-                    f"{type(optimizer.optimizer).__name__} keeps {key} for many parameters that DeepSpeed has joined, and "
-                    "leafwise does not know which of them it belongs to; use engine.save_checkpoint and "
+                    f"{type(optimizer.optimizer).__name__} keeps {key} for many parameters that DeepSpeed has joined, "
+                    "and leafwise does not know which of them it belongs to; use engine.save_checkpoint and "
                     "engine.load_checkpoint"
                 )
     return ""
