@@ -80,6 +80,8 @@ class OptimizerStates:
             for place, rows in read.plan.states.items():
                 self._lay_out(read.by_place[place], rows)
             self._turn_and_cast(read)
+            optimizer = self._plan.target.columns.node_objects[read.plan.node]
+            self._plan.target.columns.home(optimizer).capability(Stepping).check_states(optimizer, read.by_place)
 
     def _arrays(self, rows: dict[str, int]) -> State:
         arrays = {}

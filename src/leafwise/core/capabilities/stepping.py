@@ -64,6 +64,9 @@ class Stepping(Capability):
         A parameter that is not in `states` keeps its state."""
         raise self.missing("restore the state of an optimizer")
 
+    def check_states(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> None:
+        """Raises `Unsupported` if `restore_state` cannot set these states together. Called before anything changes."""
+
     def cannot_restore(self, value: Any) -> str:
         """Why an array in the state of an optimizer would not be restored as it was; empty if it would."""
         return ""

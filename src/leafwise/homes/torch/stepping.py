@@ -155,6 +155,23 @@ class TorchStepping(Stepping):
                 if state := _own_state(given[id(parameter)]):
                     optimizer.state[parameter] = state
 
+    def check_states(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> None:
+        for number, group in enumerate(getattr(optimizer, "param_groups", ())):
+            first: dict[tuple[int, str], Any] = {}
+            for position, (parameter, shown) in enumerate(_shown(group)):
+                state = states.get((number, position), {})
+                if not isinstance(shown, FlatShard) or not shown.owner.is_joined():
+                    continue
+                for key, value in state.items():
+                    other = first.setdefault((id(parameter), key), value)
+                    if not isinstance(value, FlatShard) and not _equal(other, value):
+                        raise Unsupported(
+                            "torch optimizer",
+                            f"restore {key}",
+                            "FSDP1 has joined the parameters of a unit, and their optimizer has one value for all of "
+                            f"them, but the source has {other} and {value}; wrap the model with use_orig_params=True",
+                        )
+
     def cannot_restore(self, value: Any) -> str:
         # Arrays are restored as tensors.
         return "" if isinstance(value, torch.Tensor) else "a NumPy array in the state of an optimizer"
@@ -202,20 +219,15 @@ def _own_state(given: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
                 part = shown.owner.part_of(joined[key])
                 assert part is not None
                 part.copy_(value.local)
-            elif not _equal(joined.setdefault(key, value), value):
-                raise Unsupported(
-                    "torch optimizer",
-                    f"restore {key}",
-                    f"FSDP1 has joined parameters of a unit, which need the same {key}, but the checkpoint has "
-                    f"{joined[key]} and {value}; wrap the model with use_orig_params=True",
-                )
+            else:
+                joined.setdefault(key, value)  # all are equal: see `check_states`
     return joined
 
 
 def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return a.shape == b.shape and bool((a == b).all())
-    return type(a) is type(b) and bool(a == b)
+    if type(a) is not type(b):
+        return False
+    return a.shape == b.shape and bool((a == b).all()) if _is_array(a) else bool(a == b)
 
 
 def _kept_outside(optimizer: Any) -> str:
