@@ -515,6 +515,32 @@ def every_kind(folder: str) -> None:
         assert lw.stats(model)["head.weight"].mean == pytest.approx(lw.stats(Net())["head.weight"].mean)
         model(TOKENS)
 
+        # Names that are tied in the checkpoint, in two units.
+        net = Gpt()
+        lw.untie(net, "head.weight")
+        net.head, net.embed = fsdp1_of(net.head, original), fsdp1_of(net.embed, original)
+        model = fsdp1(net, original)
+        lw.save(Gpt(), (tied := f"{folder}/tied {distributed.get_rank()} {original}.safetensors"))
+        with pytest.raises(lw.LoadError, match="tie before the model is sharded"):
+            lw.load(model, tied)
+        lw.load(model, tied, ties="ignore")
+        assert_same(model, Gpt(), "tied in the checkpoint")
+
+        # Without the original parameters, all of a unit have the same number of steps.
+        net, model = Gpt(), fsdp1(Gpt(), original)
+        train(net, (stepped := adamw(net)), 0, 1)
+        stepped.state[net.blocks[0].linear1.bias]["step"] += 1
+        lw.save(
+            {"model": net, "optimizer": stepped}, (both := f"{folder}/{distributed.get_rank()} {original}.safetensors")
+        )
+        target = {"model": model, "optimizer": adamw(model)}
+        if original:
+            lw.load(target, both)
+        else:
+            with pytest.raises(lw.Error, match="one value for all of them"):
+                lw.load(target, both)
+        assert_same(model, net if original else Gpt(), "steps")
+
         # Made on meta.
         with torch.device("meta"):
             net = Net()

@@ -220,7 +220,7 @@ def new_shard(place: FlatPlace, local: torch.Tensor) -> FlatShard:
 
 _of_tensor: Any = WeakTensorKeyDictionary()  # parameters of a library, and the FlatShards that stand for them
 StandIn = Callable[[Any], Any]
-_of_names: "WeakKeyDictionary[nn.Module, dict[str, StandIn]]" = WeakKeyDictionary()
+_of_names: Any = WeakKeyDictionary()  # modules, and the names in them that have stand-ins
 
 
 def stand_in(tensor: torch.Tensor, stands: Callable[[], list[Any]]) -> None:
@@ -249,4 +249,4 @@ def is_shown_itself(tensor: torch.Tensor) -> bool:
 
 def names_with_stand_ins(module: nn.Module) -> dict[str, StandIn] | None:
     """For the names of a module whose tensors are not shown themselves, what gets the ones that are."""
-    return _of_names.get(module) if _of_names else None
+    return _of_names.get(module) if _of_names.data else None  # quick if there are none, as for most models

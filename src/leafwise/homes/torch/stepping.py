@@ -196,9 +196,25 @@ class TorchStepping(Stepping):
     def casts_state(self, optimizer: Any) -> bool:
         return zero_optimizer(optimizer) is None
 
-    def cannot_restore_together(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> str:
-        zero = zero_optimizer(optimizer)
-        return "" if zero is None else zero_optimizers.cannot_restore_together(zero, states)
+    def check_states(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> None:
+        if (zero := zero_optimizer(optimizer)) is not None:
+            zero_optimizers.check_states(zero, states)
+            return
+        for number, group in enumerate(getattr(optimizer, "param_groups", ())):
+            first: dict[tuple[int, str], Any] = {}
+            for position, (parameter, shown) in enumerate(_shown(group)):
+                state = states.get((number, position), {})
+                if not isinstance(shown, FlatShard) or not shown.owner.is_joined():
+                    continue
+                for key, value in state.items():
+                    other = first.setdefault((id(parameter), key), value)
+                    if not isinstance(value, FlatShard) and not _equal(other, value):
+                        raise Unsupported(
+                            "torch optimizer",
+                            f"restore {key}",
+                            "FSDP1 has joined the parameters of a unit, and their optimizer has one value for all of "
+                            f"them, but the source has {other} and {value}; wrap the model with use_orig_params=True",
+                        )
 
     def cannot_restore(self, value: Any) -> str:
         # Arrays are restored as tensors.
@@ -247,20 +263,15 @@ def _own_state(given: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
                 part = shown.owner.part_of(joined[key])
                 assert part is not None
                 part.copy_(value.local)
-            elif not _equal(joined.setdefault(key, value), value):
-                raise Unsupported(
-                    "torch optimizer",
-                    f"restore {key}",
-                    f"FSDP1 has joined parameters of a unit, which need the same {key}, but the checkpoint has "
-                    f"{joined[key]} and {value}; wrap the model with use_orig_params=True",
-                )
+            else:
+                joined.setdefault(key, value)  # all are equal: see `check_states`
     return joined
 
 
 def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return a.shape == b.shape and bool((a == b).all())
-    return type(a) is type(b) and bool(a == b)
+    if type(a) is not type(b):
+        return False
+    return a.shape == b.shape and bool((a == b).all()) if _is_array(a) else bool(a == b)
 
 
 def _kept_outside(optimizer: Any) -> str:

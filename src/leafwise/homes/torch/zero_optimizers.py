@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from leafwise.errors import Unsupported
 from leafwise.homes.torch.flat_shards import FlatPlace, FlatShard, new_shard
 from leafwise.homes.torch.zero import MasterRange, cannot_reach, flat_sharding, master_range, place_of, shown
 
@@ -139,24 +140,29 @@ def _every(optimizer: Any) -> Iterator[Stepped]:
 States = dict[tuple[int, int], dict[str, Any]]
 
 
-def cannot_restore_together(optimizer: Any, states: States) -> str:
-    """Why parameters of one flat tensor cannot have these states; empty if they can."""
+def check_states(optimizer: Any, states: States) -> None:
+    """Raises `Unsupported` if the parameters of one flat tensor cannot have these states."""
     for members in _by_flat(optimizer, states).values():
         given = [(stepped, state) for stepped, state in members if state is not None]
-        if not given:
-            continue
-        if given[0][0].master.flat.dtype == given[0][0].dtype and any(MASTER in state for _, state in given):
-            return (
-                f"the source has copies of parameters in full precision ({MASTER}), but here the parameters themselves "
-                "have this dtype, and no copies"
-            )
-        texts = {_shared_text(state): stepped for stepped, state in given}
-        if len(texts) > 1 or len(given) < len(members):
-            first, second = [*texts, "no new state"][:2]
-            return (
-                f"DeepSpeed keeps one state for {len(members)} of its parameters, but the source has different ones "
-                f"for them: {first} and {second}"
-            )
+        if given and (reason := _cannot_restore_flat(given, len(members))):
+            raise Unsupported("torch optimizer", "restore the state of an optimizer of DeepSpeed", reason)
+
+
+def _cannot_restore_flat(given: list[tuple[Stepped, dict[str, Any]]], count: int) -> str:
+    """Why parameters of a flat tensor of this many parameters cannot have these states; empty if they can."""
+    stepped, _ = given[0]
+    if stepped.master.flat.dtype == stepped.dtype and any(MASTER in state for _, state in given):
+        return (
+            f"the source has copies of parameters in full precision ({MASTER}), but here the parameters themselves "
+            "have this dtype, and no copies"
+        )
+    texts = list(dict.fromkeys(_shared_text(state) for _, state in given))
+    if len(texts) > 1 or len(given) < count:
+        first, second = [*texts, "no new state"][:2]
+        return (
+            f"DeepSpeed keeps one state for {count} of its parameters, but the source has different ones for them: "
+            f"{first} and {second}"
+        )
     return ""
 
 
