@@ -427,6 +427,17 @@ def other_verbs(folder: str) -> None:
     scaler.cur_iter, scaler.cur_scale = 0, 1.0
     lw.load(both, f"{folder}/scaled")
     assert (scaler.cur_iter, scaler.cur_scale) == (7, 2.0**16)
+    # In the background, and from one stage to another.
+    other = engine_of(Net(), 2, "bfloat16", round_robin_gradients=True)
+    train(other, range(2))
+    values, states = whole(other.module), whole_state(other)
+    saving = lw.save({"model": other, "optimizer": other.optimizer}, f"{folder}/2", format="dcp", background=True)
+    train(other, range(2, 4))
+    saving.wait()
+    third = engine_of(Net(5), 3, "bfloat16")
+    lw.load({"model": third, "optimizer": third.optimizer}, f"{folder}/2")
+    assert_same(whole(third.module), values)
+    assert_same(whole_state(third), states)
     # accelerate wraps the optimizer.
     from accelerate.utils.deepspeed import DeepSpeedOptimizerWrapper
 
@@ -491,6 +502,9 @@ def refused(folder: str) -> None:
     # Stages 1 and 2: only a load writes into the copies.
     engine = engine_of(Net(), 2, "bfloat16")
     assert only_load in refusal(lambda: lw.initialize(lw.tree(engine)["up"], [lw.Rule("*", init="ones")]))
+    # Without ZeRO, only the engine knows the copies.
+    engine = engine_of(Net(), 0, "bfloat16")
+    assert "a copy of it in full precision in a FP16_UnfusedOptimizer" in refusal(lambda: lw.load(engine, source))
     # Copies in full precision have no place in an engine that trains in full precision.
     engine = engine_of(Net(), 3)
     assert "the parameters themselves have this dtype" in refusal(

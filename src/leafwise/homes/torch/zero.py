@@ -43,6 +43,11 @@ MASTERS = (
     "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; only lw.load "
     "changes both, or change the model before deepspeed.initialize"
 )
+_WITHOUT_ZERO = (
+    "DeepSpeed keeps a copy of it in full precision in a {}, and the next step overwrites it with that copy; load into "
+    "the model before deepspeed.initialize, or train with ZeRO stage 1, 2 or 3"
+)
+_WITHOUT_ZERO_OPTIMIZERS = ("FP16_Optimizer", "FP16_UnfusedOptimizer")
 _TRAINABLE = (
     "DeepSpeed has made its optimizer for the parameters that were trainable then; freeze or thaw them before "
     "deepspeed.initialize"
@@ -80,6 +85,8 @@ def has_master(value: Any) -> bool:
 
 def cannot_load_whole(value: Any) -> str:
     """Why values cannot be loaded into a parameter whose values are all in this process; empty if they can."""
+    if len(_without_zero) and value in _without_zero:
+        return _WITHOUT_ZERO.format(_without_zero[value])
     mapping = getattr(value, "_hp_mapping", None)
     if mapping is not None and mapping.hp_fragment is None:
         return "DeepSpeed has moved its copy in full precision elsewhere; call engine.reload_states() first"
@@ -205,12 +212,17 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 _shards: Any = WeakTensorKeyDictionary()  # what stands for parameters that are split
+# Parameters of engines without ZeRO whose optimizer keeps copies in full precision, and the name of its type.
+_without_zero: Any = WeakTensorKeyDictionary()
 
 
 def register(module: nn.Module) -> None:
     """Registers what stands for the parameters of a module that ZeRO-3 has split."""
     if not is_imported():
         return
+    optimizer = vars(module).get("optimizer")
+    if type(optimizer).__name__ in _WITHOUT_ZERO_OPTIMIZERS:  # only the engine knows it, and parameters are not marked
+        _without_zero.update(dict.fromkeys(module.parameters(), type(optimizer).__name__))
     known = names_with_stand_ins(module) or {}
     for name, parameter in module._parameters.items():
         if parameter is not None and name not in known and is_split(parameter):
