@@ -112,6 +112,30 @@ def as_the_whole_model(folder: str) -> None:
 
         lw.initialize(model, seed=3)
         assert_same(model, lw.initialize(Net(), seed=3), name)
+    in_smaller_groups(folder)
+
+
+def in_smaller_groups(folder: str) -> None:
+    """A unit that is split over half of the ranks, so that the other half has a copy of it."""
+    halves = [distributed.new_group(ranks) for ranks in ([0, 1], [2, 3])]
+    net = Net()
+    half = halves[distributed.get_rank() // 2]
+    net.blocks[0] = fsdp1_of(net.blocks[0], True, process_group=half)
+    model = fsdp1_of(net, True)
+    assert lw.stats(model).total.count == lw.stats(Net()).total.count
+    assert lw.stats(model)["blocks.0.up.weight"].count == 60
+    saved = lw.save(model, f"{folder}/halves", format="dcp")
+    assert lw.diff(saved, Net()).same
+    lw.load(model, f"{folder}/other.safetensors")
+    assert lw.diff(model, other_values()).same
+    # Copies that FSDP1 knows only in part: its two groups are not all ranks of the job.
+    alone = [distributed.new_group([rank]) for rank in range(4)][distributed.get_rank()]
+    strategy = ShardingStrategy.HYBRID_SHARD
+    model = fsdp1_of(Net(), True, sharding_strategy=strategy, process_group=(half, alone))
+    assert "not on all ranks" in str(lw.stats(model))
+    for verb in (lw.initialize, lw.Average, lambda model: lw.save(model, f"{folder}/hybrid", format="dcp")):
+        with pytest.raises(lw.Error, match="not on all ranks"):
+            verb(model)
 
 
 def test_a_model_is_shown_measured_saved_and_loaded_as_the_whole_model(tmp_path: Path) -> None:
@@ -199,17 +223,39 @@ def trained_and_saved(folder: str) -> None:
         for name in whole:
             assert torch.equal(torch.as_tensor(t[f"model.{name}"].numpy().copy()), whole[name]), name
         t.close()
+    without_some_gradients(folder)
+
+
+class Half(Gpt):
+    """Does not use its second block."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.blocks[0](self.embed(tokens))))  # type: ignore[no-any-return]
+
+
+def without_some_gradients(folder: str) -> None:
+    """Parameters that are frozen, and a unit that is not used, have no state on any rank. A rank without elements of a
+    parameter must know that."""
+    model = lw.freeze(fsdp1(Half(), True), "blocks.0.linear1.*")
+    optimizer = adamw(model)
+    train(model, optimizer, 0, 1)
+    saved = lw.save({"model": model, "optimizer": optimizer}, f"{folder}/half", format="dcp")
+    with lw.open(saved) as t:
+        names = {str(leaf.path) for leaf in t if leaf.path.name == "exp_avg"}
+    trained = [
+        name for name, value in Gpt().named_parameters() if not name.startswith(("blocks.1", "blocks.0.linear1"))
+    ]
+    assert names == {f"optimizer.state.model.{name}.exp_avg" for name in trained}
 
 
 def resumed(folder: str) -> None:
     expected = uninterrupted()[2]
     for saved in (True, False):
-        models: dict[str, nn.Module] = {"whole": Gpt()}
         if distributed.get_world_size() > 1:
             mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
-            models["fsdp2"] = fsdp(Gpt(), mesh)
-        for original in (True, False):
-            models[f"fsdp1, {original}"] = fsdp1(Gpt(), original)
+            models: dict[str, nn.Module] = {"fsdp2": fsdp(Gpt(), mesh), "fsdp1": fsdp1(Gpt(), not saved)}
+        else:
+            models = {"whole": Gpt(), "fsdp1": fsdp1(Gpt(), saved)}
         for name, model in models.items():
             optimizer = adamw(model)
             lw.load({"model": model, "optimizer": optimizer}, f"{folder}/{saved}")
@@ -385,12 +431,13 @@ class Strided(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.conv = nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last)
+        self.pointwise = nn.Conv2d(5, 5, 1).to(memory_format=torch.channels_last)
         self.linear = nn.Linear(4, 6)
         self.linear.weight = nn.Parameter(torch.randn(4, 6).t())
         self.turned = nn.Parameter(torch.randn(2, 3, 4).permute(2, 0, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(self.conv(x)).pow(2).sum() + self.turned.pow(2).sum()  # type: ignore[no-any-return]
+        return self.linear(self.pointwise(self.conv(x))).pow(2).sum() + self.turned.pow(2).sum()  # type: ignore[no-any-return]
 
 
 def strided(folder: str, original: bool) -> None:
@@ -467,6 +514,32 @@ def every_kind(folder: str) -> None:
         assert lw.tree(model)["head.weight"].dtype == "float64"
         assert lw.stats(model)["head.weight"].mean == pytest.approx(lw.stats(Net())["head.weight"].mean)
         model(TOKENS)
+
+        # Names that are tied in the checkpoint, in two units.
+        net = Gpt()
+        lw.untie(net, "head.weight")
+        net.head, net.embed = fsdp1_of(net.head, original), fsdp1_of(net.embed, original)
+        model = fsdp1(net, original)
+        lw.save(Gpt(), (tied := f"{folder}/tied {distributed.get_rank()} {original}.safetensors"))
+        with pytest.raises(lw.LoadError, match="tie before the model is sharded"):
+            lw.load(model, tied)
+        lw.load(model, tied, ties="ignore")
+        assert_same(model, Gpt(), "tied in the checkpoint")
+
+        # Without the original parameters, all of a unit have the same number of steps.
+        net, model = Gpt(), fsdp1(Gpt(), original)
+        train(net, (stepped := adamw(net)), 0, 1)
+        stepped.state[net.blocks[0].linear1.bias]["step"] += 1
+        lw.save(
+            {"model": net, "optimizer": stepped}, (both := f"{folder}/{distributed.get_rank()} {original}.safetensors")
+        )
+        target = {"model": model, "optimizer": adamw(model)}
+        if original:
+            lw.load(target, both)
+        else:
+            with pytest.raises(lw.Error, match="one value for all of them"):
+                lw.load(target, both)
+        assert_same(model, net if original else Gpt(), "steps")
 
         # Made on meta.
         with torch.device("meta"):

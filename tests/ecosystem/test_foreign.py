@@ -172,10 +172,11 @@ def refused(model, match, part=None, but=()):
     if "sharded over" not in match:  # a tree can be shown
         assert match in str(lw.tree(model))
 
-for own in (True, False):
-    refused(FSDP(net(), use_orig_params=own, device_id=torch.device("cpu")), "a parameter of FSDP1")
-# A part of the model, without the wrapper.
-refused(FSDP(net(), use_orig_params=True, device_id=torch.device("cpu")).module[1], "a parameter of FSDP1")
+# A part of the model, without the FSDP module, which knows where its elements are.
+PART = "pass the FSDP model that contains it"
+refused(FSDP(net(), use_orig_params=True, device_id=torch.device("cpu")).module[1], PART)
+PART = "FSDP1 has joined its parameters with others"
+refused(FSDP(net(), use_orig_params=False, device_id=torch.device("cpu")).module[1], PART)
 
 mesh = init_device_mesh("cpu", (2,))
 model = net()

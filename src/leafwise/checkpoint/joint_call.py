@@ -99,6 +99,8 @@ def joint_call_of(t: Tree, verb: str) -> JointCall | None:
     for node in columns.nodes_where(is_optimizer, t.root) if t.is_whole else ():
         optimizer = columns.node_objects[node]
         values += [value for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer)]
+    for batch in columns.batches(t.first_rows) if verb == "load" else ():
+        values += batch.home.capability(Distributing).loaded_together(batch.values)
     for home in {columns.home(value) for value in values}:
         team = home.capability(Distributing).team([value for value in values if columns.home(value) is home])
         if team is not None:

@@ -271,7 +271,7 @@ def _check_states(
                 plan.add("shape", f"{planned.path}.state.{ours}.{key}", message)
         if order is not None:
             planned.turns[place] = [key for key, _ in alike], order
-        if feed is not None and "cast" in feed.how:
+        if feed is not None and "cast" in feed.how and target.stepping.casts_state(columns.node_objects[planned.node]):
             (was,) = theirs.facts([feed.source])
             planned.casts[place] = {key: spec.dtype for key, dtype in alike if dtype == was.spec.dtype}
 

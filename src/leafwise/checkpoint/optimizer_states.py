@@ -11,7 +11,6 @@ from leafwise.checkpoint.source_values import SourceValues
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.home import Home
-from leafwise.errors import LoadError
 from leafwise.files import reader
 from leafwise.files.arrays import Stored
 from leafwise.files.casts import cast_to
@@ -81,16 +80,8 @@ class OptimizerStates:
             for place, rows in read.plan.states.items():
                 self._lay_out(read.by_place[place], rows)
             self._turn_and_cast(read)
-            self._check_together(self._read[number])
-
-    def _check_together(self, read: _ReadStates) -> None:
-        columns = self._plan.target.columns
-        optimizer = columns.node_objects[read.plan.node]
-        stepping = columns.home(optimizer).capability(Stepping)
-        if reason := stepping.cannot_restore_together(optimizer, read.by_place):
-            raise LoadError(
-                f"cannot load {read.plan.path or 'the optimizer'}: {reason}; nothing was changed", self._plan
-            )
+            optimizer = self._plan.target.columns.node_objects[read.plan.node]
+            self._plan.target.columns.home(optimizer).capability(Stepping).check_states(optimizer, read.by_place)
 
     def _arrays(self, rows: dict[str, int]) -> State:
         arrays = {}

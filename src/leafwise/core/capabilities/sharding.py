@@ -125,6 +125,11 @@ class Distributing(Capability):
         same elements, only the first of them counts. Of a whole array, every rank has a copy."""
         return team.rank == 0
 
+    def loaded_together(self, values: list[Any]) -> list[Any]:
+        """Those of these arrays that are whole, but into which all ranks of their `team` must load together, because
+        each rank also has a part of a copy of them."""
+        return []
+
     def team(self, values: list[Any]) -> Team | None:
         """The ranks over which these arrays are sharded; None if all of them are whole. Raises `RankError` if no mesh
         of this process contains all of these ranks."""

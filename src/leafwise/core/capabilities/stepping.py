@@ -64,9 +64,12 @@ class Stepping(Capability):
         A parameter that is not in `states` keeps its state."""
         raise self.missing("restore the state of an optimizer")
 
-    def cannot_restore_together(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> str:
-        """Why an optimizer cannot get these states, which are those of `restore_state`; empty if it can."""
-        return ""
+    def casts_state(self, optimizer: Any) -> bool:
+        """Whether the state of a parameter has the dtype of the parameter, so that it is cast along with it."""
+        return True
+
+    def check_states(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> None:
+        """Raises `Unsupported` if `restore_state` cannot set these states together. Called before anything changes."""
 
     def cannot_restore(self, value: Any) -> str:
         """Why an array in the state of an optimizer would not be restored as it was; empty if it would."""

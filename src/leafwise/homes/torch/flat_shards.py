@@ -10,7 +10,7 @@ process. It is made by the file of the library, which registers it:
 Nothing here keeps a model alive.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -111,6 +111,11 @@ class FlatOwner:
     def is_joined(self) -> bool:
         """Whether the library has joined the parameter with others, so that optimizers step them together."""
         return False
+
+    def trained_alike(self) -> Iterator[torch.Tensor]:
+        """Tensors with elements in this process that an optimizer steps, and that get a gradient whenever this
+        parameter does."""
+        yield from ()
 
     def part_of(self, state: torch.Tensor) -> torch.Tensor | None:
         """The elements of this parameter in state that an optimizer has for `stepped`, over its memory. None if the
@@ -215,7 +220,7 @@ def new_shard(place: FlatPlace, local: torch.Tensor) -> FlatShard:
 
 _of_tensor: Any = WeakTensorKeyDictionary()  # parameters of a library, and the FlatShards that stand for them
 StandIn = Callable[[Any], Any]
-_of_names: "WeakKeyDictionary[nn.Module, dict[str, StandIn]]" = WeakKeyDictionary()
+_of_names: Any = WeakKeyDictionary()  # modules, and the names in them that have stand-ins
 
 
 def stand_in(tensor: torch.Tensor, stands: Callable[[], list[Any]]) -> None:
@@ -244,4 +249,4 @@ def is_shown_itself(tensor: torch.Tensor) -> bool:
 
 def names_with_stand_ins(module: nn.Module) -> dict[str, StandIn] | None:
     """For the names of a module whose tensors are not shown themselves, what gets the ones that are."""
-    return _of_names.get(module) if _of_names else None
+    return _of_names.get(module) if _of_names.data else None  # quick if there are none, as for most models

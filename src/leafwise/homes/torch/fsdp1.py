@@ -10,7 +10,7 @@ before values are written.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -36,6 +36,10 @@ _EXTENDED = (
     "FSDP1 has flattened the local part of a DTensor (tensor parallelism), and leafwise does not know where its "
     "elements are; use FSDP2 (fully_shard)"
 )
+_SOME_RANKS = (
+    "FSDP1 has copies of it on several ranks (HYBRID_SHARD), but not on all ranks of the job, and leafwise does not "
+    "know which; use FSDP2 (fully_shard) with a mesh of two dimensions"
+)
 _BELOW = (
     "FSDP1 has joined its parameters with others in a flat parameter, which is in an FSDP module above it; pass that "
     "module, or a part of its tree: lw.tree(model)[path]"
@@ -54,15 +58,21 @@ class _Unit:
         group = handle.process_group
         self.is_sharded: bool = handle.uses_sharded_strategy
         self.joins: bool = not handle._use_orig_params
-        ranks, placement = group.size(), "flat shard"
-        self.sharding = Sharding((ranks,), None, ("flat shard" if self.is_sharded else "replicate",))
+        self.sharding = Sharding((group.size(),), None, ("flat shard" if self.is_sharded else "replicate",))
         self.group, self.has_first_copy = group, self.is_sharded or group.rank() == 0
+        self.cannot_use = ""
         between = getattr(module, "_inter_node_pg", None)
         if self.is_sharded and between is not None and "HYBRID" in handle._sharding_strategy.name:
-            self.sharding = Sharding((between.size(), ranks), None, ("replicate", placement))
             from torch import distributed
 
-            self.group, self.has_first_copy = distributed.group.WORLD, between.rank() == 0
+            self.sharding = Sharding((between.size(), group.size()), None, ("replicate", "flat shard"))
+            if between.size() * group.size() == distributed.get_world_size():
+                self.group, self.has_first_copy = distributed.group.WORLD, between.rank() == 0
+            else:
+                self.cannot_use = _SOME_RANKS
+        flat = handle.flat_param
+        self.places = [self._place(flat, number) for number in range(flat._num_params)]
+        self.present = [number for number, place in enumerate(self.places) if place.size]  # with elements in this rank
         self._shards: dict[int, FlatShard] = {}
 
     def is_of(self, handle: Any) -> bool:
@@ -94,30 +104,22 @@ class _Unit:
         is_local = flat.shape == flat._sharded_size
         return flat.detach() if is_local else flat._local_shard  # type: ignore[no-any-return]
 
-    def range_of(self, number: int) -> tuple[int, int, int]:
-        """Where the elements of an original parameter begin in `local`, and their first and last number in the
-        original."""
-        info = self.flat._shard_param_infos[number]
-        if not info.in_shard:
-            return 0, 0, 0
-        return info.offset_in_shard, info.intra_param_start_idx, info.intra_param_end_idx + 1
-
-    def place(self, number: int) -> FlatPlace:
-        flat = self.flat
-        shape, (_, start, stop) = tuple(_shapes(flat)[number]), self.range_of(number)
-        order = None if flat._contiguities[number] else _axis_order(_strides(flat)[number])
+    def _place(self, flat: Any, number: int) -> FlatPlace:
+        shape, info = tuple(_shapes(flat)[number]), flat._shard_param_infos[number]
+        start, stop = (info.intra_param_start_idx, info.intra_param_end_idx + 1) if info.in_shard else (0, 0)
+        order = None if flat._contiguities[number] else _axis_order(shape, _strides(flat)[number])
         return FlatPlace(shape, start, stop, self.group, self.sharding, self.has_first_copy, order)
 
     def piece_of(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
         """The elements of an original parameter in a tensor like `local`."""
-        offset, start, stop = self.range_of(number)
-        return tensor.detach()[offset : offset + stop - start]
+        offset = self.flat._shard_param_infos[number].offset_in_shard or 0
+        return tensor.detach()[offset : offset + self.places[number].size]
 
     def shard(self, number: int) -> FlatShard:
         """What stands for an original parameter; the same object until its dtype or device changes."""
         shard, like = self._shards.get(number), self.local()
         if shard is None or (shard.dtype, shard.device) != (like.dtype, like.device):
-            shard = FlatShard(self.place(number), _Original(self, number), like, is_parameter=True)
+            shard = FlatShard(self.places[number], _Original(self, number), like, is_parameter=True)
             self._shards[number] = shard
         return shard
 
@@ -146,7 +148,7 @@ class _Original(FlatOwner):
     def local(self) -> torch.Tensor:
         if self._is_own_memory():
             held: torch.Tensor = self._parameter().detach()
-            if held.shape == (self._unit.place(self._number).size,):
+            if held.shape == (self._unit.places[self._number].size,):
                 return held
         return self._unit.piece_of(self._number, self._unit.local())
 
@@ -154,9 +156,11 @@ class _Original(FlatOwner):
         unit, number = self._unit, self._number
         if unit.flat._param_extensions[number] is not None:
             return _EXTENDED
-        if not unit.flat._contiguities[number] and _axis_order(_strides(unit.flat)[number]) is None:
+        if unit.cannot_use:
+            return unit.cannot_use
+        place = unit.places[number]
+        if not unit.flat._contiguities[number] and place.order is None:
             return "FSDP1 has flattened a tensor whose elements are not in a row; make it .contiguous() before wrapping"
-        place = unit.place(number)
         if self._is_own_memory() and place.size and tuple(self._parameter().shape) != (place.size,):
             return (
                 f"it was replaced by a tensor of shape {tuple(self._parameter().shape)}, but FSDP1 needs the "
@@ -170,11 +174,19 @@ class _Original(FlatOwner):
     def is_joined(self) -> bool:
         return self._unit.joins
 
+    def trained_alike(self) -> Iterator[torch.Tensor]:
+        # In a unit, every parameter that is not frozen gets a gradient if one of them does.
+        requires_grad = self.requires_grad()
+        for number in self._unit.present:
+            owner = self._unit.shard(number).owner
+            if owner.requires_grad() == requires_grad and (stepped := owner.stepped()) is not None:
+                yield stepped
+
     def part_of(self, state: torch.Tensor) -> torch.Tensor | None:
         if self._unit.joins:
             has_all = state.shape == self._unit.flat._sharded_size
             return self._unit.piece_of(self._number, state) if has_all else None
-        return state.detach() if state.shape == (self._unit.place(self._number).size,) else None
+        return state.detach() if state.shape == (self._unit.places[self._number].size,) else None
 
     def empty_state(self, dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros_like(self._unit.local() if self._unit.joins else self.local(), dtype=dtype)
@@ -198,7 +210,7 @@ class _Original(FlatOwner):
 
     def grad(self) -> FlatShard | None:
         unit, number = self._unit, self._number
-        flat, place = unit.flat, unit.place(number)
+        flat, place = unit.flat, unit.places[number]
         if flat.grad is not None and flat.grad.shape != flat._sharded_size:
             return FlatShard(place, _UnreducedGradient(flat.grad.detach()), flat.grad)
         if unit.joins:
@@ -208,8 +220,8 @@ class _Original(FlatOwner):
             return None if grad is None else new_shard(place, grad.detach())
         # This rank has none of the elements, and FSDP1 never gives it a gradient here; the other ranks have one if
         # they have one of the unit.
-        held = [unit.shard(other).owner for other in range(flat._num_params) if unit.place(other).size]
-        has_grads = any(owner.grad() is not None for owner in held) if held else flat.grad is not None
+        held = (unit.shard(other).owner for other in unit.present)
+        has_grads = any(owner.grad() is not None for owner in held) if unit.present else flat.grad is not None
         if not has_grads or not self.requires_grad() or flat._is_grad_none_mask[number]:
             return None
         return new_shard(place, (flat if flat.grad is None else flat.grad).detach()[:0])
@@ -220,11 +232,19 @@ class _UnreducedGradient(FlatOwner):
         return _NO_SYNC
 
 
-def _axis_order(strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The axes in the order of memory."""
-    if len(set(strides)) != len(strides) or not all(strides):
-        return None
-    return tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
+def _axis_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes in the order of memory; None if there are gaps in it, or elements that share memory.
+
+    >>> _axis_order((5, 3, 2, 2), (12, 1, 6, 3)), _axis_order((4, 6), (12, 1))
+    ((0, 2, 3, 1), None)
+    """
+    axes = sorted(range(len(shape)), key=lambda axis: (shape[axis] == 1, -strides[axis]))
+    expected = 1
+    for axis in reversed(axes):
+        if shape[axis] != 1 and strides[axis] != expected:
+            return None
+        expected *= shape[axis]
+    return tuple(axes)
 
 
 # -- modules -------------------------------------------------------------------------------------------
@@ -268,6 +288,11 @@ def _standing_for(unit: _Unit, number: int, parameter: "ref[torch.Tensor]") -> C
 
 def _shown_by(unit: _Unit, number: int) -> Callable[[Any], Any]:
     return lambda held: held if unit.shows_whole and held is not None else unit.shard(number)
+
+
+def is_in_unit(module: nn.Module) -> bool:
+    """Whether a module is an FSDP module that a walk has found, or below one."""
+    return module in _below_units
 
 
 def without_unit(objects: list[Any]) -> dict[int, str]:

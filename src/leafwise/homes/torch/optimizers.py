@@ -128,6 +128,7 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], 
         return (), [(PARAMETERS, [str(path) for path in paths]), *own], "state"
     if (zero := zero_optimizer(optimizer)) is not None:
         return _visit_zero(zero, path_of)
+    stepped = set(map(id, _parameters(optimizer)))
     groups = []
     state = _StateStep()
     number = 0
@@ -141,7 +142,7 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], 
                     path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
                 paths.append(path)
                 number += 1
-                held = shown_state(optimizer, parameter, shown, group["params"])
+                held = shown_state(optimizer, parameter, shown, stepped)
                 if held is not None:
                     state.add(path, _state_entry(path.name, parameter, group_number, position), held)
         groups.append(_param_group(group, paths))
@@ -186,17 +187,23 @@ def _param_group(group: dict[str, Any], paths: list[Path]) -> _ParamGroup:
     return options
 
 
-def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, group: list[Any]) -> Any:
+def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, stepped: set[int]) -> Any:
     """The state of a parameter as a walk shows it; None if there is none. If the parameter is flattened and split over
     ranks, its state is, too.
 
     A rank without elements of a parameter never steps it, so its optimizer has no state for it. The other ranks have,
-    and the names of all ranks must be the same: they are those of another parameter of the group, without elements."""
+    and the names of all ranks must be the same: they are those of another parameter, without elements. It is one that
+    gets gradients whenever this one does, if this rank has elements of such a parameter. `stepped` has the ids of all
+    parameters of the optimizer."""
     state = optimizer.state.get(parameter)
     if not isinstance(shown, FlatShard):
         return state
     if state is None and not shown.place.size:
-        state = next((optimizer.state[other] for other in group if other in optimizer.state), None)
+        alike = next((other for other in shown.owner.trained_alike() if id(other) in stepped), None)
+        if alike is not None:
+            state = optimizer.state.get(alike)
+        elif shown.requires_grad:
+            state = next((state for key, state in optimizer.state.items() if id(key) in stepped), None)
         return None if state is None else {key: _without_elements(shown, value) for key, value in state.items()}
     return None if state is None else {key: _split_state(shown, value) for key, value in state.items()}
 

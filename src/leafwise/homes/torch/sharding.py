@@ -64,9 +64,10 @@ class TorchDistributing(Distributing):
     def counts_here(self, value: Any, team: Team) -> bool:
         if not is_sharded(value):
             return super().counts_here(value, team)
+        from leafwise.homes.torch.teams import group_has_first_copy, has_first_copy  # imports torch.distributed
+
         if isinstance(value, FlatShard):
-            return value.place.has_first_copy
-        from leafwise.homes.torch.teams import has_first_copy  # imports torch.distributed
+            return value.place.has_first_copy and group_has_first_copy(value.place.group, team)
 
         mesh = value.device_mesh
         coordinate = mesh.get_coordinate()
@@ -76,13 +77,18 @@ class TorchDistributing(Distributing):
             number for placement, number in zip(value.placements, coordinate, strict=True) if placement.is_replicate()
         )
 
+    def loaded_together(self, values: list[Any]) -> list[Any]:
+        return [value for value in values if zero.group_of_copies(value) is not None] if zero.is_imported() else []
+
     def team(self, values: list[Any]) -> Team | None:
         sharded = [value for value in values if is_sharded(value)]
-        if not sharded:
+        copied = [] if len(sharded) == len(values) else [zero.group_of_copies(value) for value in values]
+        groups = dict.fromkeys(group for group in copied if group is not None)
+        if not sharded and not groups:
             return None
         from leafwise.homes.torch.teams import team_of  # imports torch.distributed
 
-        groups = dict.fromkeys(value.place.group for value in sharded if isinstance(value, FlatShard))
+        groups |= dict.fromkeys(value.place.group for value in sharded if isinstance(value, FlatShard))
         meshes = dict.fromkeys(value.device_mesh for value in sharded if not isinstance(value, FlatShard))
         return team_of(list(meshes), list(groups))
 
@@ -92,6 +98,8 @@ class TorchDistributing(Distributing):
             return f"a {kind.__name__} is not a module"
         if any(base.__name__ == "FSDPModule" for base in type(obj).__mro__):
             return "it was passed to fully_shard already; call lw.shard_units before fully_shard"
+        if fsdp1.is_in_unit(obj):
+            return "it is wrapped by FullyShardedDataParallel (FSDP1) already"
         # FSDP2 gathers parameters when the forward of a module is called.
         if kind.forward is nn.Module.forward:
             return f"a {kind.__name__} has no forward, before which its parameters would be gathered"

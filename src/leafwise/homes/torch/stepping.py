@@ -67,7 +67,7 @@ class TorchStepping(Stepping):
             return None
         state = getattr(optimizer, "state", {}).get(value, {})
         if isinstance(value, FlatShard) and (stepped := value.owner.stepped()) is not None:
-            state = shown_state(optimizer, stepped, value, []) or {}
+            state = shown_state(optimizer, stepped, value, set()) or {}
         tensors = (state[key] for key in _ZERO_UNTIL_REACHED if isinstance(state.get(key), torch.Tensor))
         first = next(tensors, None)
         return first if first is not None and first.shape == value.shape else None
@@ -96,7 +96,7 @@ class TorchStepping(Stepping):
         stepped, parameter = _shown(optimizer.param_groups[group])[position]
         if not is_sharded(parameter):
             return None
-        state = shown_state(optimizer, stepped, parameter, [])
+        state = shown_state(optimizer, stepped, parameter, set())
         held = None if state is None else state.get(key)
         if isinstance(parameter, FlatShard) and not shape:
             return None  # every rank has a copy of a step count
@@ -124,8 +124,7 @@ class TorchStepping(Stepping):
         if (zero := zero_optimizer(optimizer)) is not None:
             for number, group in enumerate(zero.optimizer.param_groups):
                 self._put_options(zero.optimizer.param_groups, group, options.get(number), whole)
-            tensors = {place: _tensors(state) for place, state in states.items()}
-            zero_optimizers.restore_states(zero, tensors, global_state)
+            self._restore_zero(zero, states, global_state)
             return
         uploads = Uploads()
         try:
@@ -139,6 +138,20 @@ class TorchStepping(Stepping):
             restored = optimizer.state_dict()
             optimizer.load_state_dict(restored)
             _undo_casts(optimizer.state_dict(), restored)
+
+    def _restore_zero(self, zero: Any, states: zero_optimizers.States, global_state: dict[Any, Any]) -> None:
+        uploads = Uploads()
+        placed: zero_optimizers.States = {}
+        for group_number, members in enumerate(zero_optimizers.groups_of(zero)):
+            group = zero.optimizer.param_groups[group_number]
+            for position, stepped in enumerate(members):
+                state = states.get((group_number, position))
+                if state is not None:
+                    flat = stepped.master.flat
+                    new = {key: _on_device(flat, group, key, value, uploads) for key, value in state.items()}
+                    placed[group_number, position] = new
+        uploads.finish()
+        zero_optimizers.restore_states(zero, placed, global_state)
 
     def _put_states(
         self,
@@ -180,9 +193,28 @@ class TorchStepping(Stepping):
             for key in set(group) - {"params", "param_names", *options}:
                 del group[key]  # a running value that the group did not have yet when it was saved
 
-    def cannot_restore_together(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> str:
-        zero = zero_optimizer(optimizer)
-        return "" if zero is None else zero_optimizers.cannot_restore_together(zero, states)
+    def casts_state(self, optimizer: Any) -> bool:
+        return zero_optimizer(optimizer) is None
+
+    def check_states(self, optimizer: Any, states: dict[tuple[int, int], dict[str, Any]]) -> None:
+        if (zero := zero_optimizer(optimizer)) is not None:
+            zero_optimizers.check_states(zero, states)
+            return
+        for number, group in enumerate(getattr(optimizer, "param_groups", ())):
+            first: dict[tuple[int, str], Any] = {}
+            for position, (parameter, shown) in enumerate(_shown(group)):
+                state = states.get((number, position), {})
+                if not isinstance(shown, FlatShard) or not shown.owner.is_joined():
+                    continue
+                for key, value in state.items():
+                    other = first.setdefault((id(parameter), key), value)
+                    if not isinstance(value, FlatShard) and not _equal(other, value):
+                        raise Unsupported(
+                            "torch optimizer",
+                            f"restore {key}",
+                            "FSDP1 has joined the parameters of a unit, and their optimizer has one value for all of "
+                            f"them, but the source has {other} and {value}; wrap the model with use_orig_params=True",
+                        )
 
     def cannot_restore(self, value: Any) -> str:
         # Arrays are restored as tensors.
@@ -231,20 +263,15 @@ def _own_state(given: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
                 part = shown.owner.part_of(joined[key])
                 assert part is not None
                 part.copy_(value.local)
-            elif not _equal(joined.setdefault(key, value), value):
-                raise Unsupported(
-                    "torch optimizer",
-                    f"restore {key}",
-                    f"FSDP1 has joined parameters of a unit, which need the same {key}, but the checkpoint has "
-                    f"{joined[key]} and {value}; wrap the model with use_orig_params=True",
-                )
+            else:
+                joined.setdefault(key, value)  # all are equal: see `check_states`
     return joined
 
 
 def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return a.shape == b.shape and bool((a == b).all())
-    return type(a) is type(b) and bool(a == b)
+    if type(a) is not type(b):
+        return False
+    return a.shape == b.shape and bool((a == b).all()) if _is_array(a) else bool(a == b)
 
 
 def _kept_outside(optimizer: Any) -> str:

@@ -175,6 +175,12 @@ def has_first_copy(mesh: Any, team: Team) -> bool:
     return _root(mesh) == mesh or team.ranks[0] in mesh.mesh.flatten().tolist()
 
 
+def group_has_first_copy(group: Any, team: Team) -> bool:
+    """Whether this process group has the first copy of an array that is sharded over it. If it is smaller than the
+    team, then other groups have copies."""
+    return group.size() == team.size or team.ranks[0] in _ranks(group)
+
+
 def _check_contains_this(mesh: Any) -> None:
     if mesh.get_coordinate() is None:
         rank = distributed.get_rank()

@@ -43,6 +43,11 @@ MASTERS = (
     "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; only lw.load "
     "changes both, or change the model before deepspeed.initialize"
 )
+_WITHOUT_ZERO = (
+    "DeepSpeed keeps a copy of it in full precision in a {}, and the next step overwrites it with that copy; load into "
+    "the model before deepspeed.initialize, or train with ZeRO stage 1, 2 or 3"
+)
+_WITHOUT_ZERO_OPTIMIZERS = ("FP16_Optimizer", "FP16_UnfusedOptimizer")
 _TRAINABLE = (
     "DeepSpeed has made its optimizer for the parameters that were trainable then; freeze or thaw them before "
     "deepspeed.initialize"
@@ -63,6 +68,16 @@ def is_split(value: Any) -> bool:
     return getattr(value, "ds_tensor", None) is not None and hasattr(value, "ds_id")
 
 
+def is_imported() -> bool:
+    return "deepspeed" in sys.modules
+
+
+def group_of_copies(value: Any) -> Any:
+    """The process group whose ranks have parts of the copy in full precision of a whole parameter; None if there is
+    none."""
+    return getattr(value, "_dp_group", None) if hasattr(value, "_hp_mapping") else None
+
+
 def has_master(value: Any) -> bool:
     """Whether DeepSpeed may keep a copy of a parameter in full precision."""
     return is_split(value) or hasattr(value, "_hp_mapping")
@@ -70,6 +85,8 @@ def has_master(value: Any) -> bool:
 
 def cannot_load_whole(value: Any) -> str:
     """Why values cannot be loaded into a parameter whose values are all in this process; empty if they can."""
+    if len(_without_zero) and value in _without_zero:
+        return _WITHOUT_ZERO.format(_without_zero[value])
     mapping = getattr(value, "_hp_mapping", None)
     if mapping is not None and mapping.hp_fragment is None:
         return "DeepSpeed has moved its copy in full precision elsewhere; call engine.reload_states() first"
@@ -195,12 +212,17 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 _shards: Any = WeakTensorKeyDictionary()  # what stands for parameters that are split
+# Parameters of engines without ZeRO whose optimizer keeps copies in full precision, and the name of its type.
+_without_zero: Any = WeakTensorKeyDictionary()
 
 
 def register(module: nn.Module) -> None:
     """Registers what stands for the parameters of a module that ZeRO-3 has split."""
-    if "deepspeed" not in sys.modules:
+    if not is_imported():
         return
+    optimizer = vars(module).get("optimizer")
+    if type(optimizer).__name__ in _WITHOUT_ZERO_OPTIMIZERS:  # only the engine knows it, and parameters are not marked
+        _without_zero.update(dict.fromkeys(module.parameters(), type(optimizer).__name__))
     known = names_with_stand_ins(module) or {}
     for name, parameter in module._parameters.items():
         if parameter is not None and name not in known and is_split(parameter):
@@ -222,7 +244,7 @@ def shown(parameter: Any) -> Any:
 def drop_gathered(objects: list[Any]) -> None:
     """Frees the gathered copies of parameters of these modules, which the next forward would use. It gathers them
     again."""
-    if "deepspeed" in sys.modules:
+    if is_imported():
         parameters: dict[int, Any] = {}
         for module in objects:
             held = module._parameters.values() if isinstance(module, nn.Module) else ()
@@ -239,7 +261,7 @@ def zero_optimizer(optimizer: Any) -> Any:
     """The ZeRO optimizer of DeepSpeed that an object is or wraps; None if it is another one."""
     while type(optimizer).__module__.startswith("accelerate."):
         optimizer = getattr(optimizer, "optimizer", None)
-    known = "deepspeed" in sys.modules and any(base.__name__ in _OPTIMIZERS for base in type(optimizer).__mro__)
+    known = is_imported() and any(base.__name__ in _OPTIMIZERS for base in type(optimizer).__mro__)
     return optimizer if known and hasattr(optimizer, "optimizer") else None
 
 

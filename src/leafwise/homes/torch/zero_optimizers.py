@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from leafwise.errors import Unsupported
 from leafwise.homes.torch.flat_shards import FlatPlace, FlatShard, new_shard
 from leafwise.homes.torch.zero import MasterRange, cannot_reach, flat_sharding, master_range, place_of, shown
 
 MASTER = "master_param"
+# State of PyTorch's optimizers that is one number, and depends only on how often they have stepped.
+_SAME_ON_ALL_RANKS = frozenset({"step", "mu_product", "eta", "mu"})
 _SCALER = "loss_scaler"
 _SCALE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what a dynamic loss scaler changes
 
@@ -117,6 +120,14 @@ def cannot_use_optimizer(optimizer: Any) -> str:
                 f"DeepSpeed has split its state over {ranks} of {every} ranks, and leafwise does not know what the "
                 "other ranks have; use engine.save_checkpoint and engine.load_checkpoint"
             )
+        flat = stepped.master.flat
+        for key, value in optimizer.optimizer.state.get(flat, {}).items():
+            if isinstance(value, torch.Tensor) and not _is_flat(value, flat) and key not in _SAME_ON_ALL_RANKS:
+                return (
+                    f"{type(optimizer.optimizer).__name__} keeps {key} for many parameters that DeepSpeed has joined, "
+                    "and leafwise does not know which of them it belongs to; use engine.save_checkpoint and "
+                    "engine.load_checkpoint"
+                )
     return ""
 
 
@@ -129,24 +140,29 @@ def _every(optimizer: Any) -> Iterator[Stepped]:
 States = dict[tuple[int, int], dict[str, Any]]
 
 
-def cannot_restore_together(optimizer: Any, states: States) -> str:
-    """Why parameters of one flat tensor cannot have these states; empty if they can."""
+def check_states(optimizer: Any, states: States) -> None:
+    """Raises `Unsupported` if the parameters of one flat tensor cannot have these states."""
     for members in _by_flat(optimizer, states).values():
         given = [(stepped, state) for stepped, state in members if state is not None]
-        if not given:
-            continue
-        if given[0][0].master.flat.dtype == given[0][0].dtype and any(MASTER in state for _, state in given):
-            return (
-                f"the source has copies of parameters in full precision ({MASTER}), but here the parameters themselves "
-                "have this dtype, and no copies"
-            )
-        texts = {_shared_text(state): stepped for stepped, state in given}
-        if len(texts) > 1 or len(given) < len(members):
-            first, second = [*texts, "no new state"][:2]
-            return (
-                f"DeepSpeed keeps one state for {len(members)} of its parameters, but the source has different ones "
-                f"for them: {first} and {second}"
-            )
+        if given and (reason := _cannot_restore_flat(given, len(members))):
+            raise Unsupported("torch optimizer", "restore the state of an optimizer of DeepSpeed", reason)
+
+
+def _cannot_restore_flat(given: list[tuple[Stepped, dict[str, Any]]], count: int) -> str:
+    """Why parameters of a flat tensor of this many parameters cannot have these states; empty if they can."""
+    stepped, _ = given[0]
+    if stepped.master.flat.dtype == stepped.dtype and any(MASTER in state for _, state in given):
+        return (
+            f"the source has copies of parameters in full precision ({MASTER}), but here the parameters themselves "
+            "have this dtype, and no copies"
+        )
+    texts = list(dict.fromkeys(_shared_text(state) for _, state in given))
+    if len(texts) > 1 or len(given) < count:
+        first, second = [*texts, "no new state"][:2]
+        return (
+            f"DeepSpeed keeps one state for {count} of its parameters, but the source has different ones for them: "
+            f"{first} and {second}"
+        )
     return ""
 
 
@@ -201,8 +217,8 @@ def _restore_flat(optimizer: torch.optim.Optimizer, given: list[tuple[Stepped, d
                     target = flat
                 else:
                     target = new.get(key, old.get(key))
-                    if not _is_flat(target, flat) or target.dtype != value.dtype:
-                        target = torch.zeros_like(flat, dtype=value.dtype, requires_grad=False)
+                    if not _is_flat(target, flat):
+                        target = torch.zeros_like(flat, requires_grad=False)
                     new[key] = target
                 stepped.piece_of(target).copy_(value.local)
     if new:
