@@ -402,6 +402,27 @@ def test_if_a_rank_cannot_write_all_ranks_say_so(odd: int, tmp_path: Path) -> No
         assert t["step"] == 3
 
 
+def own_folders(folder: Path) -> str:
+    rank = distributed.get_rank()
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    mine = folder / str(rank)
+    mine.mkdir()
+    with pytest.raises(lw.Error) as raised:
+        lw.save(model, mine, format="dcp")
+    assert not (mine / ".metadata").exists()
+    return str(raised.value)
+
+
+def test_folders_that_the_ranks_do_not_share_are_refused(tmp_path: Path) -> None:
+    first, second = run_ranks(2, own_folders, tmp_path)
+    assert re.fullmatch(
+        r"cannot write '.*/0': the file __1_0-.*\.distcp that rank 1 has written is not there; save to a folder that "
+        "all processes share",
+        first,
+    )
+    assert second == f"rank 0 failed: {first}"
+
+
 def different_runs(folder: Path) -> list[str]:
     rank = distributed.get_rank()
     mesh = init_device_mesh("cpu", (2,))

@@ -49,8 +49,8 @@ class StoredFile:
 
     @property
     def identity(self) -> str:
-        """A text that is the same for two copies of a checkpoint, and differs if their values differ. Without a seal, it
-        depends on a few bytes of each file: reading all of them would take as long as loading the checkpoint."""
+        """A text that is the same for two copies of a checkpoint, and differs if their values differ. Without a seal,
+        it depends on a few bytes of each file: reading all of them would take as long as loading the checkpoint."""
         if self.seal:
             return f"{self.format} with checksum {self.seal}"
         sources = {source.name: source for source in (self.source, *(self._sources or {}).values())}
