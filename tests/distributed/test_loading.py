@@ -363,6 +363,33 @@ def test_ties_inside_a_unit_are_filled_once_and_kept(tmp_path: Path) -> None:
     run_ranks(2, tied, tmp_path)
 
 
+def tied_after_a_step(folder: Path) -> str:
+    whole = Tied()
+    on_first(lambda: lw.save(whole, folder / "tied.safetensors"))
+    model = Tied()
+    model.head.weight = nn.Parameter(torch.zeros(10, 6))
+    mesh = init_device_mesh("cpu", (2,))
+    for unit in (model.embed, model.head, model):
+        fully_shard(unit, mesh=mesh)
+    model(TOKENS)  # from now on, FSDP2 uses its own record of the parameters
+    before = {name: full(value).clone() for name, value in model.state_dict().items()}
+    with pytest.raises(lw.LoadError) as raised:
+        lw.load(model, folder / "tied.safetensors")
+    check_equal(model, before)
+    lw.load(model, folder / "tied.safetensors", ties="ignore")
+    torch.testing.assert_close(model(TOKENS), whole(TOKENS))
+    return str(raised.value)
+
+
+def test_ties_are_not_made_in_a_model_that_is_sharded(tmp_path: Path) -> None:
+    for said in run_ranks(2, tied_after_a_step, tmp_path):
+        assert re.search(
+            r"head.weight is tied to embed.weight in the checkpoint, and this tie cannot be restored: cannot tie "
+            r'head.weight: it is sharded .*; pass ties="ignore"',
+            said,
+        )
+
+
 # -- all or nothing ----------------------------------------------------------------------------------------
 
 
