@@ -1,4 +1,4 @@
-"""Where the parameters of a stored optimizer are in an optimizer of the model: in which group, at which position."""
+"""Where the parameters of a stored optimizer are in an optimizer of the model: in which group, and at which position."""
 
 from leafwise.checkpoint.plan import Plan
 from leafwise.checkpoint.saved_optimizers import SavedOptimizers, seen_from
