@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from tests.distributed.models import Net, fsdp, sharded_models, tensor_parallel
 from tests.distributed.ranks import run_ranks
 from tests.files.test_remote import RangeServer, _Handler
@@ -362,6 +363,33 @@ def test_ties_inside_a_unit_are_filled_once_and_kept(tmp_path: Path) -> None:
     run_ranks(2, tied, tmp_path)
 
 
+def tied_after_a_step(folder: Path) -> str:
+    whole = Tied()
+    on_first(lambda: lw.save(whole, folder / "tied.safetensors"))
+    model = Tied()
+    model.head.weight = nn.Parameter(torch.zeros(10, 6))
+    mesh = init_device_mesh("cpu", (2,))
+    for unit in (model.embed, model.head, model):
+        fully_shard(unit, mesh=mesh)
+    model(TOKENS)  # from now on, FSDP2 uses its own record of the parameters
+    before = {name: full(value).clone() for name, value in model.state_dict().items()}
+    with pytest.raises(lw.LoadError) as raised:
+        lw.load(model, folder / "tied.safetensors")
+    check_equal(model, before)
+    lw.load(model, folder / "tied.safetensors", ties="ignore")
+    torch.testing.assert_close(model(TOKENS), whole(TOKENS))
+    return str(raised.value)
+
+
+def test_ties_are_not_made_in_a_model_that_is_sharded(tmp_path: Path) -> None:
+    for said in run_ranks(2, tied_after_a_step, tmp_path):
+        assert re.search(
+            r"head.weight is tied to embed.weight in the checkpoint, and this tie cannot be restored: cannot tie "
+            r'head.weight: it is sharded .*; pass ties="ignore"',
+            said,
+        )
+
+
 # -- all or nothing ----------------------------------------------------------------------------------------
 
 
@@ -414,6 +442,49 @@ def test_if_one_rank_cannot_load_no_rank_is_changed(count: int, tmp_path: Path) 
     assert f"rank {odd} failed: cannot load (1 unexpected); nothing was changed" in unexpected
     assert re.match(rf"lw.load stopped at the checkpoint: rank {odd} has ", different)
     assert results[odd][1].endswith("its checksum does not match")
+
+
+def save_in_every_format(folder: Path, seed: int) -> dict[str, Path]:
+    """Checkpoints whose headers do not depend on the values."""
+    folder.mkdir()
+    state = random_state(Net(), seed)
+    paths = {name: folder / name for name in ("one.safetensors", "shards", "dcp", "torch.pt", "torch-dcp", "plain")}
+    lw.save(state, paths["one.safetensors"])
+    paths["shards"].mkdir()
+    lw.save(state, paths["shards"], shard_size="500B")
+    lw.save(state, paths["dcp"], format="dcp")
+    torch.save(state, paths["torch.pt"])
+    dcp.save(state, checkpoint_id=paths["torch-dcp"], no_dist=True)
+    paths["plain"] = folder / "plain.safetensors"
+    save_file(state, paths["plain"])
+    return paths
+
+
+def other_values_on_one_rank(folder: Path) -> list[str]:
+    rank = distributed.get_rank()
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    before = {name: full(value).clone() for name, value in model.state_dict().items()}
+    said = []
+    for path in save_in_every_format(folder / f"values-{rank}", seed=rank).values():
+        for verb in (lw.load, lw.diff, lambda model, path: lw.check(model, against=path)):
+            with pytest.raises(lw.RankError) as raised:
+                verb(model, path)
+            said.append(str(raised.value))
+    check_equal(model, before)
+    # Copies are not refused, also if each was written by itself.
+    for name, path in save_in_every_format(folder / f"copies-{rank}", seed=1).items():
+        if name != "torch-dcp":  # PyTorch writes a new identifier for each save
+            lw.load(model, path)
+            check_equal(model, random_state(model), name)
+            assert lw.diff(path, model).same
+    return said
+
+
+def test_ranks_that_find_other_values_under_the_same_path_are_named(tmp_path: Path) -> None:
+    first, second = run_ranks(2, other_values_on_one_rank, tmp_path)
+    assert first == second
+    for text, verb in zip(first, 6 * ["load", "diff", "check"], strict=True):
+        assert re.match(rf"lw.{verb} stopped at the checkpoint: rank 1 has .* with checksum .*, but rank 0 has ", text)
 
 
 def interrupted_on_one_rank(folder: Path) -> str:

@@ -28,6 +28,7 @@ from tests.distributed.test_loading import (
 )
 from torch import distributed, nn
 from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
@@ -401,6 +402,27 @@ def test_if_a_rank_cannot_write_all_ranks_say_so(odd: int, tmp_path: Path) -> No
         assert t["step"] == 3
 
 
+def own_folders(folder: Path) -> str:
+    rank = distributed.get_rank()
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    mine = folder / str(rank)
+    mine.mkdir()
+    with pytest.raises(lw.Error) as raised:
+        lw.save(model, mine, format="dcp")
+    assert not (mine / ".metadata").exists()
+    return str(raised.value)
+
+
+def test_folders_that_the_ranks_do_not_share_are_refused(tmp_path: Path) -> None:
+    first, second = run_ranks(2, own_folders, tmp_path)
+    assert re.fullmatch(
+        r"cannot write '.*/0': the file __1_0-.*\.distcp that rank 1 has written is not there; save to a folder that "
+        "all processes share",
+        first,
+    )
+    assert second == f"rank 0 failed: {first}"
+
+
 def different_runs(folder: Path) -> list[str]:
     rank = distributed.get_rank()
     mesh = init_device_mesh("cpu", (2,))
@@ -427,6 +449,75 @@ def test_ranks_that_save_different_things_are_named_with_the_first_path(tmp_path
     )
     assert value.startswith("lw.save stopped at step: rank 1 has 1, but rank 0 has 0; every rank must")
     assert further.startswith("lw.save stopped at scale: rank 1 has scale (1 float32), but rank 0 has nothing more")
+
+
+def other_verbs(folder: Path) -> list[str]:
+    rank = distributed.get_rank()
+    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    said = []
+    for verb in (lw.stats, lw.check, lambda model: lw.clip(model, 1.0), lambda model: lw.load(model, folder / "run")):
+        with pytest.raises(lw.RankError) as raised:
+            verb(model) if rank else lw.save(model, folder / "run", format="dcp")
+        said.append(str(raised.value))
+    return said
+
+
+def test_ranks_that_call_another_verb_are_named(tmp_path: Path) -> None:
+    verbs = ("stats", "check", "clip", "load")
+    for said in run_ranks(2, other_verbs, tmp_path):
+        assert said == [f"rank 1 calls lw.{verb}, but rank 0 calls lw.save" for verb in verbs]
+
+
+def restored_by_torch(folder: Path, count: int) -> None:
+    model = fsdp(Net(), init_device_mesh("cpu", (count,)))
+    optimizer = torch.optim.AdamW(lw.groups(model, [lw.no_decay()], lr=0.1), weight_decay=0.1)
+    state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    if count == 2:
+        train(model, optimizer, 1)
+        state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+        lw.save({"model": model, "optimizer": optimizer}, folder / "run", format="dcp")
+    else:
+        dcp.load(state, checkpoint_id=folder / "run")
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    ours = [full(value) for own in optimizer.state.values() for value in own.values()]
+    on_first(lambda: torch.save(ours, folder / f"{count}.pt"))
+
+
+def test_pytorch_restores_the_groups_of_leafwise_on_other_ranks(tmp_path: Path) -> None:
+    run_ranks(2, restored_by_torch, tmp_path, 2)
+    run_ranks(3, restored_by_torch, tmp_path, 3)
+    saved, loaded = (torch.load(tmp_path / f"{count}.pt") for count in (2, 3))
+    assert len(saved) == len(loaded) == 45
+    assert all(torch.equal(a, b) for a, b in zip(saved, loaded, strict=True))
+    assert max(float(value.abs().max()) for value in loaded) > 0
+
+
+class LocalMomentum(torch.optim.Optimizer):
+    """Computes with the local tensors of parameters, and keeps plain tensors of their shape."""
+
+    def step(self) -> None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["momentum"] = parameter.grad.to_local().clone()
+            self.state[parameter]["step"] = torch.tensor(1.0)
+
+
+def state_of_parts(folder: Path) -> str:
+    # All parts have the same shape, so nothing else shows that the state of each rank is another one.
+    model = fully_shard(nn.Linear(8, 16), mesh=init_device_mesh("cpu", (2,)))
+    optimizer = LocalMomentum(model.parameters(), {})
+    model(torch.ones(8)).sum().backward()
+    optimizer.step()
+    with pytest.raises(lw.WalkError) as raised:
+        lw.save({"model": model, "optimizer": optimizer}, folder / "run", format="dcp")
+    assert not (folder / "run").exists()
+    return str(raised.value)
+
+
+def test_state_that_is_local_but_not_sharded_is_refused(tmp_path: Path) -> None:
+    for said in run_ranks(2, state_of_parts, tmp_path):
+        assert said.startswith("cannot save optimizer.state.model.weight.momentum: it belongs to the part of a sharded")
 
 
 def test_a_missing_shard_and_one_from_another_save_are_named(tmp_path: Path) -> None:

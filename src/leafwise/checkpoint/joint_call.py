@@ -26,6 +26,7 @@ class JointCall:
 
     def __init__(self, team: Team, verb: str) -> None:
         self.team, self._verb = team, verb
+        agree(team, verb, [])  # first, as all verbs do: other ranks may have called another one
         self._messages: Messages = team.messages()
 
     @property
@@ -130,7 +131,7 @@ def plan_rows(plans: Iterable[Plan]) -> Rows:
         columns = plan.source.columns
         root = columns.node_objects[0]
         if isinstance(root, StoredFile):
-            rows.append(("the checkpoint", f"{root.format} {root.seal or root.source.size}"))
+            rows.append(("the checkpoint", root.identity))
         for feed, facts in zip(plan.feeds, columns.facts([feed.source for feed in plan.feeds]), strict=True):
             rows.append((feed.name, f"{columns.row_text(feed.source)}, {_spec_text(facts.spec)}, {' '.join(feed.how)}"))
         rows += [(str(name), repr(value)) for (_, name), value in plan.scalars.items()]

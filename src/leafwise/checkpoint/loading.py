@@ -105,7 +105,7 @@ def load(
 
         plans = _together(joint, lambda: _plans(t, source, planned, open_source))
         if joint is not None:
-            joint.agree(plan_rows(plans))
+            joint.agree(joint.attempt(lambda: plan_rows(plans)))
         with bar(sum(map(_bytes_here, plans)), "loading", progress) as count:
             transfers = Transfers()
             files.callback(transfers.release)

@@ -11,6 +11,7 @@ from leafwise.core.pairing import Pairing
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
 from leafwise.files.stored_file import StoredFile
+from leafwise.share.places import check_not_sharded
 from leafwise.share.tie_requests import TieRequest, check_tie_requests
 
 
@@ -68,6 +69,7 @@ class _TiePlanner:
             return
         request = TieRequest(target, base_leaf, op)
         try:
+            check_not_sharded(self._plan.target, [target, base_leaf], "tie")
             check_tie_requests(columns, [request], "source")
         except Unsupported as error:  # containers cannot be tied, for instance
             self._plan.notes.append(f"{tied}, but not here: {error}")

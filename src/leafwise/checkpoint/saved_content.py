@@ -219,7 +219,14 @@ def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> N
     for node in columns.nodes_where(is_optimizer, below):
         prefix = f"{keys[node]}." if keys[node] else ""
         stepping = columns.home(columns.node_objects[node]).capability(Stepping)
+        parts = set(map(id, stepping.state_of_parts(columns.node_objects[node])))
         for row in range(*columns.row_ranges[node]):
+            if id(columns.row_values[row]) in parts:
+                raise WalkError(
+                    f"cannot save {columns.row_text(row)}: it belongs to the part of a sharded parameter in this "
+                    "process, but is not sharded itself, so the state of the other processes would be lost; make it in "
+                    "the optimizer with torch.zeros_like(parameter)"
+                )
             if reason := stepping.cannot_restore(columns.row_values[row]):
                 raise WalkError(f"cannot save {columns.row_text(row)}: {reason}")
         for key, kind in types.items():

@@ -109,6 +109,9 @@ class JointSave:
                     if text:
                         raise RankError(f"rank {rank} failed: {text}", rank)
                 files = [_file_of(row) for _, row in outcomes if row is not None]
+                self._check_shared(
+                    [rank for rank, (_, row) in zip(joint.team.ranks, outcomes, strict=True) if row is not None], files
+                )
                 assert self._checkpoint is not None
                 with dcp_writer.ending(share.plan, self._checkpoint, self._folder) as transaction:
                     dcp_writer.finish(share.plan, files, self._checkpoint, transaction, self._folder)
@@ -123,6 +126,15 @@ class JointSave:
         except Exception as error:
             raise (failure or error) from error.__cause__
         return self._path
+
+    def _check_shared(self, ranks: list[int], files: list[WrittenFile]) -> None:
+        """Raises on the first rank if it does not see what another rank has written."""
+        for rank, file in zip(ranks, files, strict=True):
+            if not os.path.exists(os.path.join(self._folder, file.name)):
+                raise FileError(
+                    f"cannot write {shown_file(self._path)}: the file {file.name} that rank {rank} has written is not "
+                    "there; save to a folder that all processes share"
+                )
 
     def _write_own(self, share: OwnShare, progress: Progress) -> WrittenFile | None:
         rank = self._joint.team.rank

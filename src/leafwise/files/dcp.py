@@ -9,6 +9,7 @@ from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files import dcp_record
 from leafwise.files.arrays import ITEM_BYTES, Stored, spec_of
+from leafwise.files.checksums import checksum
 from leafwise.files.folder import Folder
 from leafwise.files.limits import LimitError, names_cost
 from leafwise.files.pickle_objects import (
@@ -76,6 +77,7 @@ def read(folder: Folder) -> StoredFile:
     source.close()
     opened = StoredFile(source, "DCP", arrays, sources=places.opened)
     opened.unread_objects = places.unread
+    opened.seal = checksum(data)  # PyTorch writes an identifier of the save into it
     return opened
 
 

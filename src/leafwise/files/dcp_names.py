@@ -77,6 +77,8 @@ class TorchNames:
                 continue
             if name.startswith(prefix + _GROUPS) and name.endswith(".params") and isinstance(value, list | tuple):
                 value = [self._seen_from_model(prefix, str(parameter)) for parameter in value]
+                # PyTorch stores the names twice if the optimizer was given them, and does not load without these.
+                yield (*self.of_array(name)[:-1], "param_names"), value
             yield from _flattened(self.of_array(name), value)
 
     def _seen_from_model(self, prefix: str, parameter: str) -> str:

@@ -163,6 +163,7 @@ def _read(folder: Folder, source: Source, record_source: Source, text: bytes, na
     result.metadata = {str(key): value for key, value in texts.items()} if isinstance(texts, dict) else {}
     result.without_checksums = ()
     result.path = folder.path
+    result.seal = checksum(record.columns_text(entry).encode())  # the checksums of all arrays, and the plain values
     result.bound = len(sources)
     return result
 

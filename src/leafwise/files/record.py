@@ -197,8 +197,13 @@ def read_record(
         raise source.error(8, f"leafwise's entry in the header cannot be read ({error!r:.200})") from error
 
 
+def columns_text(text: str) -> str:
+    """An entry without the mark and the checksums of the header."""
+    return text.partition(" ")[2].partition(" ")[2]
+
+
 def _read_record(text: str, arrays: dict[str, Stored], limits: Limits, pieces: list[Stored]) -> HeaderRecord:
-    body = text.partition(" ")[2].partition(" ")[2]
+    body = columns_text(text)
     limits.spend_bytes(5 * json_cost(body.encode()) // 4)  # the values are decoded into new ones
     columns = json.loads(body)
     record = HeaderRecord()

@@ -10,6 +10,7 @@ from typing import Any
 from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import detect
+from leafwise.files.checksums import checksum
 from leafwise.files.folder import ENOUGH, Folder, is_index
 from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
@@ -158,6 +159,8 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     merged.without_checksums = tuple(without)
     merged.record = record
     merged.path = folder.path
+    if seals:
+        merged.seal = checksum(" ".join(seals.values()).encode())  # without the names, which are new in each save
     merged.bound = len(seals or ())
     merged.unbound = len(names) - merged.bound
     return merged

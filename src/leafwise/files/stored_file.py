@@ -5,9 +5,11 @@ from typing import Any
 
 from leafwise.core.dotted import Listing, VirtualNode
 from leafwise.files.arrays import Stored
+from leafwise.files.checksums import checksum
 from leafwise.files.record import HeaderRecord
 from leafwise.files.source import Source
 
+_SAMPLE = 4096  # bytes
 MANY = 2_000  # arrays; fewer are listed in less time than it takes to load the C code
 
 
@@ -30,7 +32,7 @@ class StoredFile:
         self.shard_of: dict[str, str] = {}
         self.index_path = ""  # of the index that lists the shards, if there is one
         self.record: HeaderRecord | None = None  # leafwise's own entry, if leafwise wrote the file
-        self.seal = ""  # the checksum of the header, if leafwise wrote the file
+        self.seal = ""  # a checksum that differs if any value does; empty if the header does not say that much
         self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
         self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
         self.unread_objects: list[Callable[[], object]] = []  # read the pickles of objects that are only listed
@@ -44,6 +46,20 @@ class StoredFile:
         if self.record is not None and name in self.record.scalars:
             return self.record.scalars[name]
         return self.content[name]
+
+    @property
+    def identity(self) -> str:
+        """A text that is the same for two copies of a checkpoint, and differs if their values differ. Without a seal,
+        it depends on a few bytes of each file: reading all of them would take as long as loading the checkpoint."""
+        if self.seal:
+            return f"{self.format} with checksum {self.seal}"
+        sources = {source.name: source for source in (self.source, *(self._sources or {}).values())}
+        sample = bytearray()
+        for source in sources.values():
+            sample += source.size.to_bytes(8, "big")
+            for start in (source.size // 4, source.size // 2, source.size - _SAMPLE):
+                sample += source.read(max(start, 0), min(max(start, 0) + _SAMPLE, source.size))
+        return f"{self.format} with checksum {checksum(bytes(sample))} of a sample"
 
     @property
     def is_flat(self) -> bool:

@@ -75,6 +75,11 @@ class Stepping(Capability):
         """Why an array in the state of an optimizer would not be restored as it was; empty if it would."""
         return ""
 
+    def state_of_parts(self, optimizer: Any) -> list[Any]:
+        """Arrays in the state of sharded parameters that are not sharded themselves, although they belong only to the
+        part of the parameter in this process: each process has other values, and no process knows where they belong."""
+        return []
+
     def keeps_own_state(self, optimizer: Any) -> bool:
         """Whether an optimizer keeps more than the state of its parameters and the options of groups, so that only its
         own state dict is complete."""

@@ -16,6 +16,7 @@ from leafwise.homes.torch.flat_shards import FlatShard, is_shown_itself, standin
 from leafwise.homes.torch.foreign import is_flattened, is_sharded
 from leafwise.homes.torch.landing import Uploads
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state, shown_state
+from leafwise.homes.torch.sharding import local_tensor
 from leafwise.homes.torch.tensors import tensor_over
 from leafwise.homes.torch.zero import zero_optimizer
 
@@ -220,6 +221,15 @@ class TorchStepping(Stepping):
         # Arrays are restored as tensors.
         return "" if isinstance(value, torch.Tensor) else "a NumPy array in the state of an optimizer"
 
+    def state_of_parts(self, optimizer: torch.optim.Optimizer) -> list[Any]:
+        return [
+            value
+            for parameter, state in getattr(optimizer, "state", {}).items()
+            if is_sharded(parameter) and isinstance(state, dict)
+            for value in state.values()
+            if isinstance(value, torch.Tensor) and not is_sharded(value) and _is_of_part(value, parameter)
+        ]
+
     def keeps_own_state(self, optimizer: Any) -> bool:
         return keeps_own_state(optimizer)
 
@@ -374,3 +384,7 @@ def _on_device(parameter: torch.Tensor, group: dict[str, Any], key: str, value: 
         return tensor_over(item) if stays_on_cpu else uploads.to(tensor_over(item), parameter.device)
 
     return _mapped(value, placed)
+
+
+def _is_of_part(value: torch.Tensor, parameter: Any) -> bool:
+    return bool(value.shape == local_tensor(parameter).shape != parameter.shape)

@@ -19,7 +19,7 @@ from leafwise.core.reader import bands
 from leafwise.core.sharding import LocalPart
 from leafwise.errors import Error, RankError
 from leafwise.inspect.check.findings import Finding, Findings
-from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts, tree_facts
+from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts, file_facts, tree_facts
 
 if TYPE_CHECKING:
     from leafwise.inspect.check.evidence import Evidence
@@ -63,7 +63,9 @@ class CheckRanks:
             "against": "given" if evidence.baseline is not None else "none",
             **state,
         }
-        baseline = [] if evidence.baseline is None else tree_facts(evidence.baseline, "against: ")
+        baseline = []
+        if evidence.baseline is not None:
+            baseline = [*tree_facts(evidence.baseline, "against: "), *file_facts(evidence.baseline)]
         return [*arguments.items(), *tree_facts(evidence.tree), *baseline]
 
     # -- the first rank ----------------------------------------------------------------------------------

@@ -304,8 +304,10 @@ class _LeafComparison:
     ) -> None:
         """Raises unless all ranks compare the same leaves."""
         from leafwise.inspect.ranks.team_comparing import pair_facts, side_facts
+        from leafwise.inspect.ranks.teamwork import file_facts
 
-        agree(team, "diff", [*pair_facts(firsts, seconds), *side_facts(removed), *side_facts(added)])
+        files = file_facts(self.source.tree, self.target.tree)
+        agree(team, "diff", [*pair_facts(firsts, seconds), *side_facts(removed), *side_facts(added), *files])
 
     def _compare_again(self, repeated: RepeatedValues) -> bool:
         """Takes the verdicts of values that are being compared already, if these are the pairs, and nothing is left."""

@@ -88,6 +88,17 @@ def tree_facts(t: Tree, prefix: str = "") -> list[tuple[str, str]]:
     return facts
 
 
+def file_facts(*trees: Tree) -> list[tuple[str, str]]:
+    """Which checkpoints trees are of: each rank opens them by itself, and may find other files there."""
+    facts = []
+    for root in [t.columns.node_objects[0] for t in trees if t.is_file]:
+        try:
+            facts.append(("the checkpoint", str(root.identity)))
+        except Exception as error:  # the other ranks must not wait for this one
+            facts.append(("the checkpoint", f"{type(error).__name__}: {error}"))
+    return facts
+
+
 def collect(team: Team, work: Callable[[], bytes], size: int | None = None) -> list[bytes]:
     """Calls `work` on every rank and collects the results, in the order of the ranks. They have `size` bytes each; if
     it is None, any number. If a rank fails, all ranks raise, instead of waiting for it."""
