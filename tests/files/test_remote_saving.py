@@ -343,6 +343,23 @@ def test_an_index_whose_response_is_lost_keeps_the_old_or_the_new_shards(store: 
     assert generation() == (2 if how == "resets_after" else 1)
 
 
+@pytest.mark.parametrize("units", [1, 12], ids=["one request", "parts"])
+def test_what_is_not_what_was_sent_after_a_save_is_an_error(store: Store, units: int) -> None:
+    """Another program replaces the object after the last request that writes it, and before it is compared."""
+    lw.save(state(1, units), URL)
+    placed = threading.Event()
+
+    def replace(passed: Passed) -> None:
+        if passed.method == "HEAD" and placed.is_set():
+            store.direct.pipe_file(f"bucket/{NAME}", b"something else")
+        elif passed.is_completion or (passed.method == "PUT" and not passed.is_part):
+            placed.set()
+
+    store.proxy.fault = replace
+    with pytest.raises(lw.FileError, match=rf"'{URL}' was written, but is not what was sent: it should have .* has 14;"):
+        lw.save(state(2, units), URL)
+
+
 def test_a_process_that_is_killed_leaves_the_old_checkpoint(store: Store) -> None:
     lw.save(state(1), URL, shard_size="110KB")
     names = store.names()
@@ -712,6 +729,26 @@ def test_another_file_system_is_retried_and_its_sizes_are_compared(failing: type
     assert lw.verify(OTHER).ok
     assert list(failing.store) == ["failing://run/m.safetensors"]
     assert lw.open(OTHER)["w"].numpy().all()
+
+
+@pytest.mark.parametrize("url", ["memory://r*/m.safetensors", "memory://r[1]/m.safetensors", "memory://r?/m.safetensors"])
+@pytest.mark.parametrize("shard_size", [None, 300], ids=["one file", "shards"])
+def test_names_with_the_signs_of_patterns_are_names(url: str, shard_size: int | None) -> None:
+    """fsspec's own way to move a file takes its name for a pattern."""
+    for generation_ in (1.0, 2.0):
+        content = {"w": np.full(100, generation_), "b": np.full(5, generation_), "generation": generation_}
+        lw.save(content, url, shard_size=shard_size)
+        assert generation(url) == generation_
+    folder = url.removeprefix("memory:/").rpartition("/")[0]
+    assert len(fsspec.filesystem("memory").ls(folder)) == (1 if shard_size is None else 3)
+
+
+def test_a_file_that_is_moved_to_another_place_is_an_error(
+    failing: type[FailingFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failing, "mv", lambda self, path1, path2: self.cp_file(path1, f"{path2}/{path1}"))
+    with pytest.raises(lw.FileError, match=rf"'{OTHER}' was written, but is not what was sent: it should be a file of"):
+        lw.save({"w": np.zeros(100)}, OTHER)
 
 
 def test_a_read_only_file_system_is_an_error(failing: type[FailingFiles]) -> None:

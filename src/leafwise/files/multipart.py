@@ -134,6 +134,7 @@ class MultipartUpload(RemoteOutput):
             reason = "its header is not the one that was sent"
         else:
             return
+        self.differs = True
         raise FileError(
             f"{shown_file(self.path)} was written, but is not what was sent: {reason}; if another program has written "
             "it at the same time, save again"

@@ -36,6 +36,7 @@ class RemoteOutput(Output):
     """A file behind a URL that is being written. `finish` sends what is left, `place` makes the file visible."""
 
     is_placed = False
+    differs = False  # whether what is visible now is not what was sent
 
     def finish(self) -> None:
         raise NotImplementedError
@@ -111,7 +112,17 @@ class StagedUpload(RemoteOutput):
             retried(self.path, self._move, "write")
         else:
             self._send(self._inside)
+        self._check_placed(os.path.getsize(self._here.staged))
         self._settle()
+
+    def _check_placed(self, size: int) -> None:
+        facts = retried(self.path, lambda: self._files.info(self._inside), "write")
+        if facts.get("type") == "directory" or facts["size"] != size:
+            self.is_placed = self.differs = True
+            raise FileError(
+                f"{shown_file(self.path)} was written, but is not what was sent: it should be a file of {size:,} bytes; "
+                "if another program has written it at the same time, save again"
+            )
 
     def _settle(self) -> None:
         assert self._here is not None
@@ -121,12 +132,23 @@ class StagedUpload(RemoteOutput):
 
     def _move(self) -> None:
         try:
-            self._files.mv(self._temporary, self._inside)
+            self._rename()
         except FileNotFoundError:
             if not self.arrived():  # an earlier attempt may have moved it, and its response was lost
                 raise
         finally:
             forget_cached(self._files, self._inside)
+
+    def _rename(self) -> None:
+        from fsspec import AbstractFileSystem
+
+        is_general = type(self._files).mv is AbstractFileSystem.mv
+        if is_general and any(sign in self._temporary for sign in "*?["):
+            # That method would take the name for a pattern, and the new name for a folder.
+            self._files.cp_file(self._temporary, self._inside)
+            self._files.rm_file(self._temporary)
+        else:
+            self._files.mv(self._temporary, self._inside)
 
     def arrived(self) -> bool:
         assert self._here is not None
@@ -224,7 +246,7 @@ class RemoteTransaction:
                 cause = problem.__cause__
                 self._stays = cause is None or is_transient(cause)
                 raise
-            if not isinstance(problem, FileError):  # an interrupt
+            if last.differs or not isinstance(problem, FileError):  # an interrupt
                 raise
 
     def _discard(self, problem: BaseException) -> None:
