@@ -356,7 +356,9 @@ def test_what_is_not_what_was_sent_after_a_save_is_an_error(store: Store, units:
             placed.set()
 
     store.proxy.fault = replace
-    with pytest.raises(lw.FileError, match=rf"'{URL}' was written, but is not what was sent: it should have .* has 14;"):
+    with pytest.raises(
+        lw.FileError, match=rf"'{URL}' was written, but is not what was sent: it should have .* has 14;"
+    ):
         lw.save(state(2, units), URL)
 
 
@@ -616,6 +618,15 @@ def test_a_store_without_credentials_or_bucket_or_server(
         lw.save(state(), URL)
 
 
+@pytest.mark.parametrize("shard_size", [None, "110KB"], ids=["one file", "shards"])
+def test_a_name_that_is_empty_is_refused(store: Store, shard_size: str | None) -> None:
+    with pytest.raises(
+        lw.FileError, match="'s3://bucket/run//m.safetensors': there is an empty name between two slash"
+    ):
+        lw.save(state(1), "s3://bucket/run//m.safetensors", shard_size=shard_size)
+    assert store.names() == []
+
+
 def test_web_servers_and_unknown_file_systems_are_refused() -> None:
     with pytest.raises(lw.FileError, match=r"cannot write 'https://\*\*\*@h/m.safetensors\?t=\*\*\*': web servers are"):
         lw.save({"a": np.ones(1)}, "https://me:pw@h/m.safetensors?t=s")
@@ -731,7 +742,9 @@ def test_another_file_system_is_retried_and_its_sizes_are_compared(failing: type
     assert lw.open(OTHER)["w"].numpy().all()
 
 
-@pytest.mark.parametrize("url", ["memory://r*/m.safetensors", "memory://r[1]/m.safetensors", "memory://r?/m.safetensors"])
+@pytest.mark.parametrize(
+    "url", ["memory://r*/m.safetensors", "memory://r[1]/m.safetensors", "memory://r?/m.safetensors"]
+)
 @pytest.mark.parametrize("shard_size", [None, 300], ids=["one file", "shards"])
 def test_names_with_the_signs_of_patterns_are_names(url: str, shard_size: int | None) -> None:
     """fsspec's own way to move a file takes its name for a pattern."""

@@ -35,6 +35,11 @@ class RemoteDestination(Destination):
         self.name = self._inside.rpartition("/")[2]
         if not self.name or not url.endswith("/" + self.name):
             raise FileError(f"cannot write {shown_file(url)}: the URL must end in the name of a file")
+        if is_s3(self._files) and "//" in self._inside:
+            raise FileError(
+                f"cannot write {shown_file(url)}: there is an empty name between two slashes, and such folders cannot "
+                "be listed; leave out one of the slashes"
+            )
         self._former: set[str] = set()  # the shards of the checkpoint that is replaced
 
     def joined(self, file_name: str) -> str:
