@@ -104,6 +104,18 @@ def test_a_fleet_prints_as_one_table(verb: str, runs: Path) -> None:
     assert "d.safetensors" in fleet._repr_html_()
 
 
+def test_the_names_of_damaged_checkpoints_are_complete_in_a_narrow_table(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment-with-a-long-name/seed-00000017"
+    folder.mkdir(parents=True)
+    lw.save({"w": torch.ones(3)}, folder / "a.safetensors")
+    (folder / "damaged.safetensors").write_bytes(b"nonsense" * 30)
+    with ThreadPoolExecutor(1) as threads:
+        for verb in (lw.stats, lw.verify, lw.check):
+            fleet = verb(f"{folder}/*.safetensors", executor=threads)
+            text = fleet.text(width=len(str(folder)) + 30)
+            assert f"error  {folder}/damaged.safetensors\n" in text
+
+
 def test_many_checkpoints_are_folded_unless_all_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leafwise.render.fleet.MAX_LINES", 20)
     for number in range(60):

@@ -621,7 +621,7 @@ def test_a_store_without_credentials_or_bucket_or_server(
 @pytest.mark.parametrize("shard_size", [None, "110KB"], ids=["one file", "shards"])
 def test_a_name_that_is_empty_is_refused(store: Store, shard_size: str | None) -> None:
     with pytest.raises(
-        lw.FileError, match="'s3://bucket/run//m.safetensors': there is an empty name between two slash"
+        lw.FileError, match=r"'s3://bucket/run//m.safetensors': there is an empty name between two"
     ):
         lw.save(state(1), "s3://bucket/run//m.safetensors", shard_size=shard_size)
     assert store.names() == []

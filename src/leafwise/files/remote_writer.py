@@ -120,8 +120,8 @@ class StagedUpload(RemoteOutput):
         if facts.get("type") == "directory" or facts["size"] != size:
             self.is_placed = self.differs = True
             raise FileError(
-                f"{shown_file(self.path)} was written, but is not what was sent: it should be a file of {size:,} bytes; "
-                "if another program has written it at the same time, save again"
+                f"{shown_file(self.path)} was written, but is not what was sent: it should be a file of {size:,} "
+                "bytes; if another program has written it at the same time, save again"
             )
 
     def _settle(self) -> None:
