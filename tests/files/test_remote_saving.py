@@ -218,6 +218,21 @@ def test_every_way_to_write_works_remotely(
         lw.edit(copies, copies, drop="head.weight")
 
 
+def test_a_store_has_several_names_and_shards_are_sources(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "s3a", fsspec.config.conf["s3"])
+    lw.save(state(1), URL, shard_size="110KB")
+    shard = next(name for name in store.names() if "00001-of" in name)
+    with pytest.raises(lw.FileError, match="it is also a source"):
+        lw.edit(URL, URL.replace("s3:", "s3a:"))
+    with pytest.raises(lw.FileError, match="is a shard of a checkpoint of that name, and would be removed"):
+        lw.edit(f"s3://bucket/{shard}", URL)
+    assert generation() == 1
+    lw.save(state(2), "s3://bucket/new.safetensors")
+    edit = lw.edit("s3://bucket/new.safetensors", URL)
+    assert f"replaces the checkpoint of '{URL}.index.json', an index of shards" in edit.notes
+    assert generation() == 2
+
+
 def test_a_folder_and_a_bucket_get_the_usual_name(store: Store) -> None:
     small = {"a": np.ones(3)}
     assert lw.save(small, "s3://bucket") == "s3://bucket/model.safetensors"
@@ -341,6 +356,30 @@ def test_an_index_whose_response_is_lost_keeps_the_old_or_the_new_shards(store: 
         assert len(store.names()) == len(before) + 2
     store.proxy.fault = lambda passed: None
     assert generation() == (2 if how == "resets_after" else 1)
+
+
+def test_a_shard_that_is_completed_after_an_interrupt_is_removed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store may still handle a request that was interrupted."""
+    complete = S3Object.complete
+    late: list[threading.Thread] = []
+
+    def interrupted(self: S3Object, *args: Any) -> None:
+        late.append(threading.Thread(target=complete, args=(self, *args)))
+        raise KeyboardInterrupt
+
+    def aborted(self: S3Object, method: str, **arguments: Any) -> Any:
+        if method == "abort_multipart_upload" and not late[0].ident:
+            late[0].start()
+            late[0].join()
+        return write(self, method, **arguments)
+
+    write = S3Object.write
+    monkeypatch.setattr(S3Object, "complete", interrupted)
+    monkeypatch.setattr(S3Object, "write", aborted)
+    with pytest.raises(KeyboardInterrupt):
+        lw.save(state(1), URL, shard_size="110KB")
+    assert store.names() == []
+    assert store.uploads() == []
 
 
 @pytest.mark.parametrize("units", [1, 12], ids=["one request", "parts"])
@@ -620,9 +659,7 @@ def test_a_store_without_credentials_or_bucket_or_server(
 
 @pytest.mark.parametrize("shard_size", [None, "110KB"], ids=["one file", "shards"])
 def test_a_name_that_is_empty_is_refused(store: Store, shard_size: str | None) -> None:
-    with pytest.raises(
-        lw.FileError, match=r"'s3://bucket/run//m.safetensors': there is an empty name between two"
-    ):
+    with pytest.raises(lw.FileError, match=r"'s3://bucket/run//m.safetensors': there is an empty name between two"):
         lw.save(state(1), "s3://bucket/run//m.safetensors", shard_size=shard_size)
     assert store.names() == []
 

@@ -181,10 +181,10 @@ class StagedUpload(RemoteOutput):
     def discard(self) -> str:
         if self._here is not None:
             self._here.discard()
-        left = self._inside if self.is_placed else self._temporary
-        if left:
-            return _removed(self.path, self._files, left)
-        return ""
+        paths = [self._inside] if self.is_placed else []
+        if self._here is not None and self._temporary:  # it may not have been moved
+            paths.append(self._temporary)
+        return ", ".join(filter(None, (_removed(self.path, self._files, path) for path in paths)))
 
 
 class RemoteTransaction:
@@ -243,8 +243,7 @@ class RemoteTransaction:
             if not last.is_placed:
                 last.is_placed = _has_arrived(last)
             if not last.is_placed:
-                cause = problem.__cause__
-                self._stays = cause is None or is_transient(cause)
+                self._stays = _may_arrive(problem)
                 raise
             if last.differs or not isinstance(problem, FileError):  # an interrupt
                 raise
@@ -264,9 +263,16 @@ class RemoteTransaction:
 def _place_earlier(output: RemoteOutput) -> None:
     try:
         output.place()
-    except BaseException:
-        output.is_placed = output.is_placed or _has_arrived(output)  # then it has to be removed
+    except BaseException as problem:
+        # Then it has to be removed. No other save uses its name.
+        output.is_placed = output.is_placed or _may_arrive(problem) or _has_arrived(output)
         raise
+
+
+def _may_arrive(problem: BaseException) -> bool:
+    """Whether nobody knows if the last request was handled, or will be: it was interrupted, or its response lost."""
+    cause = problem.__cause__
+    return cause is None or is_transient(cause)
 
 
 def _has_arrived(output: RemoteOutput) -> bool:
