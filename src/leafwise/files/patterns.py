@@ -110,8 +110,8 @@ def _split_deep(pattern: str) -> tuple[str, bool, str]:
     >>> _split_deep("runs/**/*.pt"), _split_deep("/**"), _split_deep("runs/*")
     (('runs/', True, '*.pt'), ('/', True, ''), ('runs/*', False, ''))
     """
-    found = re.search(r"(?:^|(?<=/))\*\*(?:/+|$)", pattern.replace(os.sep, "/"))
-    return (pattern, False, "") if found is None else (pattern[: found.start()], True, pattern[found.end() :])
+    stars = re.search(r"(?:^|(?<=/))\*\*(?:/+|$)", pattern.replace(os.sep, "/"))
+    return (pattern, False, "") if stars is None else (pattern[: stars.start()], True, pattern[stars.end() :])
 
 
 def _folders(top: str) -> Iterator[str]:
