@@ -528,7 +528,29 @@ def test_an_output_that_is_also_an_input_is_refused(source: str, tmp_path: Path)
     for out in (tmp_path / "shards.safetensors", index, shard):
         with pytest.raises(lw.FileError, match="it is also a source"):
             lw.edit(index, out, drop="head.**")
+    with pytest.raises(lw.FileError, match="is a shard of a checkpoint of that name, and would be removed"):
+        lw.edit(shard, tmp_path / "shards.safetensors")
+    assert lw.verify(index).ok
+    for sources in (
+        (source, f"file://{source}"),
+        (f"file://{source}", source),
+        (f"file://{source}", f"local://{source}"),
+    ):
+        with pytest.raises(lw.FileError, match="it is also a source"):
+            lw.edit(*sources, drop="head.**")
     assert Path(source).read_bytes() == before
+
+
+@pytest.mark.parametrize("format_name", ["safetensors", "dcp"])
+def test_a_damaged_source_leaves_nothing_behind(format_name: str, tmp_path: Path) -> None:
+    source = Path(lw.save({"w": torch.ones(9)}, tmp_path / "source.safetensors"))
+    data = bytearray(source.read_bytes())
+    data[-1] ^= 1
+    source.write_bytes(data)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(lw.ChecksumError):
+        lw.edit(source, tmp_path / "new", format=format_name)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import enum
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -349,6 +350,31 @@ print(peak() - before)
     )
     assert int(done.stdout) < 64_000_000, done.stderr
     gc.collect()
+
+
+def test_an_interrupt_while_waiting_does_not_end_the_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an interrupt, `Thread.join` returns at once in Python 3.11 and 3.12, as if the thread had ended."""
+    may_go_on, write = threading.Event(), checkpoint_writer.write
+
+    def slowly(*args: Any, **options: Any) -> str:
+        assert may_go_on.wait(60)
+        return write(*args, **options)
+
+    monkeypatch.setattr(checkpoint_writer, "write", slowly)
+    saving = lw.save({"a": torch.ones(10)}, tmp_path / "a.safetensors", background=True)
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    timer = threading.Timer(0.5, signal.pthread_kill, [main_thread, signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        saving.wait()
+    timer.join()
+    assert not saving.done
+    timer = threading.Timer(0.5, may_go_on.set)
+    timer.start()
+    assert lw.verify(saving.wait()).ok
+    assert saving.done
+    timer.join()
 
 
 def test_several_threads_may_save_in_the_background(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.executors import Shuffled, processes
 
 import leafwise as lw
 from leafwise.core import crew as crews
+from leafwise.core.fleet import is_pattern
 from leafwise.results import Fleet
 
 VERBS: dict[str, Any] = {
@@ -103,6 +104,18 @@ def test_a_fleet_prints_as_one_table(verb: str, runs: Path) -> None:
     assert "d.safetensors" in fleet._repr_html_()
 
 
+def test_the_names_of_damaged_checkpoints_are_complete_in_a_narrow_table(tmp_path: Path) -> None:
+    folder = tmp_path / "experiment-with-a-long-name/seed-00000017"
+    folder.mkdir(parents=True)
+    lw.save({"w": torch.ones(3)}, folder / "a.safetensors")
+    (folder / "damaged.safetensors").write_bytes(b"nonsense" * 30)
+    with ThreadPoolExecutor(1) as threads:
+        for verb in (lw.stats, lw.verify, lw.check):
+            fleet = verb(f"{folder}/*.safetensors", executor=threads)
+            text = fleet.text(width=len(str(folder)) + 30)
+            assert f"error  {folder}/damaged.safetensors\n" in text
+
+
 def test_many_checkpoints_are_folded_unless_all_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leafwise.render.fleet.MAX_LINES", 20)
     for number in range(60):
@@ -134,6 +147,30 @@ def test_a_pattern_without_an_executor_is_a_file_that_does_not_exist(tmp_path: P
             verb(f"{tmp_path}/*")
     with pytest.raises(lw.FileError, match=r"No such file or directory$"):
         lw.open(f"{tmp_path}/*")
+
+
+def test_a_path_object_may_be_a_pattern(runs: Path) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        assert list(lw.stats(runs / "[ab].*", executor=threads)) == [f"{runs}/a.safetensors", f"{runs}/b.safetensors"]
+        assert len(lw.verify(runs / "[ab].*", executor=threads)) == 2
+        assert len(lw.check(runs / "[ab].*", executor=threads)) == 2
+        assert len(lw.diff(runs / "a.safetensors", runs / "[ab].*", executor=threads)) == 2
+
+
+def test_what_exists_behind_a_url_is_not_a_pattern() -> None:
+    lw.save({"w": torch.ones(3)}, "memory://signs/r[1]/m.safetensors")
+    lw.save({"w": torch.zeros(3)}, "memory://signs/r1/m.safetensors")
+    with ThreadPoolExecutor(2) as threads:
+        for url in ("memory://signs/r[1]/m.safetensors", "memory://signs/r[1]"):
+            assert lw.stats(url, executor=threads)["w"].mean == 1
+        assert list(lw.stats("memory://signs/r?", executor=threads)) == ["memory://signs/r1"]
+        assert list(lw.stats("memory://signs/*", executor=threads)) == ["memory://signs/r1", "memory://signs/r[1]"]
+
+
+@pytest.mark.parametrize("url", ["https://host/model.safetensors?download=true", "http://[::1]:80/model.safetensors"])
+def test_the_query_of_a_web_address_is_not_a_pattern(url: str) -> None:
+    assert not is_pattern(url)
+    assert is_pattern("https://host/*.safetensors?download=true")
 
 
 def test_verbs_for_one_checkpoint_refuse_patterns(tmp_path: Path) -> None:

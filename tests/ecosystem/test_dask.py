@@ -1,9 +1,11 @@
 """A real Dask cluster of several processes on this machine, which reads local files and an S3 server."""
 
+import gc
 import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -210,10 +212,48 @@ def test_the_command_line_uses_a_cluster(
 def test_a_cluster_that_does_not_answer_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leafwise.cli.workers._PATIENCE", "1s")
+    monkeypatch.setattr("leafwise.cli.workers._PATIENCE", 1)
     path = str(lw.save({"w": torch.ones(2)}, tmp_path / "a.safetensors"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     assert main(["verify", path, "--dask", f"tcp://127.0.0.1:{port}"]) == 1
     assert f"cannot reach a Dask cluster at 'tcp://127.0.0.1:{port}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["nonsense", "", "http://127.0.0.1:8787"])
+def test_an_address_that_is_none_is_an_error_at_once(
+    address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = str(lw.save({"w": torch.ones(2)}, tmp_path / "a.safetensors"))
+    began = time.monotonic()
+    assert main(["verify", path, "--dask", address]) == 1
+    assert time.monotonic() - began < 20  # the client of Dask would need 40 seconds to close
+    gc.collect()
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert f"cannot reach a Dask cluster at {address!r}: " in lines[0]
+
+
+def test_a_server_that_is_not_a_scheduler_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the dashboard: it accepts the connection, and waits for a request."""
+    monkeypatch.setattr("leafwise.cli.workers._PATIENCE", 1)
+    path = str(lw.save({"w": torch.ones(2)}, tmp_path / "a.safetensors"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert main(["verify", path, "--dask", f"tcp://127.0.0.1:{server.getsockname()[1]}"]) == 1
+    assert "not that of the dashboard" in capsys.readouterr().err
+
+
+def test_a_cluster_without_workers_is_waited_for_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(lw.save({"w": torch.ones(2)}, tmp_path / "a.safetensors"))
+    options: dict[str, Any] = {"processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster:
+        timer = threading.Timer(2, cluster.scale, [1])
+        timer.start()
+        assert main(["verify", path, "--dask", cluster.scheduler_address]) == 0
+        timer.join()
+    assert "has no workers; waiting for one" in capsys.readouterr().err

@@ -47,6 +47,10 @@ class FailingDisk(Disk):
         self.open_files.add(file)
         return file
 
+    def remove_folder(self, path: str) -> None:
+        self._step()
+        super().remove_folder(path)
+
     def lock_folder(self, folder: str) -> int | None:
         file = super().lock_folder(folder)
         if file is not None:

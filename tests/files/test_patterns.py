@@ -1,5 +1,7 @@
 """Which checkpoints match a pattern: folders stand for what is in them, and shards for their checkpoint."""
 
+import glob
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +12,7 @@ import torch
 from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
-from leafwise.files.patterns import checkpoints
+from leafwise.files.patterns import checkpoints, paths_of
 
 
 @pytest.fixture
@@ -121,6 +123,36 @@ def test_a_folder_that_cannot_be_listed_does_not_hide_the_others(runs: Path, mon
     assert names == [*ALL, "f"]
     with pytest.raises(lw.FileError, match="refers to the revision 'gone'"):
         lw.open(runs / "f")
+
+
+def test_links_are_not_followed_in_circles(runs: Path) -> None:
+    (runs / "a/circle").symlink_to(runs)
+    (runs / "b/up").symlink_to("..")
+    (runs / "empty/again").symlink_to(runs / "e")
+    (runs / "empty/self").symlink_to(".")
+    assert matches(runs, "**") == ALL
+    assert matches(runs, "**/*.pt") == ["e/one.pt", "e/two.pt"]
+    assert matches(runs, "empty/again/*") == ["empty/again/one.pt", "empty/again/two.pt"]
+
+
+def test_a_link_that_leads_elsewhere_is_followed(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    torch.save(arrays(), elsewhere / "three.pt")
+    (runs / "link").symlink_to(elsewhere)
+    assert matches(runs, "**") == [*ALL, "link"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**", "**/", "a/**", "./**", "**/*.json", "*/**", "**/checkpoint-*/**/*", "**/**", "b//**", "e[1]/**"]
+)
+def test_without_links_the_same_files_match_as_for_python(
+    runs: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (runs / "a/.hidden").mkdir()
+    (runs / "e[1]").mkdir()
+    monkeypatch.chdir(runs)
+    expected = {os.path.normpath(path) for path in glob.iglob(pattern, recursive=True) if path}
+    assert {os.path.normpath(path) for path in paths_of(pattern)} == expected
 
 
 def test_nothing_that_matches_is_an_error(runs: Path) -> None:

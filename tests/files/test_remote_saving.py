@@ -218,6 +218,21 @@ def test_every_way_to_write_works_remotely(
         lw.edit(copies, copies, drop="head.weight")
 
 
+def test_a_store_has_several_names_and_shards_are_sources(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "s3a", fsspec.config.conf["s3"])
+    lw.save(state(1), URL, shard_size="110KB")
+    shard = next(name for name in store.names() if "00001-of" in name)
+    with pytest.raises(lw.FileError, match="it is also a source"):
+        lw.edit(URL, URL.replace("s3:", "s3a:"))
+    with pytest.raises(lw.FileError, match="is a shard of a checkpoint of that name, and would be removed"):
+        lw.edit(f"s3://bucket/{shard}", URL)
+    assert generation() == 1
+    lw.save(state(2), "s3://bucket/new.safetensors")
+    edit = lw.edit("s3://bucket/new.safetensors", URL)
+    assert f"replaces the checkpoint of '{URL}.index.json', an index of shards" in edit.notes
+    assert generation() == 2
+
+
 def test_a_folder_and_a_bucket_get_the_usual_name(store: Store) -> None:
     small = {"a": np.ones(3)}
     assert lw.save(small, "s3://bucket") == "s3://bucket/model.safetensors"
@@ -341,6 +356,49 @@ def test_an_index_whose_response_is_lost_keeps_the_old_or_the_new_shards(store: 
         assert len(store.names()) == len(before) + 2
     store.proxy.fault = lambda passed: None
     assert generation() == (2 if how == "resets_after" else 1)
+
+
+def test_a_shard_that_is_completed_after_an_interrupt_is_removed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store may still handle a request that was interrupted."""
+    complete = S3Object.complete
+    late: list[threading.Thread] = []
+
+    def interrupted(self: S3Object, *args: Any) -> None:
+        late.append(threading.Thread(target=complete, args=(self, *args)))
+        raise KeyboardInterrupt
+
+    def aborted(self: S3Object, method: str, **arguments: Any) -> Any:
+        if method == "abort_multipart_upload" and not late[0].ident:
+            late[0].start()
+            late[0].join()
+        return write(self, method, **arguments)
+
+    write = S3Object.write
+    monkeypatch.setattr(S3Object, "complete", interrupted)
+    monkeypatch.setattr(S3Object, "write", aborted)
+    with pytest.raises(KeyboardInterrupt):
+        lw.save(state(1), URL, shard_size="110KB")
+    assert store.names() == []
+    assert store.uploads() == []
+
+
+@pytest.mark.parametrize("units", [1, 12], ids=["one request", "parts"])
+def test_what_is_not_what_was_sent_after_a_save_is_an_error(store: Store, units: int) -> None:
+    """Another program replaces the object after the last request that writes it, and before it is compared."""
+    lw.save(state(1, units), URL)
+    placed = threading.Event()
+
+    def replace(passed: Passed) -> None:
+        if passed.method == "HEAD" and placed.is_set():
+            store.direct.pipe_file(f"bucket/{NAME}", b"something else")
+        elif passed.is_completion or (passed.method == "PUT" and not passed.is_part):
+            placed.set()
+
+    store.proxy.fault = replace
+    with pytest.raises(
+        lw.FileError, match=rf"'{URL}' was written, but is not what was sent: it should have .* has 14;"
+    ):
+        lw.save(state(2, units), URL)
 
 
 def test_a_process_that_is_killed_leaves_the_old_checkpoint(store: Store) -> None:
@@ -599,6 +657,13 @@ def test_a_store_without_credentials_or_bucket_or_server(
         lw.save(state(), URL)
 
 
+@pytest.mark.parametrize("shard_size", [None, "110KB"], ids=["one file", "shards"])
+def test_a_name_that_is_empty_is_refused(store: Store, shard_size: str | None) -> None:
+    with pytest.raises(lw.FileError, match=r"'s3://bucket/run//m.safetensors': there is an empty name between two"):
+        lw.save(state(1), "s3://bucket/run//m.safetensors", shard_size=shard_size)
+    assert store.names() == []
+
+
 def test_web_servers_and_unknown_file_systems_are_refused() -> None:
     with pytest.raises(lw.FileError, match=r"cannot write 'https://\*\*\*@h/m.safetensors\?t=\*\*\*': web servers are"):
         lw.save({"a": np.ones(1)}, "https://me:pw@h/m.safetensors?t=s")
@@ -712,6 +777,28 @@ def test_another_file_system_is_retried_and_its_sizes_are_compared(failing: type
     assert lw.verify(OTHER).ok
     assert list(failing.store) == ["failing://run/m.safetensors"]
     assert lw.open(OTHER)["w"].numpy().all()
+
+
+@pytest.mark.parametrize(
+    "url", ["memory://r*/m.safetensors", "memory://r[1]/m.safetensors", "memory://r?/m.safetensors"]
+)
+@pytest.mark.parametrize("shard_size", [None, 300], ids=["one file", "shards"])
+def test_names_with_the_signs_of_patterns_are_names(url: str, shard_size: int | None) -> None:
+    """fsspec's own way to move a file takes its name for a pattern."""
+    for generation_ in (1.0, 2.0):
+        content = {"w": np.full(100, generation_), "b": np.full(5, generation_), "generation": generation_}
+        lw.save(content, url, shard_size=shard_size)
+        assert generation(url) == generation_
+    folder = url.removeprefix("memory:/").rpartition("/")[0]
+    assert len(fsspec.filesystem("memory").ls(folder)) == (1 if shard_size is None else 3)
+
+
+def test_a_file_that_is_moved_to_another_place_is_an_error(
+    failing: type[FailingFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failing, "mv", lambda self, path1, path2: self.cp_file(path1, f"{path2}/{path1}"))
+    with pytest.raises(lw.FileError, match=rf"'{OTHER}' was written, but is not what was sent: it should be a file of"):
+        lw.save({"w": np.zeros(100)}, OTHER)
 
 
 def test_a_read_only_file_system_is_an_error(failing: type[FailingFiles]) -> None:

@@ -30,6 +30,8 @@ class BackgroundSave:
         self._process = os.getpid()
         self._result = path
         self._error: BaseException | None = None
+        # Not the end of the thread: after an interrupt of its `join`, Python 3.11 and 3.12 think that it has ended.
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(work,), name="leafwise save")
         _wait_before_exit()
         with _unfinished_lock:  # list the save only once its thread has started
@@ -43,11 +45,13 @@ class BackgroundSave:
             self._error = error
         else:
             _forget(self)
+        finally:
+            self._ended.set()
 
     @property
     def done(self) -> bool:
         """Whether the save has finished, successfully or not."""
-        return not self._thread.is_alive() and self._process == os.getpid()
+        return self._ended.is_set() and self._process == os.getpid()
 
     def wait(self) -> str:
         """Waits until the save is done; returns the path that was written, or raises the error."""
@@ -56,7 +60,7 @@ class BackgroundSave:
                 f"cannot wait for {shown_file(self.path)}: it is being saved by process {self._process}, from which "
                 "this process was forked; call wait() there"
             )
-        self._thread.join()
+        self._ended.wait()
         _forget(self)
         if self._error is not None:
             raise self._error
@@ -101,7 +105,7 @@ def _wait_for_threads() -> None:
     with _unfinished_lock:
         waiting = list(_unfinished)
     for saving in waiting:
-        saving._thread.join()
+        saving._ended.wait()
 
 
 @atexit.register

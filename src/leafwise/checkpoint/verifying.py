@@ -78,7 +78,7 @@ def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, e
     given: Any = source
     if not isinstance(given, str | os.PathLike | Tree) or (isinstance(given, Tree) and not given.is_file):
         raise FileError(f"lw.verify takes a file, a folder or a URL, not {type(source).__name__}")
-    if executor is not None and isinstance(source, str) and is_pattern(source):
+    if executor is not None and isinstance(source, str | os.PathLike) and is_pattern(source):
         return each_checkpoint(source, "verify", executor, lambda path, crew: _verified(path, False, crew), progress)
     return _verified(source, progress, None if executor is None else Crew(executor))
 

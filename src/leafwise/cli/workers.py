@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from leafwise.cli.output import caution
 from leafwise.core.threads import CORES
 from leafwise.errors import Error
 
 PATTERN = "; or a pattern in quotes, such as 'runs/**', for every checkpoint that matches"
-_PATIENCE = "20s"  # how long a cluster may take to answer
+_PATIENCE = 20  # seconds that a cluster may take to answer
 
 
 def add_dask(parser: Any) -> None:
@@ -43,9 +44,31 @@ def executor_of(options: argparse.Namespace, is_fleet: bool) -> Iterator[Any]:
     except ImportError as error:
         raise Error("--dask needs distributed: pip install 'leafwise[dask]'") from error
     try:
-        client = distributed.Client(options.dask, timeout=_PATIENCE, set_as_default=False)
+        _call(options.dask)
+        client = distributed.Client(options.dask, timeout=f"{_PATIENCE}s", set_as_default=False)
+    except TimeoutError as error:
+        raise Error(
+            f"cannot reach a Dask cluster at {options.dask!r}: something else answers there, or nothing; give the port "
+            "of the scheduler, which is often 8786, not that of the dashboard, which is often 8787"
+        ) from error
     except (OSError, ValueError, TypeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise Error(f"cannot reach a Dask cluster at {options.dask!r}: {reason}") from error
     with client:
+        if not client.scheduler_info()["workers"]:
+            caution(f"the Dask cluster at {options.dask!r} has no workers; waiting for one")
         yield client.get_executor()
+
+
+def _call(address: str) -> None:
+    """Raises unless a Dask scheduler answers. A client would wait without end for another kind of server, and it takes
+    long to close after an error."""
+    import asyncio
+
+    comm, security = import_module("distributed.comm"), import_module("distributed").Security()
+
+    async def call() -> None:
+        options = security.get_connection_args("client")
+        (await asyncio.wait_for(comm.connect(address, timeout=_PATIENCE, **options), _PATIENCE + 5)).abort()
+
+    asyncio.run(call())

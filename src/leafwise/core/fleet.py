@@ -64,14 +64,21 @@ def _is_good(result: Any) -> bool:
 
 
 def is_pattern(source: Any) -> bool:
-    """Whether the source of a verb is a pattern of paths, rather than a path."""
-    return isinstance(source, str) and any(sign in source for sign in "*?[") and not os.path.lexists(source)
+    """Whether the source of a verb is a pattern of paths, rather than a path. What exists is a path."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    name = os.fspath(source)
+    if not isinstance(name, str) or not any(sign in name for sign in "*?["):
+        return False
+    if "://" in name:
+        return bool(import_module(PATTERNS).is_remote_pattern(name))
+    return not os.path.lexists(name)
 
 
 def refuse_pattern(source: Any, verb: str) -> None:
     """Raises if the source of a verb that takes one checkpoint is a pattern."""
     if is_pattern(source):
-        raise QueryError(f"lw.{verb} takes one checkpoint, not the pattern {source!r}")
+        raise QueryError(f"lw.{verb} takes one checkpoint, not the pattern {os.fspath(source)!r}")
 
 
 class _Outcome(NamedTuple):
@@ -80,12 +87,12 @@ class _Outcome(NamedTuple):
 
 
 def each_checkpoint(
-    pattern: str, verb: str, executor: Any, work: Callable[[str, Crew], Any], progress: bool = False
+    pattern: str | os.PathLike[str], verb: str, executor: Any, work: Callable[[str, Crew], Any], progress: bool = False
 ) -> Fleet:
     """The result of `work` for each checkpoint that matches a pattern. A checkpoint that cannot be read does not stop
     the others; workers that cannot work do."""
     Crew(executor)  # refuses what is not an executor before anything is read
-    names: list[str] = import_module(PATTERNS).checkpoints(pattern)
+    names: list[str] = import_module(PATTERNS).checkpoints(os.fspath(pattern))
     with bar(None, FLEET_VERBS[verb], progress) as count:
         crew = Crew(executor, count)
 

@@ -281,11 +281,23 @@ def write(checkpoint: Checkpoint, path: str, progress: Progress, crew: Crew | No
     """Writes a checkpoint into a folder, durably; returns its path. Whatever happens, the folder contains the old
     checkpoint or the new one. If there is a crew, its workers write arrays of files."""
     folder = os.path.realpath(path)
+    is_new = not os.path.isdir(folder)
     try:
-        if not os.path.isdir(folder):
+        if is_new:
             local.disk.make_folder(folder)
     except OSError as error:
         raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
+    try:
+        _write_into(folder, checkpoint, progress, crew)
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # another program may have written into it
+                local.disk.remove_folder(folder)
+        raise
+    return path
+
+
+def _write_into(folder: str, checkpoint: Checkpoint, progress: Progress, crew: Crew | None) -> None:
     copies = TiedCopies(checkpoint)
     streaming = stored_arrays(checkpoint.items, crew)
     plan = make_plan(checkpoint)
@@ -295,4 +307,3 @@ def write(checkpoint: Checkpoint, path: str, progress: Progress, crew: Crew | No
         file = write_rank(plan, 0, items, output, copies, streaming, progress)
         streaming.check_sources()
         finish(plan, [file], checkpoint, transaction, folder)
-    return path

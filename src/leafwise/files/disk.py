@@ -122,6 +122,10 @@ class Disk:
         os.mkdir(path)
         self.sync_folder(os.path.dirname(path))
 
+    def remove_folder(self, path: str) -> None:
+        """Removes a folder, which must be empty."""
+        os.rmdir(path)
+
     def open_to_fill(self, path: str) -> int:
         """Opens a file that another process is writing, for `write_at`."""
         return os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0))

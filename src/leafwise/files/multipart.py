@@ -37,6 +37,7 @@ class MultipartUpload(RemoteOutput):
         self._sending = _Sending(SENDING)
         self._received: dict[int, Received] = {}
         self._upload = ""
+        self._is_complete = False
         self._header = b""
 
     def expect(self, stop: int, in_threads: bool = False) -> None:
@@ -110,6 +111,7 @@ class MultipartUpload(RemoteOutput):
         if self._upload:
             received = [self._received[number] for number in range(-(-size // self._part_size))]
             self._object.complete(self._upload, received, size)
+            self._is_complete = True
             expected = combined_etag(received)
         else:
             part = self._parts.pop(0, None)
@@ -134,6 +136,7 @@ class MultipartUpload(RemoteOutput):
             reason = "its header is not the one that was sent"
         else:
             return
+        self.differs = True
         raise FileError(
             f"{shown_file(self.path)} was written, but is not what was sent: {reason}; if another program has written "
             "it at the same time, save again"
@@ -147,19 +150,20 @@ class MultipartUpload(RemoteOutput):
     def discard(self) -> str:
         self._sending.stop()
         self._parts.clear()
-        if self.is_placed:
-            with suppress(FileError):
-                self._object.write("delete_object")
-                forget_cached(self._files, self._inside)
-                return ""
-            return shown_file(self.path)
-        if self._upload:
+        left = ""
+        if self._upload and not self._is_complete:  # aborted first: then it cannot be completed any more
             try:
                 self._object.write("abort_multipart_upload", UploadId=self._upload)
             except FileError as error:
                 if "NoSuchUpload" not in repr(error.__cause__):
-                    return f"what was uploaded of {shown_file(self.path)}"
-        return ""
+                    left = f"what was uploaded of {shown_file(self.path)}"
+        if self.is_placed:
+            with suppress(FileError):
+                self._object.write("delete_object")
+                forget_cached(self._files, self._inside)
+                return left
+            return shown_file(self.path)
+        return left
 
 
 class _PartMemory:

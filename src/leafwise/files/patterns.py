@@ -7,6 +7,8 @@ for the checkpoint that `lw.open` would find in it, or for each of them; a shard
 import glob
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
@@ -14,9 +16,28 @@ from leafwise.files.folder import Folder
 from leafwise.files.layout import InFolder, by_number, candidates_in, names_of_ranks
 from leafwise.files.limits import LimitError
 from leafwise.files.remote import is_url, is_web, remote, remote_errors
+from leafwise.files.retries import retried
 from leafwise.files.weight_files import has_weights_suffix, is_side_file, weight_files
 
 _ANY = re.compile(r"[*?\[]")
+
+
+def is_remote_pattern(url: str) -> bool:
+    """Whether a URL with `*`, `?` or `[` is a pattern. What exists is not one, nor is the query of a web address.
+
+    >>> is_remote_pattern("https://host/model.safetensors?download=true"), is_remote_pattern("https://host/*.pt")
+    (False, True)
+    """
+    if not is_url(url):
+        return not os.path.lexists(url)
+    if is_web(url):
+        from urllib.parse import urlsplit
+
+        return any(sign in urlsplit(url).path for sign in "*[")
+    files, inside = remote(url)
+    with suppress(FileError):  # listing what matches raises the same error, and says what was listed
+        return not retried(url, lambda: bool(files.exists(inside)), opening=True)
+    return True
 
 
 def checkpoints(pattern: str) -> list[str]:
@@ -52,7 +73,7 @@ class _Places:
 class _LocalPlaces(_Places):
     def __init__(self, pattern: str) -> None:
         super().__init__()
-        for path in glob.iglob(pattern, recursive=True):
+        for path in paths_of(pattern):
             if os.path.isdir(path):
                 self.folders.add(path.rstrip(os.sep) or os.sep)
             else:
@@ -60,6 +81,58 @@ class _LocalPlaces(_Places):
 
     def folder(self, path: str) -> Folder:
         return Folder(path or ".")
+
+
+def paths_of(pattern: str) -> Iterator[str]:
+    """The files and folders on this machine that match a pattern; some of them several times. Python's own `**`
+    follows links in circles."""
+    before, deep, after = _split_deep(pattern)
+    if not deep:
+        yield from glob.iglob(pattern)
+        return
+    for top in glob.iglob(before) if before else [""]:
+        if not os.path.isdir(top or "."):
+            continue
+        for folder in _folders(top):
+            if after:
+                yield from paths_of(os.path.join(glob.escape(folder), after))
+                continue
+            if folder:
+                yield folder
+            if not pattern.endswith(os.sep):
+                inside = glob.iglob(os.path.join(glob.escape(folder), "*"))
+                yield from (path for path in inside if not os.path.isdir(path))
+
+
+def _split_deep(pattern: str) -> tuple[str, bool, str]:
+    """What is before and after the first `**` of a pattern, and whether there is one.
+
+    >>> _split_deep("runs/**/*.pt"), _split_deep("/**"), _split_deep("runs/*")
+    (('runs/', True, '*.pt'), ('/', True, ''), ('runs/*', False, ''))
+    """
+    stars = re.search(r"(?:^|(?<=/))\*\*(?:/+|$)", pattern.replace(os.sep, "/"))
+    return (pattern, False, "") if stars is None else (pattern[: stars.start()], True, pattern[stars.end() :])
+
+
+def _folders(top: str) -> Iterator[str]:
+    """A folder and all folders below it that are not hidden, each once: a link to one of them, or to a folder that
+    they are in, is not followed."""
+    begin = os.path.realpath(top or ".")
+    seen: set[str] = set()
+    links = [top]
+    while links:
+        pending = [links.pop(0)]
+        while pending:
+            folder = pending.pop()
+            real = os.path.realpath(folder or ".")
+            if real in seen or begin.startswith(real.rstrip(os.sep) + os.sep):
+                continue
+            seen.add(real)
+            yield folder
+            with suppress(OSError), os.scandir(folder or ".") as entries:  # opening the folder raises the error
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    if not entry.name.startswith(".") and entry.is_dir():
+                        (links if entry.is_symlink() else pending).append(os.path.join(folder, entry.name))
 
 
 class _RemotePlaces(_Places):
@@ -88,12 +161,13 @@ def _chosen(pattern: str, places: _Places) -> list[str]:
     """The checkpoints among what matches."""
     names: dict[str, None] = {}  # as an ordered set
     listed = {above for path in (*places.folders, *places.files) for above in _above(path)} | set(places.files)
+    is_deep = re.split(r"[/\\]+", pattern.rstrip("/\\"))[-1] == "**"
     whole: set[str] = set()  # folders that are one checkpoint with everything below them
     for path in sorted(places.folders, key=len):
         if whole.isdisjoint(_above(path)):
             # Unless the pattern also matches what is inside, a folder stands for the checkpoints anywhere below it.
             try:
-                inside = candidates_in(places.folder(path), deep=path not in listed)
+                inside = candidates_in(places.folder(path), deep=not is_deep and path not in listed)
             except FileError:
                 inside = InFolder([path], True)  # opening it raises the error, and does not stop the others
             names.update(dict.fromkeys(inside.paths))

@@ -35,6 +35,13 @@ class RemoteDestination(Destination):
         self.name = self._inside.rpartition("/")[2]
         if not self.name or not url.endswith("/" + self.name):
             raise FileError(f"cannot write {shown_file(url)}: the URL must end in the name of a file")
+        if is_s3(self._files) and "/" not in self._inside:
+            raise FileError(f"cannot write {shown_file(url)}: the URL must have a bucket and the name of a file")
+        if is_s3(self._files) and "//" in self._inside:
+            raise FileError(
+                f"cannot write {shown_file(url)}: there is an empty name between two slashes, and such folders cannot "
+                "be listed; leave out one of the slashes"
+            )
         self._former: set[str] = set()  # the shards of the checkpoint that is replaced
 
     def joined(self, file_name: str) -> str:
@@ -172,4 +179,6 @@ def remote_target(url: str) -> str:
     is_folder = url.endswith("/") or "/" not in inside
     if not is_folder and not url.endswith(INDEX):
         is_folder = retried(url, lambda: bool(files.isdir(inside)), "write", opening=True)
-    return f"{url.rstrip('/')}/{MODEL}" if is_folder else url
+    if not is_folder:
+        return url
+    return url + MODEL if url.endswith("://") else f"{url.rstrip('/')}/{MODEL}"

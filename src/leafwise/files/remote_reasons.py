@@ -22,6 +22,7 @@ _S3 = {
     "ExpiredToken": f"the credentials have expired; {_CREDENTIALS}",
     "RequestTimeTooSkewed": "the clock of this machine differs from that of the store; set the clock",
     "SlowDown": "the store asks for fewer requests (SlowDown); try again later",
+    "NoSuchUpload": "the store does not know the upload any more; save again",
     "EntityTooLarge": "the file is larger than the store allows; use shard_size=",
     "QuotaExceeded": "the quota of the store is used up; remove something, or ask for more",
 }

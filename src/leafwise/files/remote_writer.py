@@ -36,6 +36,7 @@ class RemoteOutput(Output):
     """A file behind a URL that is being written. `finish` sends what is left, `place` makes the file visible."""
 
     is_placed = False
+    differs = False  # whether what is visible now is not what was sent
 
     def finish(self) -> None:
         raise NotImplementedError
@@ -111,7 +112,17 @@ class StagedUpload(RemoteOutput):
             retried(self.path, self._move, "write")
         else:
             self._send(self._inside)
+        self._check_placed(os.path.getsize(self._here.staged))
         self._settle()
+
+    def _check_placed(self, size: int) -> None:
+        facts = retried(self.path, lambda: self._files.info(self._inside), "write")
+        if facts.get("type") == "directory" or facts["size"] != size:
+            self.is_placed = self.differs = True
+            raise FileError(
+                f"{shown_file(self.path)} was written, but is not what was sent: it should be a file of {size:,} "
+                "bytes; if another program has written it at the same time, save again"
+            )
 
     def _settle(self) -> None:
         assert self._here is not None
@@ -121,12 +132,23 @@ class StagedUpload(RemoteOutput):
 
     def _move(self) -> None:
         try:
-            self._files.mv(self._temporary, self._inside)
+            self._rename()
         except FileNotFoundError:
             if not self.arrived():  # an earlier attempt may have moved it, and its response was lost
                 raise
         finally:
             forget_cached(self._files, self._inside)
+
+    def _rename(self) -> None:
+        from fsspec import AbstractFileSystem
+
+        is_general = type(self._files).mv is AbstractFileSystem.mv
+        if is_general and any(sign in self._temporary for sign in "*?["):
+            # That method would take the name for a pattern, and the new name for a folder.
+            self._files.cp_file(self._temporary, self._inside)
+            self._files.rm_file(self._temporary)
+        else:
+            self._files.mv(self._temporary, self._inside)
 
     def arrived(self) -> bool:
         assert self._here is not None
@@ -159,10 +181,10 @@ class StagedUpload(RemoteOutput):
     def discard(self) -> str:
         if self._here is not None:
             self._here.discard()
-        left = self._inside if self.is_placed else self._temporary
-        if left:
-            return _removed(self.path, self._files, left)
-        return ""
+        paths = [self._inside] if self.is_placed else []
+        if self._here is not None and self._temporary:  # it may not have been moved
+            paths.append(self._temporary)
+        return ", ".join(filter(None, (_removed(self.path, self._files, path) for path in paths)))
 
 
 class RemoteTransaction:
@@ -221,10 +243,9 @@ class RemoteTransaction:
             if not last.is_placed:
                 last.is_placed = _has_arrived(last)
             if not last.is_placed:
-                cause = problem.__cause__
-                self._stays = cause is None or is_transient(cause)
+                self._stays = _may_arrive(problem)
                 raise
-            if not isinstance(problem, FileError):  # an interrupt
+            if last.differs or not isinstance(problem, FileError):  # an interrupt
                 raise
 
     def _discard(self, problem: BaseException) -> None:
@@ -242,9 +263,16 @@ class RemoteTransaction:
 def _place_earlier(output: RemoteOutput) -> None:
     try:
         output.place()
-    except BaseException:
-        output.is_placed = output.is_placed or _has_arrived(output)  # then it has to be removed
+    except BaseException as problem:
+        # Then it has to be removed. No other save uses its name.
+        output.is_placed = output.is_placed or _may_arrive(problem) or _has_arrived(output)
         raise
+
+
+def _may_arrive(problem: BaseException) -> bool:
+    """Whether nobody knows if the last request was handled, or will be: it was interrupted, or its response lost."""
+    cause = problem.__cause__
+    return cause is None or is_transient(cause)
 
 
 def _has_arrived(output: RemoteOutput) -> bool:

@@ -24,10 +24,10 @@ def lower(fleet: Fleet, *, full: bool = False, depth: int | None = None) -> Doc:
     if len(shown) < len(names):
         more = plural(len(names) - len(shown), "checkpoint", "checkpoints")
         footer.insert(0, (Span(f"… {more} more; ", "dim"), Span(SHOW_ALL, "dim")))
-    errors = [
-        Line(0, (Span("error    ", "error"), Span(shown_url(name), "name")), (), (Span(str(error), "error"),))
-        for name, error in fleet.errors.items()
-    ]
+    errors: list[Line] = []
+    for name, error in fleet.errors.items():  # the message is below the name, which has all the room then
+        errors.append(Line(0, (Span("error  ", "error"), Span(shown_url(name), "name"))))
+        errors.append(Line(1, (Span(str(error), "error"),), whole=True))
     if fleet.verb == "stats":
         doc = totals_doc({shown_url(name): fleet[name] for name in shown}, footer)
         return doc._replace(lines=[*doc.lines, *errors])

@@ -27,8 +27,11 @@ from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
 from leafwise.errors import EditError, FileError, QueryError, WalkError
 from leafwise.files import npz_writer
+from leafwise.files.destination import destination
 from leafwise.files.folder import INDEX
-from leafwise.files.remote import is_url
+from leafwise.files.remote import is_url, remote
+from leafwise.files.remote_destination import local_path
+from leafwise.files.shard_names import own_shards
 from leafwise.files.stored_file import StoredFile
 
 ALLOWABLE = ("objects",)
@@ -200,8 +203,15 @@ def _check_no_source_inside(folder: str, files: Iterable[str]) -> None:
 
 
 def _check_no_source(target: str, files: Iterable[str]) -> None:
-    """Raises if writing would replace a file that is read."""
+    """Raises if writing would replace a file that is read, or remove it."""
     for name in files:
+        if own_shards(os.path.basename(target), [os.path.basename(name)]) and _is_same_file(
+            os.path.dirname(target) or ".", os.path.dirname(name) or "."
+        ):
+            raise FileError(
+                f"cannot write {shown_file(target)}: the source {shown_file(name)} is a shard of a checkpoint of that "
+                "name, and would be removed; write another file, then replace this one with it"
+            )
         for path in (target, target + INDEX):
             if _is_same_file(path, name):
                 raise FileError(
@@ -221,10 +231,15 @@ def _files_of(t: Tree) -> list[str]:
 
 
 def _is_same_file(path: str, other: str) -> bool:
-    if is_url(path) or is_url(other):
-        return path == other
+    here, there = (local_path(name) if is_url(name) else name for name in (path, other))
+    if here is None and there is None:
+        (files, inside), (other_files, other_inside) = remote(path), remote(other)
+        # One file system may have several names, such as s3:// and s3a://.
+        return path == other or (files.protocol == other_files.protocol and inside == other_inside)
+    if here is None or there is None:
+        return False
     try:
-        return os.path.samefile(path, other)
+        return os.path.samefile(here, there)
     except OSError:  # one of them does not exist, or is not on this machine
         return False
 
@@ -382,7 +397,7 @@ def _check_contents(contents: Contents, format_name: str | None, steps: Steps) -
 
 def _add_notes(first: SourceRows, contents: Contents, target: str, format_name: str | None, steps: Steps) -> None:
     is_npz = format_name == "npz"
-    if format_name == "safetensors" and os.path.exists(target + INDEX):
+    if format_name == "safetensors" and destination(target).index_text() is not None:
         steps.notes.append(f"replaces the checkpoint of {shown_file(target + INDEX)}, an index of shards")
     if first.not_stored:
         steps.notes.append(f"left out: {first.not_stored:,} arrays that are not part of a state dict")
