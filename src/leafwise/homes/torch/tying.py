@@ -14,7 +14,6 @@ from leafwise.core.memory import Op
 from leafwise.errors import TieWarning
 from leafwise.homes.torch.bonds import KEEPER, Bond, BondMember
 from leafwise.homes.torch.checks import StateDictCheck
-from leafwise.homes.torch.foreign import is_sharded
 from leafwise.homes.torch.keepers import TieKeeper, bonds_at, is_any_kept, keeper_of, keepers
 from leafwise.homes.torch.launching import check_not_capturing
 from leafwise.homes.torch.tied_views import (
@@ -49,8 +48,6 @@ class TorchTying(Tying):
         """Why the tensor at this place cannot be tied; an empty string where it can."""
         owner = place.owner
         kind = plain_class(type(owner)).__name__
-        if is_sharded(value):  # FSDP would step and gather the two names separately
-            return "is sharded, and what shards it keeps its own record of ties; tie before the model is sharded"
         if nn.parameter.is_lazy(value):
             return "has no shape until the first forward of its lazy layer; run one, then tie"
         if value.is_quantized or hasattr(value, "quant_state") or hasattr(value, "SCB"):
