@@ -232,12 +232,13 @@ def _own_plan(save: str, content: SavedContent, own: dict[int, list[Box]], rank:
 
 def _file_of(row: Any) -> WrittenFile:
     """What a rank wrote, from JSON."""
-    name, nbytes, boxes, values = row
+    name, nbytes, boxes, values, around = row
     return WrittenFile(
         name,
         nbytes,
         [WrittenBox(box[0], tuple(box[1]), tuple(box[2]), *box[3:]) for box in boxes],
         [(tuple(keys), offset, length) for keys, offset, length in values],
+        around,
     )
 
 

@@ -103,5 +103,7 @@ def _verify(t: Tree, progress: bool, crew: Crew | None) -> Verified:
     root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
     if not isinstance(root, StoredFile):
         return Verified(len(checked), compared, unchecked)
+    for check in root.further_checks if t.is_whole and not t.root else ():
+        check()
     without = root.without_checksums if unchecked else ()
     return Verified(len(checked), compared, unchecked, without, root.bound, root.unbound)

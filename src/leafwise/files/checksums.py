@@ -36,6 +36,11 @@ def checksummer() -> Callable[[Any], str]:
     return lambda data: f"{digest(data):016x}"
 
 
+def running_checksum() -> Any:
+    """A checksum of bytes that are added with `update`; `hexdigest` is what `checksum` returns for all of them."""
+    return _library().xxh3_64()
+
+
 def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
     """The positions of bytes in which flipping one bit gives the data the expected checksum.
 

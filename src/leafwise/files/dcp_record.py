@@ -7,13 +7,15 @@ record does not count. It says where the bytes of each array are, with their che
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import record
 from leafwise.files.arrays import ITEM_BYTES, Storage, Stored, Strided, spec_of
-from leafwise.files.checksums import checksum
+from leafwise.files.checksums import CHUNK, checksum, running_checksum
 from leafwise.files.dcp_metadata import Shape
 from leafwise.files.folder import Folder
 from leafwise.files.limits import json_cost, names_cost
@@ -67,12 +69,12 @@ def data_header(rank: int, save: str) -> bytes:
 def record_bytes(
     entry: str,
     metadata: bytes,
-    files: Iterable[tuple[str, int]],
+    files: Iterable[tuple[str, int, str]],
     arrays: Iterable[RecordedArray],
     texts: dict[str, str],
 ) -> bytes:
-    """The record. `entry` is leafwise's entry, `metadata` is the content of `.metadata`, `files` have their sizes, and
-    `texts` is the metadata of the checkpoint."""
+    """The record. `entry` is leafwise's entry, `metadata` is the content of `.metadata`, `files` have their sizes
+    and the checksums of what is not in arrays, and `texts` is the metadata of the checkpoint."""
     rest = {
         "metadata_checksum": checksum(metadata),
         "files": list(files),
@@ -142,7 +144,8 @@ def _read(folder: Folder, source: Source, record_source: Source, text: bytes, na
     try:
         index = json.loads(text, object_pairs_hook=without_duplicates)
         entry, files, rows, texts = index[record.KEY], index["files"], index["arrays"], index.get("metadata", {})
-        file_sizes = {str(name): int(size) for name, size in files}
+        file_sizes = {str(name): int(size) for name, size, _ in files}
+        sums_around = [str(digits) for _, _, digits in files]
         described = [_array_row(row, len(file_sizes)) for row in rows]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise record_source.error(0, f"the record cannot be read ({error!r:.200})") from error
@@ -165,7 +168,28 @@ def _read(folder: Folder, source: Source, record_source: Source, text: bytes, na
     result.path = folder.path
     result.seal = checksum(record.columns_text(entry).encode())  # the checksums of all arrays, and the plain values
     result.bound = len(sources)
+    places: list[list[tuple[int, int]]] = [[] for _ in sources]
+    for array in described:
+        for box in array.boxes:
+            places[box.file].append((box.start, prod(box.size) * ITEM_BYTES[array.dtype]))
+    for data, arrays, digits in zip(sources.values(), places, sums_around, strict=True):
+        result.further_checks.append(partial(_check_around, data, arrays, digits))
     return result
+
+
+def _check_around(file: Source, arrays: list[tuple[int, int]], digits: str) -> None:
+    """Raises if bytes of a data file changed that belong to no array: plain values and headers, which PyTorch reads.
+    `arrays` are the offsets and lengths of the arrays."""
+    around, at = running_checksum(), 0
+    for start, nbytes in [*sorted(arrays), (file.size, 0)]:
+        for first in range(at, start, CHUNK):
+            around.update(file.read(first, min(first + CHUNK, start)))
+        at = max(at, start + nbytes)
+    if around.hexdigest() != digits:
+        raise ChecksumError(
+            f"{shown_file(file.name)} is damaged between its arrays, where PyTorch reads plain values and headers; "
+            'lw.load still reads the checkpoint, and lw.edit(folder, other_folder, format="dcp") writes it again'
+        )
 
 
 def _array_row(row: Any, files: int) -> RecordedArray:

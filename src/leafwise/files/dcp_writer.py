@@ -20,7 +20,7 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files import dcp, dcp_record, record
 from leafwise.files import disk as local
-from leafwise.files.checksums import CHUNK
+from leafwise.files.checksums import CHUNK, running_checksum
 from leafwise.files.dcp_metadata import Shape, StoredBox, StoredTensor, metadata_bytes
 from leafwise.files.dcp_names import Keys, TorchNames, flat_name
 from leafwise.files.dcp_record import OWN_FILE, OWN_RECORD, RecordedArray, RecordedBox, data_name, record_name
@@ -122,12 +122,14 @@ class WrittenBox(NamedTuple):
 
 
 class WrittenFile(NamedTuple):
-    """The file of one process, and what is in it. `values` are the offset and length of each plain value."""
+    """The file of one process, and what is in it. `values` are the offset and length of each plain value, and `around`
+    is the checksum of all bytes that do not belong to arrays."""
 
     name: str
     nbytes: int
     boxes: list[WrittenBox]
     values: list[tuple[Keys, int, int]]
+    around: str
 
 
 def write_rank(
@@ -141,12 +143,16 @@ def write_rank(
 ) -> WrittenFile:
     """Writes the file of one process. `items` are its parts of each array, in the order of the plan; each has the shape
     of the part."""
-    output.write(dcp_record.data_header(rank, plan.save))
+    header = dcp_record.data_header(rank, plan.save)
+    output.write(header)
+    around_arrays = running_checksum()
+    around_arrays.update(header)
     values = []
     for keys, value in plan.values if rank == 0 else ():
         data = value_zip(value)
         values.append((keys, output.at, len(data)))
         output.write(data)
+        around_arrays.update(data)
     placed: list[PlacedItem] = []
     boxes: list[WrittenBox] = []
     at = output.at
@@ -158,11 +164,13 @@ def write_rank(
         start = at + padding + len(around.before)
         length = len(around.before) + item.nbytes + len(around.after)
         placed.append(PlacedItem(item, bytes(padding) + around.before, around.after))
+        around_arrays.update(placed[-1].before)
+        around_arrays.update(around.after)
         boxes.append(WrittenBox(item.name, box.position, box.size, at + padding, length, start, []))
         at += padding + length
     sums = write_items(output, placed, copies, streaming, progress)
     written = [box._replace(sums=digits) for box, digits in zip(boxes, sums, strict=True)]
-    return WrittenFile(data_name(rank, plan.save), at, written, values)
+    return WrittenFile(data_name(rank, plan.save), at, written, values, around_arrays.hexdigest())
 
 
 def _items_of(items: Mapping[str, Sequence[Item]], array: PlannedArray, boxes: list[PlannedBox]) -> Sequence[Item]:
@@ -217,7 +225,7 @@ def finish(
         nodes=checkpoint.nodes,
         orders=checkpoint.orders,
     )
-    sizes = [(file.name, file.nbytes) for file in files]
+    sizes = [(file.name, file.nbytes, file.around) for file in files]
     like = os.path.join(folder, METADATA)
     transaction.open(os.path.join(folder, record_name(plan.save)), like).write(
         dcp_record.record_bytes(entry, metadata, sizes, recorded, checkpoint.metadata)

@@ -35,6 +35,7 @@ class StoredFile:
         self.seal = ""  # a checksum that differs if any value does; empty if the header does not say that much
         self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
         self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
+        self.further_checks: list[Callable[[], None]] = []  # compare checksums of what is not in arrays
         self.unread_objects: list[Callable[[], object]] = []  # read the pickles of objects that are only listed
         self._sources = sources
 
