@@ -53,21 +53,23 @@ def whole_of(model: nn.Module) -> nn.Module:
 @contextmanager
 def collectives() -> Iterator[list[str]]:
     """Counts what leafwise sends, and refuses everything else."""
+    from leafwise.homes.torch import teams
+
     calls: list[str] = []
-    kept = distributed.all_gather_into_tensor
+    kept = teams._all_gather
 
     def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append("all_gather_into_tensor")
+        calls.append("all_gather")
         return kept(*args, **kwargs)
 
     from torch.distributed.tensor.debug import CommDebugMode
 
-    distributed.all_gather_into_tensor = counted
+    teams._all_gather = counted
     try:
         with CommDebugMode() as communicated:
             yield calls
     finally:
-        distributed.all_gather_into_tensor = kept
+        teams._all_gather = kept
     assert sum(communicated.get_comm_counts().values()) <= len(calls), communicated.get_comm_counts()
 
 
