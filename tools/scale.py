@@ -40,9 +40,8 @@ READ = {
     "verify": NBYTES + 180 * LEAVES * LARGEST_RANKS,
     "edit": 2 * NBYTES + 180 * LEAVES * LARGEST_RANKS,
 }
-# Received by `lw.check` besides the statistics. Not fitted, since how it is sent depends on the sizes of the parts: the
-# first 16 numbers of each row and column, and where the part of each rank is, both of them added up over all ranks.
-SAMPLES = 2 * LEAVES * (16 * 2 * 2 * ROWS + 25 * LARGEST_RANKS)
+# Received by `lw.check` besides the statistics: the first 16 numbers of each row and column, added up over all ranks.
+SAMPLES = 2 * LEAVES * 16 * 2 * 2 * ROWS
 
 
 class Counted(NamedTuple):
