@@ -18,7 +18,10 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 import leafwise as lw
 from leafwise.core import ranks
+from leafwise.core.capabilities.sharding import Distributing
+from leafwise.homes.torch.home import HOME
 from leafwise.inspect.ranks import team_measuring
+from leafwise.inspect.ranks.spread_arrays import read_boxes
 
 
 def shared_out(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -139,3 +142,34 @@ def test_ranks_that_differ_are_named_without_sending_the_models_of_all() -> None
         assert message.startswith("lw.stats stopped at a_leaf_with_a_long_name_1000")
         assert "rank 2 has a_leaf_with_a_long_name_1000x" in message
         assert received < 3 * 1_500 * 100
+
+
+def boxes_of_all_dtypes() -> None:
+    """Boxes that are in the parts of several ranks, empty ones, and numbers, of dtypes with other sizes."""
+    mesh = init_device_mesh("cpu", (4,))
+    wholes = [
+        torch.arange(30.0).view(10, 3),
+        torch.arange(14).view(7, 2).to(torch.bfloat16),
+        torch.arange(9, dtype=torch.int8),
+        torch.zeros(0, 5),
+        torch.tensor(7.0),
+    ]
+    arrays = [
+        (HOME, distribute_tensor(value, mesh, [Shard(0)], src_data_rank=None) if value.ndim else value)
+        for value in wholes
+    ]
+    team = HOME.capability(Distributing).team([value for _, value in arrays])
+    assert team is not None
+    boxes = [(slice(2, 9), slice(1, 3)), (slice(0, 7),), (slice(4, 4),), (), ()]
+    for (index, whole), read in zip(enumerate(wholes), read_boxes(team, arrays, boxes), strict=True):
+        assert torch.equal(torch.from_numpy(read.astype("f4")), whole[boxes[index]].float())
+        read += 1  # it is the caller's own
+    with received_bytes() as sizes:
+        read_boxes(team, arrays, boxes)
+    assert sum(sizes) < 2 * 200
+    assert [read.shape for read in read_boxes(team, arrays[3:4], [()])] == [(0, 5)]
+    assert read_boxes(team, [], []) == []
+
+
+def test_boxes_are_read_together_whatever_their_dtypes_and_wherever_they_are() -> None:
+    run_ranks(4, boxes_of_all_dtypes)

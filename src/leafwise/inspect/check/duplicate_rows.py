@@ -81,13 +81,14 @@ def _across_ranks(ranks: CheckRanks, places: list[Place]) -> list[Duplicates]:
     """The same for leaves that are sharded over ranks: a few numbers of many lines are read at once."""
     duplicates: list[Duplicates] = []
     bundle: list[Place] = []
+    size = 0
     for number, (leaf, axis) in enumerate(places, 1):
         bundle.append((leaf, axis))
-        size = sum(member.shape[side] * SAMPLED for member, side in bundle)
+        size += leaf.shape[axis] * SAMPLED
         if size >= _SAMPLES_AT_ONCE or number == len(places):
             samples = ranks.read([(member.number, _sampled(member.shape, side)) for member, side in bundle])
             duplicates += [duplicate_rows(*place, sample) for place, sample in zip(bundle, samples, strict=True)]
-            bundle = []
+            bundle, size = [], 0
     return duplicates
 
 

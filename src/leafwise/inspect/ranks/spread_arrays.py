@@ -3,8 +3,8 @@
 Only the boxes are in memory, never a whole array. Every rank must read the same boxes in the same order.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from leafwise.inspect.ranks.teamwork import collect, counted_parts
 from leafwise.kernels.dtypes import numpy_dtype
 
 Box = tuple[slice, ...]
+_ALIGNED = 16  # bytes, at multiples of which boxes begin in memory
 
 
 def whole_box(box: Sequence[slice], shape: tuple[int, ...]) -> Box:
@@ -29,45 +30,49 @@ def whole_box(box: Sequence[slice], shape: tuple[int, ...]) -> Box:
 
 
 def read_boxes(team: Team, arrays: Sequence[tuple[Home, Any]], boxes: Sequence[Box]) -> list[Any]:
-    """A box of each array, as NumPy arrays, on every rank. Of whole arrays, all ranks get the values of the first."""
+    """A box of each array, as NumPy arrays, on every rank. Of whole arrays, all ranks get the values of the first.
+
+    Each rank fills in what it has of the boxes, and the others have zeros there: a rank receives about twice the boxes,
+    however many ranks have a part of them."""
     specs = [home.spec(value) for home, value in arrays]
     wholes = [whole_box(box, spec.shape or ()) for box, spec in zip(boxes, specs, strict=True)]
-    results = [
-        np.empty([part.stop - part.start for part in box], numpy_dtype(spec.dtype))
-        for box, spec in zip(wholes, specs, strict=True)
-    ]
-    for data in collect(team, lambda: _own_pieces(team, arrays, wholes)):
-        end = 8 + int.from_bytes(data[:8], "big")
-        for number, starts, shape in json.loads(data[8:end]):
-            result = results[number]
-            size = prod(shape) * result.dtype.itemsize
-            piece = np.frombuffer(data[end : end + size], result.dtype).reshape(shape)
-            places = zip(starts, shape, wholes[number], strict=True)
-            result[tuple(slice(at - box.start, at - box.start + length) for at, length, box in places)] = piece
-            end += size
-    return results
+    shapes = [[part.stop - part.start for part in box] for box in wholes]
+    dtypes = [numpy_dtype(spec.dtype) for spec in specs]
+    sizes = [prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
+    *starts, end = accumulate((-(-size // _ALIGNED) * _ALIGNED for size in sizes), initial=0)
+
+    def placed(data: bytearray) -> list[Any]:
+        """The boxes, whose values are in one piece of memory."""
+        return [
+            np.frombuffer(data, dtype, prod(shape), start).reshape(shape)
+            for start, shape, dtype in zip(starts, shapes, dtypes, strict=True)
+        ]
+
+    own = bytearray(end)
+
+    def work() -> bytes:
+        for (home, value), box, result in zip(arrays, wholes, placed(own), strict=True):
+            _fill(team, home, value, box, result)
+        return b""
+
+    collect(team, work)
+    return placed(bytearray(team.overlay(bytes(own))))
 
 
-def _own_pieces(team: Team, arrays: Sequence[tuple[Home, Any]], boxes: Sequence[Box]) -> bytes:
-    """What this rank has of each box: a header with the number of the box, where the piece is, and its shape; then the
-    values."""
-    header: list[Any] = []
-    pieces: list[bytes] = []
-    for number, ((home, value), box) in enumerate(zip(arrays, boxes, strict=True)):
-        for part in counted_parts(home, value, team):
-            ranges = [
-                (max(first, wanted.start), min(first + size, wanted.stop))
-                for first, size, wanted in zip(part.first, part.shape, box, strict=True)
-            ]
-            if any(start >= stop for start, stop in ranges):
-                continue
-            inside = tuple(
-                slice(start - first, stop - first) for (start, stop), first in zip(ranges, part.first, strict=True)
-            )
-            header.append((number, [start for start, _ in ranges], [stop - start for start, stop in ranges]))
-            pieces.append(np.ascontiguousarray(home.read(part.value, inside)).tobytes())
-    text = json.dumps(header).encode()
-    return b"".join([len(text).to_bytes(8, "big"), text, *pieces])
+def _fill(team: Team, home: Home, value: Any, box: Box, result: Any) -> None:
+    """Writes what this rank has of a box."""
+    for part in counted_parts(home, value, team):
+        ranges = [
+            (max(first, wanted.start), min(first + size, wanted.stop))
+            for first, size, wanted in zip(part.first, part.shape, box, strict=True)
+        ]
+        if any(start >= stop for start, stop in ranges):
+            continue
+        inside = tuple(
+            slice(start - first, stop - first) for (start, stop), first in zip(ranges, part.first, strict=True)
+        )
+        there = tuple(slice(start - of.start, stop - of.start) for (start, stop), of in zip(ranges, box, strict=True))
+        result[there] = home.read(part.value, inside)
 
 
 class SpreadArray:
