@@ -331,15 +331,15 @@ def test_a_rank_that_dies_in_the_middle_is_an_error() -> None:
 
 
 def counted_collectives() -> int:
-    from leafwise.homes.torch.teams import MeshTeam
+    from leafwise.homes.torch.teams import TorchTeam
 
-    model, calls, kept = _fsdp(Net(128, 512), 2), [], MeshTeam.start_gather
+    model, calls, kept = _fsdp(Net(128, 512), 2), [], TorchTeam.start_gather
 
     def counted(team: Any, data: bytes) -> Any:
         calls.append(len(data))
         return kept(team, data)
 
-    MeshTeam.start_gather = counted  # type: ignore[method-assign]
+    TorchTeam.start_gather = counted  # type: ignore[method-assign]
     lw.check(model)
     assert sum(calls) < sum(value.numel() * 4 for value in whole_state(model).values())
     return len(calls)
