@@ -90,7 +90,8 @@ def cannot_load_whole(value: Any) -> str:
     mapping = getattr(value, "_hp_mapping", None)
     if mapping is not None and mapping.hp_fragment is None:
         return "DeepSpeed has moved its copy in full precision elsewhere; call engine.reload_states() first"
-    return ""
+    optimizer = getattr(value, "_zero_optimizer", None)  # which DeepSpeed sets if it offloads its state
+    return "" if optimizer is None else cannot_reach(optimizer)
 
 
 def update_master(value: Any) -> None:
