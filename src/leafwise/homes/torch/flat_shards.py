@@ -219,14 +219,17 @@ def new_shard(place: FlatPlace, local: torch.Tensor) -> FlatShard:
 # -- what stands for what ------------------------------------------------------------------------------
 
 _of_tensor: Any = WeakTensorKeyDictionary()  # parameters of a library, and the FlatShards that stand for them
+_joined_ids: set[int] = set()  # the ids of those for which several stand; other tensors may get them later
 StandIn = Callable[[Any], Any]
 _of_names: Any = WeakKeyDictionary()  # modules, and the names in them that have stand-ins
 
 
-def stand_in(tensor: torch.Tensor, stands: Callable[[], list[Any]]) -> None:
-    """From now on, the tensors that `stands` returns stand for this tensor: one, or several if the library has joined
-    them in it. It must keep neither the tensor nor the model alive."""
-    _of_tensor[tensor] = stands
+def stand_in(tensor: torch.Tensor, stands: Callable[[int], Any], count: int = 1) -> None:
+    """From now on, the tensors that `stands` returns for the numbers below `count` stand for this tensor: one, or
+    several if the library has joined them in it. It must keep neither the tensor nor the model alive."""
+    _of_tensor[tensor] = stands, count
+    if count != 1:
+        _joined_ids.add(id(tensor))
 
 
 def stand_in_at(module: nn.Module, name: str, stands: StandIn) -> None:
@@ -237,14 +240,23 @@ def stand_in_at(module: nn.Module, name: str, stands: StandIn) -> None:
 
 def standing_for(tensor: torch.Tensor) -> list[Any]:
     """The tensors that stand for a tensor in a walk; usually the tensor itself."""
-    stands = _of_tensor.get(tensor) if len(_of_tensor) else None
-    return [tensor] if stands is None else stands()
+    known = _of_tensor.get(tensor) if len(_of_tensor) else None
+    return [tensor] if known is None else [known[0](number) for number in range(known[1])]
+
+
+def standing_at(tensors: list[Any], position: int) -> tuple[Any, Any]:
+    """The tensor and its stand-in at a position among the stand-ins of all tensors, in their order."""
+    for tensor in tensors if _joined_ids else ():  # otherwise, each has one stand-in
+        count = _of_tensor.get(tensor, (None, 1))[1] if id(tensor) in _joined_ids else 1
+        if position < count:
+            return tensor, _of_tensor[tensor][0](position) if tensor in _of_tensor else tensor
+        position -= count
+    return tensors[position], standing_for(tensors[position])[0]
 
 
 def is_shown_itself(tensor: torch.Tensor) -> bool:
     """Whether a tensor that has a stand-in is whole at the moment, and shown itself."""
-    stands = _of_tensor.get(tensor) if len(_of_tensor) else None
-    return stands is not None and any(shown is tensor for shown in stands())
+    return len(_of_tensor) > 0 and tensor in _of_tensor and standing_for(tensor)[0] is tensor
 
 
 def names_with_stand_ins(module: nn.Module) -> dict[str, StandIn] | None:

@@ -123,9 +123,6 @@ class _Unit:
             self._shards[number] = shard
         return shard
 
-    def shards(self) -> list[FlatShard]:
-        return [self.shard(number) for number in range(self.flat._num_params)]
-
 
 class _Original(FlatOwner):
     """An original parameter in the unit of an FSDP module."""
@@ -277,13 +274,13 @@ def register(module: Any) -> None:
         stand_in_at(info.module, info.param_name, _shown_by(unit, numbers[info.prim_module, info.prim_param_name]))
     if unit.joins:
         stand_in_at(handle._fully_sharded_module, _FLAT_NAME, lambda held: None)  # shown by its parts
-        stand_in(flat, unit.shards)
+        stand_in(flat, unit.shard, flat._num_params)
     for number, parameter in enumerate(flat._params or ()):
         stand_in(parameter, _standing_for(unit, number, ref(parameter)))
 
 
-def _standing_for(unit: _Unit, number: int, parameter: "ref[torch.Tensor]") -> Callable[[], list[Any]]:
-    return lambda: [parameter() if unit.shows_whole else unit.shard(number)]
+def _standing_for(unit: _Unit, number: int, parameter: "ref[torch.Tensor]") -> Callable[[int], Any]:
+    return lambda _: parameter() if unit.shows_whole else unit.shard(number)
 
 
 def _shown_by(unit: _Unit, number: int) -> Callable[[Any], Any]:

@@ -198,7 +198,7 @@ def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, stepped: se
     state = optimizer.state.get(parameter)
     if not isinstance(shown, FlatShard):
         return state
-    if state is None and not shown.place.size:
+    if state is None and not shown.place.size and stepped:
         alike = next((other for other in shown.owner.trained_alike() if id(other) in stepped), None)
         if alike is not None:
             state = optimizer.state.get(alike)

@@ -12,7 +12,7 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.errors import Unsupported
 from leafwise.homes.torch import zero_optimizers
-from leafwise.homes.torch.flat_shards import FlatShard, is_shown_itself, standing_for
+from leafwise.homes.torch.flat_shards import FlatShard, is_shown_itself, standing_at, standing_for
 from leafwise.homes.torch.foreign import is_flattened, is_sharded
 from leafwise.homes.torch.landing import Uploads
 from leafwise.homes.torch.optimizers import is_optimizer, keeps_own_state, shown_state
@@ -94,13 +94,15 @@ class TorchStepping(Stepping):
             owned = zero_optimizers.groups_of(zero)[group][position]
             is_like = owned.place.shape == shape and (shape or self.like_parameter(key))
             return owned.like if is_like else None
-        stepped, parameter = _shown(optimizer.param_groups[group])[position]
+        stepped, parameter = standing_at(optimizer.param_groups[group]["params"], position)
         if not is_sharded(parameter):
             return None
-        state = shown_state(optimizer, stepped, parameter, set())
-        held = None if state is None else state.get(key)
-        if isinstance(parameter, FlatShard) and not shape:
-            return None  # every rank has a copy of a step count
+        if isinstance(parameter, FlatShard):
+            if not shape or tuple(parameter.shape) == shape:
+                return parameter if shape else None  # every rank has a copy of a step count
+            why = "its shape is not that of its parameter, which is flattened and split over ranks"
+            raise Unsupported("torch optimizer", f"restore {key}", why)
+        held = optimizer.state[stepped].get(key) if stepped in optimizer.state else None
         if isinstance(held, torch.Tensor) and tuple(held.shape) == shape:
             return held if is_sharded(held) else None
         if tuple(parameter.shape) == shape and (shape or self.like_parameter(key)):

@@ -229,7 +229,7 @@ def register(module: nn.Module) -> None:
         if parameter is not None and name not in known and is_split(parameter):
             stand_in_at(module, name, shown)
             reference = ref(parameter)
-            stand_in(parameter, lambda reference=reference: [shown(reference())])  # type: ignore[misc]
+            stand_in(parameter, lambda _, reference=reference: shown(reference()))  # type: ignore[misc]
 
 
 def shown(parameter: Any) -> Any:
