@@ -521,7 +521,7 @@ def every_kind(folder: str) -> None:
         net.head, net.embed = fsdp1_of(net.head, original), fsdp1_of(net.embed, original)
         model = fsdp1(net, original)
         lw.save(Gpt(), (tied := f"{folder}/tied {distributed.get_rank()} {original}.safetensors"))
-        with pytest.raises(lw.LoadError, match="tie before the model is sharded"):
+        with pytest.raises(lw.LoadError, match="tie it before the model is sharded"):
             lw.load(model, tied)
         lw.load(model, tied, ties="ignore")
         assert_same(model, Gpt(), "tied in the checkpoint")
