@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from leafwise.core.path import escape
 from leafwise.core.sharding import FlatBox, LocalPart, Sharding, flat_boxes
 from leafwise.errors import Unsupported
 
@@ -191,7 +192,7 @@ class FlatShard(torch.Tensor):
 
     def __repr__(self) -> str:  # type: ignore[override]
         start, stop = self.place.start, self.place.stop
-        return (
+        return escape(
             f"FlatShard(shape={tuple(self.shape)}, dtype={self.dtype}, elements {start:,} to {stop:,} here, "
             f"{self.place.sharding})"
         )
