@@ -366,6 +366,16 @@ def refused(folder: str) -> None:
         with pytest.raises(lw.TieError, match="before the model is sharded"):
             lw.tie(model, "blocks.0.up.weight", to="blocks.1.up.weight")
 
+        # A state dict with the parts of each rank.
+        with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+            state = model.state_dict()
+        assert {name: lw.tree(state)[name].shape for name in state} == {
+            name: tuple(value.shape) for name, value in Net().state_dict().items()
+        }
+        for verb in (lambda s: lw.load(Net(), s), lambda s: lw.save(s, f"{folder}/state", format="dcp")):
+            with pytest.raises(lw.Error, match=r"a ShardedTensor, from a state dict of FSDP1.*FULL_STATE_DICT"):
+                verb(state)
+
         # What only an FSDP module knows, without it.
         alone = fsdp1(Net(), original)
         with pytest.raises(lw.WalkError, match=r"lw\.tree\(model\)\[path\]"):
