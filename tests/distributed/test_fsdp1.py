@@ -366,6 +366,25 @@ def refused(folder: str) -> None:
         with pytest.raises(lw.TieError, match="before the model is sharded"):
             lw.tie(model, "blocks.0.up.weight", to="blocks.1.up.weight")
 
+        # A state dict with the parts of each rank.
+        with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+            state = model.state_dict()
+        assert {name: lw.tree(state)[name].shape for name in state} == {
+            name: tuple(value.shape) for name, value in Net().state_dict().items()
+        }
+        for verb in (lambda s: lw.load(Net(), s), lambda s: lw.save(s, f"{folder}/state", format="dcp")):
+            with pytest.raises(lw.Error, match=r"a ShardedTensor, from a state dict of FSDP1.*FULL_STATE_DICT"):
+                verb(state)
+
+        # State in lists: each rank has its own.
+        small = fsdp1_of(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4, bias=False)), original)
+        lbfgs = torch.optim.LBFGS(small.parameters())
+        lbfgs.state[next(small.parameters())] = {"old_dirs": [torch.ones(3), torch.ones(3)]}
+        # With the original parameters, ranks may have elements of different ones, and then name that difference first.
+        reason = r"old_dirs\.0: rank 1" if original else r"old_dirs\.0: its parameter is flattened and split"
+        with pytest.raises(lw.Error, match=reason):
+            lw.save({"model": small, "optimizer": lbfgs}, f"{folder}/lbfgs", format="dcp")
+
         # What only an FSDP module knows, without it.
         alone = fsdp1(Net(), original)
         with pytest.raises(lw.WalkError, match=r"lw\.tree\(model\)\[path\]"):

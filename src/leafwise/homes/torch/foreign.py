@@ -30,6 +30,11 @@ DTENSOR = (
     "a DTensor is sharded over the processes of a mesh; use its full_tensor(), or "
     "torch.distributed.checkpoint.state_dict.get_model_state_dict and set_model_state_dict with full_state_dict=True"
 )
+_SHARDED_TENSOR = (
+    "a ShardedTensor, from a state dict of FSDP1, has only a shard of its values in each process; pass the FSDP model "
+    "itself, or a state dict that was made with FullyShardedDataParallel.state_dict_type(model, "
+    "StateDictType.FULL_STATE_DICT)"
+)
 _PARTIAL = (
     "a DTensor whose values are a sum over ranks that was not computed yet (Partial); compute it first: "
     "tensor.redistribute(placements=[Replicate()] * tensor.device_mesh.ndim)"
@@ -57,6 +62,8 @@ def not_understood(value: torch.Tensor) -> str:
         return _FUNCTORCH if is_wrapped else ""
     if kind is FlatShard:
         return FLAT
+    if is_sharded_tensor(value):
+        return _SHARDED_TENSOR
     if is_flattened(value):
         return "" if is_shown_itself(value) else _FSDP1
     if is_partitioned(value):
@@ -89,6 +96,18 @@ def is_sharded_type(cls: type) -> bool:
 def is_sharded(value: torch.Tensor) -> bool:
     cls = type(value)
     return cls is not nn.Parameter and cls is not torch.Tensor and is_sharded_type(cls)
+
+
+def is_sharded_tensor(value: torch.Tensor) -> bool:
+    """Whether it is a ShardedTensor, which FSDP1 has in state dicts. Most attributes of a tensor raise an error."""
+    return type(value).__name__ == "ShardedTensor" and hasattr(type(value), "local_shards")
+
+
+def facts_of_sharded_tensor(value: Any) -> tuple[tuple[int, ...], torch.dtype, torch.device]:
+    """The shape and dtype of the whole tensor, and the device of the shard in this process."""
+    record, shards = value.metadata(), value.local_shards()
+    device = shards[0].tensor.device if shards else torch.device("cpu")
+    return tuple(record.size), record.tensor_properties.dtype, device
 
 
 def not_readable_by_parts(value: Any) -> str:

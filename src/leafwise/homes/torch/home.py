@@ -36,7 +36,13 @@ from leafwise.core.path import Entry, Path
 from leafwise.errors import WriteError
 from leafwise.homes.torch import fsdp1, tensors, zero
 from leafwise.homes.torch.flat_shards import FLAT, FlatShard, names_with_stand_ins
-from leafwise.homes.torch.foreign import facts, is_sharded, may_be_marked
+from leafwise.homes.torch.foreign import (
+    facts,
+    facts_of_sharded_tensor,
+    is_sharded,
+    is_sharded_tensor,
+    may_be_marked,
+)
 from leafwise.homes.torch.roles import role_of
 from leafwise.homes.torch.sharding import local_nbytes, sharding_of
 from leafwise.homes.torch.state import EXTRA, extras, has_extra_state, writes_its_own
@@ -227,6 +233,8 @@ class TorchHome(Home):
     def spec(self, value: torch.Tensor) -> Spec:
         if type(value) is torch.Tensor and not value.__dict__ and not value.is_nested:
             return _plain_spec(value.shape, value.dtype, value.device, True if value.requires_grad else None)
+        if is_sharded_tensor(value):
+            return _plain_spec(*facts_of_sharded_tensor(value), None)
         trainable = True if value.requires_grad else False if isinstance(value, nn.Parameter) else None
         if is_lazy(value):
             return Spec(None, dtype_name(value.dtype), str(value.device), 0, 0, trainable)
