@@ -149,7 +149,7 @@ def test_dtype_where_and_metadata_work_for_parts(tmp_path: Path) -> None:
 
 
 def refused(folder: Path) -> str:
-    model = fsdp(Net(), init_device_mesh("cpu", (2,)))
+    model = fsdp(Net(), init_device_mesh("cpu", (distributed.get_world_size(),)))
     with pytest.raises(lw.WalkError) as raised:
         lw.save(model, folder / "model.safetensors")
     with pytest.raises(lw.QueryError, match="ties="):
@@ -164,6 +164,8 @@ def test_safetensors_are_refused_with_what_to_type(tmp_path: Path) -> None:
         'has all of it; call lw.save(…, folder, format="dcp") in every process, and then, if you need safetensors, '
         'lw.edit(folder, "model.safetensors") in one'
     }
+    (alone,) = run_ranks(1, refused, tmp_path)
+    assert "it belongs to a mesh of processes (shard(0) over 1 rank); call lw.save(" in alone
 
 
 # -- runs that go on elsewhere -----------------------------------------------------------------------------

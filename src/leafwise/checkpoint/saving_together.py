@@ -45,10 +45,14 @@ def refused_format(t: Tree) -> WalkError:
     row = t.sharded_rows()[0]
     columns = t.columns
     (facts,) = columns.facts([row])
+    sharding = facts.spec.sharding
+    is_split = sharding is not None and sharding.ranks > 1 and set(sharding.placements) != {"replicate"}
+    where = "is sharded over processes" if is_split else "belongs to a mesh of processes"
+    why = ", and no process has all of it" if is_split else ""
     return WalkError(
-        f"cannot save {columns.row_text(row)} as safetensors: it is sharded over processes ({facts.spec.sharding}), "
-        'and no process has all of it; call lw.save(…, folder, format="dcp") in every process, and then, if you need '
-        'safetensors, lw.edit(folder, "model.safetensors") in one'
+        f"cannot save {columns.row_text(row)} as safetensors: it {where} ({sharding}){why}; call "
+        'lw.save(…, folder, format="dcp") in every process, and then, if you need safetensors, '
+        'lw.edit(folder, "model.safetensors") in one'
     )
 
 

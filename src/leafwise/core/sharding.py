@@ -25,6 +25,8 @@ class Sharding(NamedTuple):
     replicate, shard(0) over dp=2, tp=4 8
     >>> print(Sharding((4,), None, ("shard(1)",)))
     shard(1) over 4 ranks
+    >>> print(Sharding((1,), None, ("replicate",)))
+    replicate over 1 rank
     """
 
     mesh: tuple[int, ...]
@@ -38,7 +40,7 @@ class Sharding(NamedTuple):
 
     def __str__(self) -> str:
         if self.mesh_names is None:
-            over = "×".join(map(str, self.mesh)) + " ranks"
+            over = "×".join(map(str, self.mesh)) + (" rank" if self.ranks == 1 else " ranks")
         else:
             over = ", ".join(f"{name}={size}" for name, size in zip(self.mesh_names, self.mesh, strict=True))
         return escape(f"{', '.join(self.placements)} over {over}")
