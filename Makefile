@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# One process for each core, but not more than four, because some tests need gigabytes. The tests of a file share fixtures.
-IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
+# One process more than there are cores, because many tests wait for files and other processes, but not more than four, because some need
+# gigabytes. The tests of a file share fixtures.
+IN_PARALLEL = --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))') --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help run test gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \

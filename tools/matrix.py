@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "platforms.md"
 # The tests that depend on the processor, on threads and on the locale, and the examples in the docs.
 NUMERIC = ["tests/test_docs.py", "tests/kernels", "tests/inspect", "tests/iterate", "tests/checkpoint/test_resume.py"]
+# These run or compile the kernels for GPUs, for which the processor and the number of threads do not matter.
+FOR_GPUS = ["--ignore-glob=*/kernels/test_cuda*.py", "--ignore-glob=*/kernels/test_*compiled.py"]
 NOBODY = 65534
 
 
@@ -235,8 +238,12 @@ def _short() -> list[Row]:
     """Two CPU capabilities, one thread, and a locale that is not UTF-8, in a few minutes."""
     plain = {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"}
     return [
-        Row("Short", "default capability, one thread, C locale", partial(suite, "short default", NUMERIC, **plain)),
-        Row("Short", "AVX2, one thread", partial(suite, "short avx2", NUMERIC, OMP_NUM_THREADS="1", **AVX2)),
+        Row(
+            "Short",
+            "default capability, one thread, C locale",
+            partial(suite, "short default", NUMERIC, FOR_GPUS, **plain),
+        ),
+        Row("Short", "AVX2, one thread", partial(suite, "short avx2", NUMERIC, FOR_GPUS, OMP_NUM_THREADS="1", **AVX2)),
     ]
 
 
@@ -273,24 +280,30 @@ def main() -> int:
         rows = [row for row in rows if any(w.lower() in f"{row.group} {row.name}".lower() for w in given.words)]
     if not rows:
         parser.error("no row contains one of these words; --list shows all rows")
-    results, failed = [], False
-    for row in rows:
-        if given.list:
-            print(f"{row.group}: {row.name}")
-            continue
-        start = time.monotonic()
-        try:
-            result = row.run()
-        except NotRun as reason:
-            result = f"not run: {reason}"
-        except (Exception, SystemExit) as reason:  # the other rows still run
-            kind = "" if isinstance(reason, Failed) else f"{type(reason).__name__}: "
-            result, failed = f"**failed**: {kind}{reason}", True
-        results.append((row, result))
-        print(f"{line(row, result)} {time.monotonic() - start:.0f} s", flush=True)
-        if given.write:
-            write(results[-1:])
+    if given.list:
+        print(*(f"{row.group}: {row.name}" for row in rows), sep="\n")
+        return 0
+    failed = False
+    with ThreadPoolExecutor(2 if given.short else 1) as pool:  # the short rows use one thread each
+        for row, (result, has_failed, seconds) in zip(rows, pool.map(run_row, rows), strict=True):
+            failed = failed or has_failed
+            print(f"{line(row, result)} {seconds:.0f} s", flush=True)
+            if given.write:
+                write([(row, result)])
     return int(failed)
+
+
+def run_row(row: Row) -> tuple[str, bool, float]:
+    """The result of a row, whether it failed, and how many seconds it took."""
+    start, failed = time.monotonic(), False
+    try:
+        result = row.run()
+    except NotRun as reason:
+        result = f"not run: {reason}"
+    except (Exception, SystemExit) as reason:  # the other rows still run
+        kind = "" if isinstance(reason, Failed) else f"{type(reason).__name__}: "
+        result, failed = f"**failed**: {kind}{reason}", True
+    return result, failed, time.monotonic() - start
 
 
 if __name__ == "__main__":
