@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One process more than there are cores, because many tests wait for files and other processes, but not more than four, because some need
 # gigabytes. The tests of a file share fixtures.
 IN_PARALLEL = --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))') --dist loadfile
+# All processes of a run have the same order of sets, another in each run.
+HASH_SEED = $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 
 .DEFAULT_GOAL := help
 .PHONY: help run test gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
@@ -19,7 +21,7 @@ run: $(VENV)/run.stamp  ## Take the tour
 	@$(BIN)/leafwise tour
 
 test: $(VENV)/dev.stamp build/deepspeed/stamp  ## Run the tests and every example in the docs
-	@LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
+	@PYTHONHASHSEED=$(HASH_SEED) LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
 	@PYTHONPATH=src build/deepspeed/bin/python -m pytest -q tests/ecosystem/test_deepspeed.py
 
 # Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
