@@ -100,6 +100,10 @@ class Source:
         """Whether the file is known to have changed since it was opened."""
         return False
 
+    def is_gone(self) -> bool:
+        """Whether the file is known to have been removed, or replaced by another, since it was opened."""
+        return False
+
 
 class LocalSource(Source):
     """A file on this machine. `file` is its descriptor if it is open already; it is closed with this object."""
@@ -193,6 +197,14 @@ class LocalSource(Source):
         """Whether the size or the modification time of the file has changed since it was opened."""
         status = local.disk.stat(self.descriptor())
         return (status.st_size, status.st_mtime_ns) != (self.size, self._written)
+
+    def is_gone(self) -> bool:
+        try:
+            there = os.stat(self.name)
+        except OSError:
+            return True
+        opened = os.fstat(self.descriptor())
+        return (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino)
 
     def _is_far(self) -> bool:
         if self._far is None:

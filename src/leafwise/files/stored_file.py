@@ -90,6 +90,22 @@ class StoredFile:
         names = [source.name for source in (self.source, *(self._sources or {}).values())]
         return list(dict.fromkeys([*([self.index_path] if self.index_path else []), *names]))
 
+    def changes(self) -> dict[str, str]:
+        """What has happened, since they were opened, to the files that it consists of, by their paths: "changed" or
+        "gone", which is also said of a file that another has replaced. Asks nothing of remote files."""
+        happened: dict[str, str] = {}
+        for source in dict.fromkeys((self.source, *(self._sources or {}).values())):
+            if source.was_changed():
+                happened[source.name] = "changed"
+            elif source.is_local and source.is_gone():
+                happened[source.name] = "gone"
+        return happened
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all files are on this machine."""
+        return all(source.is_local for source in (self.source, *(self._sources or {}).values()))
+
     def listing(self) -> Listing | None:
         """Its arrays with the nodes that their names describe, if it has so many that this saves time."""
         if len(self.content) < MANY:

@@ -73,7 +73,7 @@ class _BandReader:
 
     def bands(self) -> Iterator[tuple[tuple[slice, ...], Any]]:
         """Contiguous parts in C order, each with its range along every axis."""
-        for box in _boxes(self.shape, BAND):
+        for box in boxes(self.shape, BAND):
             with np.errstate(invalid="ignore"):  # NaN in float8
                 part = np.asarray(self._read(box)).astype(np.float64)
             wrong = part[~np.isfinite(part)]
@@ -92,7 +92,7 @@ class _BandReader:
             yield box[axis].start, column, part.transpose(axis, *axes_across).reshape(part.shape[axis], -1)
 
 
-def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+def boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
     """Ranges that cut an array along its first axes into contiguous runs of at most `most` values."""
     axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= most)
     step = most // max(1, math.prod(shape[axis + 1 :]))
@@ -129,7 +129,7 @@ def style_of(role: str | None, axes: tuple[str, ...] | None, shape: tuple[int, .
     if role == "embedding.table":
         return "norms"
     is_filter = {"out", "in", "w"} <= set(axes) if axes else role is None and len(shape) == 4
-    if is_filter and math.prod(shape[place] for place in _places(axes, len(shape))[2:]) > 1:
+    if is_filter and math.prod(shape[place] for place in filter_places(axes, len(shape))[2:]) > 1:
         return "filters"
     return "matrix"
 
@@ -140,20 +140,20 @@ def grid_of(style: str, shape: tuple[int, ...], axes: tuple[str, ...] | None, si
     if style == "strip":
         grid = _strip(values, size)
     elif style == "filters":
-        grid = _filters(values, _places(axes, len(shape)), size)
+        grid = _filters(values, filter_places(axes, len(shape)), size)
     else:
-        axis = _axis_down(shape, axes)
+        axis = axis_down(shape, axes)
         grid = _norms(values, axis, size) if style == "norms" else _matrix(values, axis, axes, size)
     return grid._replace(nan=values.nan, infinite=values.infinite + grid.infinite)
 
 
-def _axis_down(shape: tuple[int, ...], axes: tuple[str, ...] | None) -> int:
+def axis_down(shape: tuple[int, ...], axes: tuple[str, ...] | None) -> int:
     """The axis of the outputs; if it is not known, the first axis with more than one element."""
     named = [axes.index(name) for name in ("out", "vocab") if name in axes] if axes else []
     return (named or [axis for axis, size in enumerate(shape) if size > 1] or [0])[0]
 
 
-def _places(axes: tuple[str, ...] | None, count: int) -> list[int]:
+def filter_places(axes: tuple[str, ...] | None, count: int) -> list[int]:
     """The positions of the axes of filters: out, in, then the spatial ones."""
     if axes and {"out", "in"} <= set(axes):
         space = [axes.index(name) for name in _SPACE if name in axes]

@@ -1,0 +1,66 @@
+"""`leafwise view`: shows a model or checkpoint in the browser."""
+
+import argparse
+from typing import Any
+
+from leafwise.cli import target
+from leafwise.cli.output import say
+from leafwise.errors import Error
+
+
+def add_to(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "view",
+        help="show a model or checkpoint in the browser",
+        description="Opens a page that shows the tree, sizes, values, statistics and findings; of two targets, also how "
+        "they differ. The page comes from a server on this machine, which ends with Ctrl-C. It only reads.",
+        epilog="examples: leafwise view model.safetensors; leafwise view before.pt after.pt; "
+        "leafwise view model.safetensors --export report.html",
+    )
+    parser.add_argument("targets", metavar="TARGET", nargs="+", help=f"{target.HELP}; two are compared")
+    parser.add_argument(
+        "--export", metavar="FILE.html", help="write a report as one HTML file instead of starting a server"
+    )
+    parser.add_argument("--port", type=_port, metavar="N", help="the first port to try (8765); 0 takes any free one")
+    parser.add_argument("--no-browser", action="store_true", help="open no browser; print only the address")
+    values = parser.add_mutually_exclusive_group()
+    values.add_argument(
+        "--measure", action="store_true", help="read all values in the background, however many there are"
+    )
+    values.add_argument(
+        "--no-measure", action="store_true", help="read no values in the background, only those of opened leaves"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    if len(options.targets) > 2:
+        raise Error(f"leafwise view shows one or two targets, not {len(options.targets)}")
+    from leafwise.web.viewing import open_browser, start_view
+
+    measure = True if options.measure else False if options.no_measure else None
+    sources = [target.resolve(name) for name in options.targets]
+    if options.export is not None:
+        from leafwise.web.viewing import exported
+
+        say(exported(sources, options.targets, options.export, measure))
+        return 0
+    view = start_view(sources, options.targets, options.port, measure)
+    say(f"{view.url}")
+    say("Ctrl-C ends the viewer.")
+    if not options.no_browser:
+        open_browser(view.url)
+    try:
+        view.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        view.close()
+    return 0
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 65_536:
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {number}")
+    return number

@@ -1,0 +1,1 @@
+"""The viewer: a small server on this machine, and the page that it serves."""

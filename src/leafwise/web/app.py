@@ -1,0 +1,187 @@
+"""The requests of the page, each answered by the session: what they may ask, and what they get."""
+
+import json
+import math
+from collections.abc import Callable
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from leafwise.core.path import escape, without_secrets
+from leafwise.errors import Error
+from leafwise.web.lines import Asked
+from leafwise.web.session import Session
+
+SECONDS = 60  # for one request
+_AT_ONCE = 6  # requests that are computed at the same time
+_MOST_TOGGLED = 2_000
+_ASSETS = {"app.js": "text/javascript", "app.css": "text/css"}
+
+
+class _BadRequest(Exception):  # noqa: N818
+    """An argument is missing or invalid."""
+
+
+def make_app(session: Callable[[], Session]) -> Starlette:
+    """The application. `session` returns the session, and may wait for it."""
+    limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def answered(request: Request, work: Callable[[Session, "_Arguments"], Any]) -> Response:
+        arguments = _Arguments(request)
+        try:
+            with anyio.fail_after(SECONDS):
+                result = await run_sync(
+                    lambda: work(session(), arguments), abandon_on_cancel=True, limiter=limiter
+                )
+        except TimeoutError:
+            return _error(503, f"this took longer than {SECONDS} seconds")
+        except _BadRequest as error:
+            return _error(400, str(error))
+        except Error as error:
+            return _error(422, str(error))
+        except (OSError, MemoryError) as error:
+            return _error(500, str(error) or type(error).__name__)
+        except Exception as error:
+            return _error(500, f"{type(error).__name__}: {error}")
+        return result if isinstance(result, Response) else _json(result)
+
+    def route(name: str, work: Callable[[Session, "_Arguments"], Any], method: str = "GET") -> Route:
+        return Route(f"/api/{name}", partial(_call, answered, work), methods=[method])
+
+    return Starlette(
+        routes=[
+            Route("/", _index),
+            *(Route(f"/{name}", partial(_asset, name)) for name in _ASSETS),
+            route("summary", lambda session, _: session.summary()),
+            route("progress", lambda session, _: session.progress()),
+            route("start", lambda session, asked: session.start(asked.text("what")), "POST"),
+            route("rows", lambda session, asked: session.rows(asked.lines(), *asked.window())),
+            route("find", lambda session, asked: session.find(asked.text("path"), asked.lines())),
+            route("map", lambda session, asked: session.map(asked.text("path"), asked.text("color", "dtype"))),
+            route("leaf", lambda session, asked: session.leaf(asked.text("path"))),
+            route("statistics", lambda session, asked: session.statistics(asked.text("path"))),
+            route("norms", lambda session, asked: session.norms(asked.text("path"))),
+            route("scale", lambda session, asked: session.scale(asked.text("path"), asked.text("layout"))),
+            route("tile", _tile),
+            route("value", _value),
+            route("findings", _findings),
+            route("table", _table),
+            route("diff", _diff),
+            route("plan", _plan),
+        ]
+    )
+
+
+async def _call(answered: Any, work: Any, request: Request) -> Response:
+    response: Response = await answered(request, work)
+    return response
+
+
+def _tile(session: Session, asked: "_Arguments") -> Response:
+    place = asked.text("path"), asked.text("layout")
+    data, sampled = session.tile(*place, asked.whole("z", 60), asked.whole("y"), asked.whole("x"), asked.limit())
+    headers = {"x-sampled": str(sampled)} if sampled > 1 else None
+    return Response(data, media_type="image/png", headers=headers)
+
+
+def _value(session: Session, asked: "_Arguments") -> Any:
+    return session.value(asked.text("path"), asked.text("layout"), asked.whole("row"), asked.whole("column"))
+
+
+def _findings(session: Session, asked: "_Arguments") -> Any:
+    return session.findings(asked.text("level", ""), asked.text("code", ""), *asked.window())
+
+
+def _table(session: Session, asked: "_Arguments") -> Any:
+    return session.table(
+        asked.text("query", ""), asked.text("sort", ""), asked.yes("descending"), *asked.window()
+    )
+
+
+def _diff(session: Session, asked: "_Arguments") -> Any:
+    return session.diff(
+        asked.text("kind", ""), asked.text("query", ""), asked.text("sort", ""), asked.yes("descending"), *asked.window()
+    )
+
+
+def _plan(session: Session, asked: "_Arguments") -> Any:
+    return session.plan(asked.text("status", ""), asked.text("query", ""), *asked.window())
+
+
+class _Arguments:
+    """The arguments in the query of a request."""
+
+    def __init__(self, request: Request) -> None:
+        self._given = request.query_params
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._given.get(name, default)
+        if value is None:
+            raise _BadRequest(f"{name}= is missing")
+        return value
+
+    def whole(self, name: str, most: int = 1 << 62, default: int | None = None) -> int:
+        text = self._given.get(name)
+        if text is None and default is not None:
+            return default
+        if text is None or not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > most:
+            raise _BadRequest(f"{name}= takes a whole number from 0 to {most:,}")
+        return int(text)
+
+    def yes(self, name: str) -> bool:
+        return self._given.get(name, "") in ("1", "true", "yes")
+
+    def window(self) -> tuple[int, int]:
+        return self.whole("from", default=0), self.whole("count", default=100)
+
+    def limit(self) -> float:
+        try:
+            number = float(self.text("limit"))
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            raise _BadRequest("limit= takes a positive number")
+        return number
+
+    def lines(self) -> Asked:
+        numbers = [number for number in self.text("toggled", "").split(",") if number]
+        if len(numbers) > _MOST_TOGGLED or not all(number.isdecimal() and len(number) < 12 for number in numbers):
+            raise _BadRequest(f"toggled= takes at most {_MOST_TOGGLED:,} numbers")
+        return Asked(
+            self.text("query", "").strip(),
+            self.text("sort", "tree"),
+            self.yes("descending"),
+            self.whole("depth", 1 << 20, 1),
+            tuple(sorted({int(number) for number in numbers})),
+        )
+
+
+def _json(data: Any) -> Response:
+    # Not NaN: JSON.parse would refuse the whole answer. The separators save a tenth.
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(text.encode("utf-8", "backslashreplace"), media_type="application/json")
+
+
+def _error(status: int, message: str) -> Response:
+    text = escape(without_secrets(message))[:2_000]
+    return Response(json.dumps({"error": text}), status, media_type="application/json")
+
+
+def asset(name: str) -> str:
+    """A file of the page."""
+    return files("leafwise.web").joinpath("page", name).read_text("utf-8")
+
+
+async def _index(request: Request) -> Response:
+    return Response(asset("index.html"), media_type="text/html; charset=utf-8")
+
+
+async def _asset(name: str, request: Request) -> Response:
+    return Response(asset(name), media_type=f"{_ASSETS[name]}; charset=utf-8")

@@ -1,0 +1,141 @@
+"""A report: what the viewer shows, as one HTML file that needs no server and no network."""
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import re
+import secrets
+from contextlib import suppress
+from typing import Any
+
+from leafwise.core.progress import bar
+from leafwise.errors import Error, FileError, QueryError
+from leafwise.web.app_files import asset
+from leafwise.web.jobs import Job
+from leafwise.web.lines import LEAF, Asked
+from leafwise.web.measured import statistics_json
+from leafwise.web.session import LEAF_AUTOMATIC, Session
+
+_PICTURES = 400  # leaves that are drawn, the largest first
+_PICTURE_BYTES = 6 << 20  # of all pictures
+_CHARTED = 20_000  # leaves with facts and statistics of their own; of a larger tree, the first ones
+_WIDE = 1 << 40  # a window that contains everything
+_POLICY = (
+    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'; "
+    "form-action 'none'"
+)
+
+
+def write_report(session: Session, path: "str | os.PathLike[str]", progress: bool = False) -> str:
+    """Writes the report and returns its path. If that fails, an existing file stays as it was."""
+    target = os.fspath(path)
+    if not target.lower().endswith((".html", ".htm")):
+        raise QueryError(f"cannot write {target!r}: a report is an HTML file; use a name that ends in .html")
+    text = report_html(session, progress)
+    staged = os.path.join(os.path.dirname(os.path.abspath(target)), f".{secrets.token_hex(8)}.part")
+    try:
+        with open(staged, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(staged, target)
+    except OSError as error:
+        raise FileError(f"cannot write {target!r}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            os.remove(staged)
+    return target
+
+
+def report_html(session: Session, progress: bool = False) -> str:
+    """The page with everything in it. Measures what is to be measured first."""
+    _finish(session, progress)
+    data = json.dumps(_data(session), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    packed = base64.b64encode(gzip.compress(data.encode("ascii"), 9, mtime=0)).decode("ascii")
+    script, style = asset("app.js"), asset("app.css")
+    # The end of a script element must not occur in the script; in JavaScript text, the escape means the same.
+    script = re.sub(r"</(script)", r"<\\/\1", script, flags=re.IGNORECASE).replace("<!--", "<\\!--")
+    policy = _POLICY.format(script=_hash(script), style=_hash(style))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
+        f'<title>leafwise</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n<body>\n<div id="app"></div>\n'
+        f'<noscript>This report needs JavaScript.</noscript>\n'
+        f'<script type="application/octet-stream" id="report">{packed}</script>\n'
+        f'<script type="module">{script}</script>\n</body>\n</html>\n'
+    )
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def _finish(session: Session, progress: bool) -> None:
+    """Waits for the computations that were started, with a bar."""
+    for name, job in session.jobs.items():
+        if job.state == "running":
+            with bar(job.total, {"stats": "measuring", "findings": "checking"}.get(name, "comparing"), progress) as count:
+                _wait(job, count)
+    session.wait_for_structure()
+
+
+def _wait(job: Job, count: Any) -> None:
+    import time
+
+    seen = 0
+    while job.state == "running":
+        time.sleep(0.05)
+        count(job.done - seen)
+        seen = job.done
+    if job.state == "failed":
+        raise Error(f"cannot write the report: {job.message}")
+
+
+def _data(session: Session) -> dict[str, Any]:
+    everything = range(len(session.lines))
+    unfolded = Asked(depth=len(session.lines) + 1)
+    data: dict[str, Any] = {
+        "summary": {**session.summary(), "exported": True},
+        "rows": session.row_json(everything, unfolded),
+        "leaves": _leaves(session),
+        "findings": session.findings("", "", 0, _WIDE, most=_WIDE),
+        "table": session.table("", "", False, 0, _WIDE, most=_WIDE),
+        "diff": None,
+        "plan": None,
+    }
+    if session.other is not None:
+        data["diff"] = session.all_changes()
+        data["plan"] = session.plan("", "", 0, _WIDE, most=_WIDE) if "plan" in data["summary"]["views"] else None
+    return data
+
+
+def _leaves(session: Session) -> dict[str, Any]:
+    lines = session.lines
+    leaves: dict[str, Any] = {}
+    named = [line for line, kind in enumerate(lines.kinds) if kind == LEAF][:_CHARTED]
+    drawn = set(sorted(lines.counted, key=lambda line: -lines.counted[line].spec.nbytes)[:_PICTURES])
+    left = _PICTURE_BYTES
+    for line in named:
+        path, leaf = lines.path(line), lines.leaf(line)
+        facts = session.leaf(path)
+        row = session.measured.rows.get(leaf)
+        values: dict[str, Any] = {"norms": None, "scale": None, "picture": None}
+        if row is not None and line in drawn and facts["read_bytes"] <= LEAF_AUTOMATIC and left > 0:
+            values = _values(session, path, facts)
+            left -= len(values["picture"] or "")
+        statistics = None if row is None else statistics_json(row, None)
+        leaves[path] = {"facts": {**facts, "automatic": True}, "statistics": statistics, **values}
+    return leaves
+
+
+def _values(session: Session, path: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """The curves and the picture of a leaf: the coarsest tile, which is the whole leaf."""
+    if not facts["views"]:
+        return {"norms": None, "scale": None, "picture": None}
+    layout = facts["views"][0]
+    scale = session.scale(path, layout["layout"])
+    data, _ = session.tile(path, layout["layout"], layout["levels"] - 1, 0, 0, scale["limit"])
+    picture = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
+    return {"norms": session.norms(path), "scale": scale, "picture": picture}

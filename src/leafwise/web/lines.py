@@ -1,0 +1,242 @@
+"""The lines of a tree, as the page lists them: nodes, leaves and plain values, folded, searched or sorted."""
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from leafwise.core.path import escape
+from leafwise.core.tree import Tree
+
+NODE, LEAF, VALUE = range(3)  # the kinds of lines
+_KEPT_LISTS = 16  # lists of visible lines that are remembered, for scrolling
+
+Sort = str
+SORTS = ("tree", "path", "bytes", "size", "dtype", "std", "absmax", "zeros", "change")
+
+
+class Asked(NamedTuple):
+    """Which lines, and in which order."""
+
+    query: str = ""
+    sort: Sort = "tree"
+    descending: bool = False
+    depth: int = 1  # nodes above this depth are unfolded
+    toggled: tuple[int, ...] = ()  # nodes that are folded, or unfolded, by hand
+
+
+class Lines:
+    """Every line of a tree, in the order in which it is drawn completely unfolded. A line is known by its number.
+
+    `kinds` says what a line is, and `places` has the number of its node, its row, or its plain value. `ends` has the
+    number after the last line below each line. A leaf with several names has a line for each of them; its bytes and
+    elements are those of one of the lines, and the others have none.
+    """
+
+    def __init__(self, t: Tree) -> None:
+        self.tree = t
+        columns = t.columns
+        self.kinds = bytearray()
+        self.places = array("q")
+        self.depths = array("q")
+        self.values: list[tuple[str, Any]] = []
+        nodes = t.node_numbers()
+        starts: dict[int, int] = {}
+        depths: dict[int, int] = {}
+        selected = None if t.is_whole else set(t.rows)
+        for node in nodes:
+            starts[node] = len(self.kinds)
+            above = depths.get(columns.node_parents[node])
+            if above is not None and columns.hidden(node):  # its content is listed below its wrapper
+                depths[node] = depth = above
+            else:
+                depths[node] = depth = 0 if above is None else above + 1
+                self._add(NODE, node, depth)
+            for row in columns.own_rows(node):
+                if selected is None or row in selected:
+                    self._add(LEAF, row, depth + 1)
+            if selected is None:
+                for name, value in columns.own_scalars.get(node, ()):
+                    self._add(VALUE, len(self.values), depth + 1)
+                    self.values.append((name, value))
+        self.ends = self._ends(nodes, starts)
+
+    def _add(self, kind: int, place: int, depth: int) -> None:
+        self.kinds.append(kind)
+        self.places.append(place)
+        self.depths.append(depth)
+
+    def _ends(self, nodes: Sequence[int], starts: dict[int, int]) -> "array[int]":
+        """By the depths: a line ends where the next line of the same depth, or above it, begins."""
+        ends = array("q", range(1, len(self.kinds) + 1))
+        unfinished: list[int] = []
+        for line, depth in enumerate(self.depths):
+            while unfinished and self.depths[unfinished[-1]] >= depth:
+                ends[unfinished.pop()] = line
+            unfinished.append(line)
+        for line in unfinished:
+            ends[line] = len(self.kinds)
+        return ends
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @cached_property
+    def lines_of_rows(self) -> dict[int, int]:
+        """The line of each row of the tree."""
+        return {self.places[line]: line for line, kind in enumerate(self.kinds) if kind == LEAF}
+
+    @cached_property
+    def lines_of_nodes(self) -> dict[int, int]:
+        """The line of each node of the tree that has one."""
+        return {self.places[line]: line for line, kind in enumerate(self.kinds) if kind == NODE}
+
+    @cached_property
+    def parents(self) -> "array[int]":
+        """The line above each line; -1 for the root."""
+        parents = array("q", [-1]) * len(self)
+        above: list[int] = []
+        for line, depth in enumerate(self.depths):
+            del above[depth:]
+            parents[line] = above[-1] if above else -1
+            above.append(line)
+        return parents
+
+    # -- totals ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def counted(self) -> dict[int, Any]:
+        """The facts of each leaf, by the one line that has its bytes."""
+        columns, rows = self.tree.columns, self.tree.first_rows
+        lines = self.lines_of_rows
+        return {lines[row]: facts for row, facts in zip(rows, columns.facts(rows), strict=True) if row in lines}
+
+    @cached_property
+    def _sums(self) -> tuple[list[int], list[int], list[int]]:
+        """For each line, the leaves, elements and bytes of all lines before it."""
+        leaves, sizes, memory = ([0] * len(self) for _ in range(3))
+        for line, facts in self.counted.items():
+            leaves[line], sizes[line], memory[line] = 1, facts.spec.size, facts.spec.nbytes
+        first, second, third = (list(accumulate(column, initial=0)) for column in (leaves, sizes, memory))
+        return first, second, third
+
+    def totals(self, line: int) -> tuple[int, int, int]:
+        """The number of leaves, elements and bytes from a line downwards."""
+        end = self.ends[line]
+        leaves, sizes, memory = (column[end] - column[line] for column in self._sums)
+        return leaves, sizes, memory
+
+    # -- text --------------------------------------------------------------------------------------------
+
+    def path(self, line: int) -> str:
+        """The path of a line. It parses back."""
+        columns, place = self.tree.columns, self.places[line]
+        if self.kinds[line] == NODE:
+            return columns.node_text(place)
+        if self.kinds[line] == LEAF:
+            return columns.row_text(place)
+        from leafwise.core.path import quote
+
+        front = self.path(self.parents[line])
+        name = quote(self.values[place][0])
+        return f"{front}.{name}" if front else name
+
+    def name(self, line: int) -> str:
+        """The last entry of the path of a line."""
+        columns, place = self.tree.columns, self.places[line]
+        if self.kinds[line] == NODE:
+            return escape(columns.node_names[place]) if place != self.tree.root else ""
+        return escape(columns.row_names[place] if self.kinds[line] == LEAF else self.values[place][0])
+
+    def leaf(self, line: int) -> int:
+        """The number of the leaf of a line."""
+        row = self.places[line]
+        return self.tree.columns.ties.get(row, row)
+
+    def line_at(self, path: str) -> int | None:
+        """The line with a path: of a leaf, a node or a plain value."""
+        return self._by_path.get(path)
+
+    @cached_property
+    def _by_path(self) -> dict[str, int]:
+        columns = self.tree.columns
+        rows = [self.places[line] for line, kind in enumerate(self.kinds) if kind == LEAF]
+        texts = dict(zip(rows, columns.row_texts(rows), strict=True))
+        by_path: dict[str, int] = {}
+        for line, kind in enumerate(self.kinds):
+            by_path.setdefault(texts[self.places[line]] if kind == LEAF else self.path(line), line)
+        return by_path
+
+
+class Listing:
+    """Lists of visible lines. Recent ones are remembered, because a list is asked for window by window."""
+
+    def __init__(self, lines: Lines, matching: Callable[[str], "set[int]"], key: Callable[[str], Callable[[int], Any]]):
+        """`matching` returns the lines that match a query, and `key` the function by which lines are sorted."""
+        self._lines, self._matching, self._key = lines, matching, key
+        self._kept: dict[tuple[Asked, int], tuple[Sequence[int], int | None]] = {}
+
+    def visible(self, asked: Asked, version: int) -> tuple[Sequence[int], int | None]:
+        """The visible lines, and how many leaves match the query. Lists that are sorted by statistics change with
+        `version`."""
+        key = asked, version if asked.sort not in ("tree", "path", "bytes", "size", "dtype") else 0
+        if key not in self._kept:
+            while len(self._kept) >= _KEPT_LISTS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = self._computed(asked)
+        return self._kept[key]
+
+    def _computed(self, asked: Asked) -> tuple[Sequence[int], int | None]:
+        lines = self._lines
+        matches = self._matching(asked.query) if asked.query else None
+        if asked.sort != "tree":
+            candidates: Iterable[int] = lines.counted if matches is None else (
+                line for line in lines.counted if line in matches
+            )
+            order = sorted(candidates, key=self._key(asked.sort), reverse=asked.descending)
+            return array("q", order), None if matches is None else len(order)
+        if matches is None:
+            return self._unfolded(asked, None), None
+        count = sum(line in lines.counted for line in matches)
+        return self._unfolded(asked, matches), count
+
+    def _unfolded(self, asked: Asked, matches: set[int] | None) -> Sequence[int]:
+        lines = self._lines
+        kinds, depths, ends = lines.kinds, lines.depths, lines.ends
+        toggled = set(asked.toggled)
+        depth = asked.depth if matches is None else len(lines)  # matches are unfolded
+        if matches is not None:
+            flags = bytearray(len(lines))
+            for line in matches:
+                flags[line] = 1
+            before = array("q", accumulate(flags, initial=0))
+        visible = array("q")
+        line, total = 0, len(lines)
+        while line < total:
+            if matches is not None and before[ends[line]] == before[line]:
+                line = ends[line]
+                continue
+            visible.append(line)
+            folded = kinds[line] == NODE and (depths[line] < depth) == (line in toggled)
+            line = ends[line] if folded else line + 1
+        return visible
+
+    def place_of(self, line: int, asked: Asked, version: int) -> tuple[int | None, tuple[int, ...]]:
+        """Where a line is in the list, and which nodes are toggled so that it is visible."""
+        lines = self._lines
+        toggled = asked.toggled
+        if asked.sort == "tree":
+            depth = asked.depth if not asked.query else len(lines)
+            changed = set(toggled)
+            above = lines.parents[line]
+            while above >= 0:
+                if (lines.depths[above] < depth) == (above in changed):  # it is folded
+                    changed ^= {above}
+                above = lines.parents[above]
+            toggled = tuple(sorted(changed))
+        visible, _ = self.visible(asked._replace(toggled=toggled), version)
+        try:
+            return visible.index(line), toggled
+        except ValueError:
+            return None, toggled

@@ -1,0 +1,83 @@
+"""The query language of the search field: words and globs that paths must match, and filters such as `role:norm.*`."""
+
+import re
+from typing import Any
+
+from leafwise.core.query import where
+from leafwise.core.tree import Tree
+from leafwise.errors import QueryError
+from leafwise.web.lines import VALUE, Lines
+
+_YES_OR_NO = {"yes": True, "true": True, "no": False, "false": False}
+# Filter → whether it takes yes or no, a number, or text.
+_FILTERS = {
+    "role": str, "owner": str, "kind": str, "section": str, "dtype": str, "device": str, "trainable": bool,
+    "persistent": bool, "tied": bool, "ndim": int,
+}  # fmt: skip
+_FILTER = re.compile(r"([a-z_]+):(\S*)")
+_LONGEST = 1_000  # characters
+
+
+def matching_lines(lines: Lines, query: str) -> set[int]:
+    """The lines that match a query: all names of leaves that match, and plain values whose path contains all words."""
+    if len(query) > _LONGEST:
+        raise QueryError(f"the query has {len(query):,} characters; at most {_LONGEST:,} are allowed")
+    words, filters = parsed(query)
+    found: Tree = lines.tree.select(where(**filters)) if filters else lines.tree
+    if words:
+        found = found.find(*words)
+    by_row = lines.lines_of_rows
+    matches = {by_row[row] for row in found.rows if row in by_row}
+    if words and not filters:
+        matches |= _values(lines, words)
+    return matches
+
+
+def parsed(query: str) -> tuple[list[str], dict[str, Any]]:
+    """The words and the filters of a query.
+
+    >>> parsed("q_proj dtype:bfloat16 tied:yes")
+    (['q_proj'], {'dtype': 'bfloat16', 'tied': True})
+    """
+    words: list[str] = []
+    filters: dict[str, Any] = {}
+    for part in query.split():
+        match = _FILTER.fullmatch(part)
+        if match is None:
+            words.append(part)
+            continue
+        name, text = match.groups()
+        if name not in _FILTERS:
+            raise QueryError(f"{name}: is not a filter; there are {', '.join(f'{known}:' for known in _FILTERS)}")
+        filters[name] = _value(name, text)
+    return words, filters
+
+
+def _value(name: str, text: str) -> Any:
+    if not text:
+        raise QueryError(f"{name}: needs a value, such as {name}:{_EXAMPLES[name]}")
+    if _FILTERS[name] is bool:
+        if text not in _YES_OR_NO:
+            raise QueryError(f"{name}: takes yes or no, not {text!r}")
+        return _YES_OR_NO[text]
+    if _FILTERS[name] is int:
+        if not text.isdecimal() or len(text) > 3:
+            raise QueryError(f"{name}: takes a number, not {text!r}")
+        return int(text)
+    return None if name == "role" and text == "none" else text
+
+
+_EXAMPLES = {
+    "role": "norm.*", "owner": "Linear", "kind": "buffer", "section": "optimizer", "dtype": "bfloat16",
+    "device": "cpu", "trainable": "no", "persistent": "no", "tied": "yes", "ndim": "2",
+}  # fmt: skip
+
+
+def _values(lines: Lines, words: list[str]) -> set[int]:
+    """Plain values have no facts that a query could ask for, only a path."""
+    lower = [word.lower() for word in words]
+    return {
+        line
+        for line, kind in enumerate(lines.kinds)
+        if kind == VALUE and all(word in lines.path(line).lower() for word in lower)
+    }

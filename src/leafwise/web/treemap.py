@@ -1,0 +1,144 @@
+"""The tree below a node as nested cells, pruned to what can be seen: the treemap of the page."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from leafwise.core.leaf import shape_text
+from leafwise.core.path import escape
+from leafwise.web.lines import LEAF, NODE, Lines
+
+COLORS = ("dtype", "role", "health", "magnitude", "change")
+_MAX_CELLS = 1_500
+_SMALLEST = 2_000  # a cell has at least one part of so many of the whole
+_MAX_LINKS = 200
+_HEALTH = ("error", "warning", "note", "ok")
+
+
+class Paint(NamedTuple):
+    """What a leaf is colored by: a function of its number, and whether it returns numbers."""
+
+    value: Callable[[int], str | float | None]
+    is_number: bool = False
+    label: str = ""
+
+
+class TreeMap:
+    """The cells below a line."""
+
+    def __init__(self, lines: Lines, line: int, paint: Paint) -> None:
+        self._lines, self._paint, self._top = lines, paint, line
+        self._total = max(lines.totals(line)[2], 1)
+        self._cells = 0
+        self._aliases: list[int] = []
+
+    def json(self, color: str, colors: list[str]) -> dict[str, Any]:
+        lines = self._lines
+        cell = self._cell(self._top)
+        return {
+            "path": lines.path(self._top),
+            "crumbs": self._crumbs(),
+            "cell": cell,
+            "color": color,
+            "colors": colors,
+            "scale": self._scale(),
+            "links": [self._link(line) for line in self._aliases[:_MAX_LINKS]],
+        }
+
+    def _crumbs(self) -> list[dict[str, str]]:
+        lines, crumbs, line = self._lines, [], self._top
+        while line >= 0:
+            crumbs.append({"path": lines.path(line), "name": lines.name(line) or lines.tree.columns.type_name(lines.tree.root)})
+            line = lines.parents[line]
+        return crumbs[::-1]
+
+    def _cell(self, line: int) -> dict[str, Any]:
+        lines = self._lines
+        leaves, _, memory = lines.totals(line)
+        self._cells += 1
+        cell = {"path": lines.path(line), "name": lines.name(line), "bytes": memory, "leaves": leaves, "value": None}
+        if lines.kinds[line] == LEAF:
+            return {**cell, **self._leaf(line)}
+        kind = escape(lines.tree.columns.type_name(lines.places[line]) or "")
+        return {**cell, "kind": "node", "text": kind, "children": self._children(line)}
+
+    def _leaf(self, line: int) -> dict[str, Any]:
+        lines = self._lines
+        columns, row = lines.tree.columns, lines.places[line]
+        spec = columns.facts([row])[0].spec
+        text = f"{shape_text(spec.shape)} {spec.dtype}"
+        if line not in lines.counted:
+            self._aliases.append(line)
+            return {"kind": "alias", "text": text, "leaves": 0}
+        return {"kind": "leaf", "text": text, "value": self._value(line)}
+
+    def _value(self, line: int) -> str | float | None:
+        value = self._paint.value(self._lines.leaf(line))
+        return value if not isinstance(value, float) or math.isfinite(value) else None
+
+    def _children(self, line: int) -> list[dict[str, Any]]:
+        """The children with a visible size, the largest first. Small ones share a cell; names of tied leaves stay."""
+        lines = self._lines
+        children, small = [], []
+        child, end = line + 1, lines.ends[line]
+        while child < end:
+            if lines.kinds[child] in (NODE, LEAF):
+                children.append(child)
+            child = lines.ends[child]
+        children.sort(key=lambda number: -lines.totals(number)[2])
+        cells = []
+        for child in children:
+            memory = lines.totals(child)[2]
+            if lines.kinds[child] == LEAF and child not in lines.counted and len(self._aliases) < _MAX_LINKS:
+                cells.append(self._cell(child))
+            elif memory * _SMALLEST < self._total or self._cells >= _MAX_CELLS:
+                small.append(child)
+            else:
+                cells.append(self._cell(child))
+        # A node without bytes is listed if it has names of tied leaves, which are counted elsewhere.
+        tied = [child for child in small if not lines.totals(child)[2] and self._has_aliases(child)]
+        if tied and self._cells < _MAX_CELLS:
+            cells += [self._cell(child) for child in tied[:_MAX_LINKS]]
+            small = [child for child in small if child not in set(tied[:_MAX_LINKS])]
+        rest = [lines.totals(child) for child in small]
+        if sum(memory for *_, memory in rest):
+            cells.append(self._more(line, rest))
+        return cells
+
+    def _has_aliases(self, line: int) -> bool:
+        lines = self._lines
+        return any(lines.kinds[below] == LEAF for below in range(line, min(lines.ends[line], line + 1_000)))
+
+    def _more(self, line: int, rest: list[tuple[int, int, int]]) -> dict[str, Any]:
+        leaves, memory = sum(leaves for leaves, *_ in rest), sum(memory for *_, memory in rest)
+        return {
+            "kind": "more",
+            "path": self._lines.path(line),
+            "name": f"{leaves:,} more",
+            "bytes": memory,
+            "value": None,
+            "leaves": leaves,
+            "text": "too small to show one by one",
+        }
+
+    def _link(self, line: int) -> dict[str, str]:
+        lines, columns = self._lines, self._lines.tree.columns
+        row = lines.places[line]
+        leaf = columns.ties.get(row, row)
+        return {"from": lines.path(line), "to": columns.row_text(leaf), "op": str(columns.row_op(row))}
+
+    def _scale(self) -> dict[str, Any]:
+        lines = self._lines
+        below = [line for line in lines.counted if self._top <= line < lines.ends[self._top]]
+        values = [(self._value(line), lines.counted[line].spec.nbytes) for line in below]
+        if self._paint.is_number:
+            numbers = [float(value) for value, _ in values if isinstance(value, int | float)]
+            low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
+            return {"kind": "number", "low": low, "high": high, "label": self._paint.label, "logarithmic": False}
+        sizes: Counter[str] = Counter()
+        for value, memory in values:
+            if value is not None:
+                sizes[str(value)] += memory
+        names = [name for name in _HEALTH if name in sizes] if set(sizes) <= set(_HEALTH) else [name for name, _ in sizes.most_common()]
+        return {"kind": "category", "values": [{"name": name, "bytes": sizes[name]} for name in names]}

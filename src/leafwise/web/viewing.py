@@ -1,0 +1,187 @@
+"""`lw.view`: the viewer, in a browser."""
+
+import os
+import webbrowser
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from leafwise.core.path import escape, shown_url
+from leafwise.core.tree import Tree, tree
+from leafwise.core.verbs import opened
+from leafwise.errors import ArgumentError, Error
+
+if TYPE_CHECKING:
+    from leafwise.web.serving import Server
+    from leafwise.web.session import Session
+
+_INSTALL = "the viewer needs the packages starlette and uvicorn: pip install 'leafwise[web]'"
+_MOST = 2  # trees that can be shown at once
+
+
+class View:
+    """A viewer that is running; see `lw.view`. A notebook displays it.
+
+    `url` is its address. `wait()` waits until it is closed, `close()` closes it, and `with` closes it at the end.
+    `export(path)` writes what it shows as one HTML file.
+
+    >>> import torch, leafwise as lw
+    >>> with lw.view(torch.nn.Linear(4, 2), browser=False) as view:
+    ...     view.url.startswith("http://127.0.0.1:")
+    True
+    """
+
+    def __init__(self, server: "Server", session: "Session", trees: list[Tree]) -> None:
+        self._server, self._session, self._trees = server, session, trees
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        """The address of the page. It contains a token: whoever has it can see what you see."""
+        return self._server.url
+
+    def wait(self) -> None:
+        """Waits until the viewer is closed, or until Ctrl-C."""
+        try:
+            self._server.wait()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the viewer, and closes the files that it opened. Calling it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._server.close()
+        self._session.close()
+        for t in self._trees:
+            t.close()
+
+    def export(self, path: "str | os.PathLike[str]", *, progress: bool = False) -> str:
+        """Writes what the viewer shows as one HTML file that needs no server and no network, and returns its path."""
+        from leafwise.web.export import write_report
+
+        return write_report(self._session, path, progress)
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else self.url
+        return f"<leafwise view of {escape(', '.join(self._session.names))}: {state}>"
+
+    def _repr_html_(self) -> str:
+        if self._closed:
+            return "<p>This viewer is closed.</p>"
+        return (
+            f'<iframe src="{self.url}" title="leafwise" style="width:100%;height:640px;border:1px solid #8884"></iframe>'
+            f'<p><a href="{self.url}" target="_blank" rel="noreferrer">Open the viewer in a window of its own</a></p>'
+        )
+
+
+def view(
+    *sources: Any,
+    port: int | None = None,
+    browser: bool | None = None,
+    measure: bool | None = None,
+) -> View:
+    """Opens a page in the browser that shows a model or checkpoint: its tree, sizes, values, statistics and findings.
+
+    Takes one or two sources, each anything that `lw.tree` takes: two are compared. The page comes from a server in this
+    process, which only this machine can reach, and which ends with the process, or with `close()`. It only reads.
+
+    - `port` is the first port to try; the default is 8765, and if it is in use, the next free one is taken.
+    - `browser=False` opens no browser: `view.url` is the address. In a notebook, the page is part of the output, and a
+      browser is opened only if `browser=True`.
+    - `measure=True` measures and checks all values in the background, `measure=False` only leaves that are opened. By
+      default, everything in memory and files up to 8 GiB on this machine are measured.
+
+    A model in memory is shown as it is at the moment: values are read again whenever they are drawn. Needs the packages
+    of `leafwise[web]`.
+
+    >>> import torch, leafwise as lw
+    >>> view = lw.view(torch.nn.Linear(4, 2), browser=False)
+    >>> view.close()
+    """
+    if not 1 <= len(sources) <= _MOST:
+        raise ArgumentError(f"lw.view takes one or two models or checkpoints, not {len(sources)}")
+    _check_port(port)
+    in_notebook = _is_notebook()
+    started = start_view(sources, [_name(source) for source in sources], port, measure, in_notebook)
+    if browser or (browser is None and not in_notebook):
+        open_browser(started.url)
+    return started
+
+
+def start_view(
+    sources: Sequence[Any], names: Sequence[str], port: int | None, measure: bool | None, in_notebook: bool = False
+) -> View:
+    """Starts a viewer and opens no browser. The server starts first, in the meantime the sources are opened."""
+    waiting: Future[Session] = Future()
+    try:
+        from leafwise.web.serving import Server
+
+        # The Content-Security-Policy decides who may embed the page: a notebook on this machine.
+        frames = "http://127.0.0.1:* http://localhost:*" if in_notebook else "'none'"
+        server = Server(waiting, port, frames)
+    except ModuleNotFoundError as error:
+        if error.name in ("starlette", "uvicorn", "anyio"):
+            raise Error(_INSTALL) from error
+        raise
+    own: list[Tree] = []
+    try:
+        trees = []
+        for source in sources:
+            t = opened(source, "view").__enter__()
+            trees.append(t)
+            if t is not source and t.is_file:
+                own.append(t)
+        from leafwise.web.session import Session
+
+        session = Session(trees, names, measure)
+    except BaseException as error:
+        waiting.set_exception(error if isinstance(error, Exception) else Error("stopped"))
+        server.close()
+        for t in own:
+            t.close()
+        raise
+    waiting.set_result(session)
+    return View(server, session, own)
+
+
+def open_browser(url: str) -> None:
+    """Opens a page in the browser, if there is one, without waiting for it."""
+
+    def show() -> None:
+        with suppress(Exception):  # a browser that is missing or broken is not our problem: the address is printed
+            webbrowser.open(url)
+
+    Thread(target=show, name="leafwise-browser", daemon=True).start()
+
+
+def _check_port(port: Any) -> None:
+    if port is not None and (not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 65_536):
+        raise ArgumentError(f"port= takes a number from 0 to 65535, not {port!r}")
+
+
+def _name(source: Any) -> str:
+    if isinstance(source, str | os.PathLike):
+        return shown_url(os.fspath(source))
+    t = source if isinstance(source, Tree) else None
+    root = t.columns.node_objects[0] if t is not None else source
+    path = getattr(root, "path", None) if t is not None and t.is_file else None
+    name = shown_url(str(path)) if path else type(root).__name__
+    return f"{name}: {t.path}" if t is not None and t.root else name
+
+
+def _is_notebook() -> bool:
+    """Whether this runs in the kernel of a notebook, which displays results."""
+    import sys
+
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and hasattr(shell, "kernel")
