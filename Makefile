@@ -105,7 +105,7 @@ clean:  ## Remove everything that was built, including the environment
 # constraints.txt pins the versions, so that installing the package does not upgrade torch.
 $(VENV)/run.stamp: pyproject.toml setup.py constraints.txt $(wildcard src/leafwise/kernels/*.[ch])
 	@test -d $(VENV) || { echo "Setting up $(VENV) (once) ..."; $(PYTHON) -m venv $(VENV); }
-	@$(PIP) install --constraint constraints.txt --editable '.[torch]'
+	@$(PIP) install --constraint constraints.txt --editable '.[torch,web]'
 	@touch $@
 
 # timm is installed without its dependencies: torchvision has no build for this torch, and breaks importing transformers.

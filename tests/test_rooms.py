@@ -29,8 +29,9 @@ ALLOWED = {
     "iterate": {"share", "core", "errors"},
     "inspect": {"iterate", "share", "kernels", "core", "errors"},
     "render": {"checkpoint", "inspect", "iterate", "share", "core", "errors"},
-    "cli": {"render", "checkpoint", "inspect", "iterate", "share", "core", "files", "errors", "version"},
+    "cli": {"web", "render", "checkpoint", "inspect", "iterate", "share", "core", "files", "errors", "version"},
     "gluon": {"homes", "core", "errors"},
+    "web": {"render", "checkpoint", "inspect", "share", "core", "errors", "version"},
 }
 
 PUBLIC = {
@@ -39,7 +40,7 @@ PUBLIC = {
     "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WorkerError", "WriteError", "add_roles", "check", "clip",
     "diff", "edit", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load",
     "no_decay", "open", "plan", "release_ties", "save", "shard_units", "stats", "thaw", "tie", "ties", "tree", "untie",
-    "uses", "verify", "where",
+    "uses", "verify", "view", "where",
 }  # fmt: skip
 
 

@@ -66,6 +66,7 @@ __all__ = [
     "untie",
     "uses",
     "verify",
+    "view",
     "where",
 ]
 
@@ -118,6 +119,7 @@ _HOLDS = {
     "leafwise.share.tie": ("tie",),
     "leafwise.share.untie": ("untie",),
     "leafwise.share.uses": ("uses",),
+    "leafwise.web.viewing": ("view",),
 }
 _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names}
 
@@ -171,6 +173,7 @@ if TYPE_CHECKING:
     from leafwise.share.tie import tie
     from leafwise.share.untie import untie
     from leafwise.share.uses import uses
+    from leafwise.web.viewing import view
 
 
 def __getattr__(name: str) -> object:

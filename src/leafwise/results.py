@@ -32,6 +32,7 @@ from leafwise.iterate.groups import GroupAccount, Groups, RuleAccount
 from leafwise.share.find import EqualUntied, HeldWrongly, Ties
 from leafwise.share.shard_units import ShardUnits, UnitTie
 from leafwise.share.uses import UseGradients, Uses
+from leafwise.web.viewing import View
 
 __all__ = [
     "BackgroundSave",
@@ -80,4 +81,5 @@ __all__ = [
     "UseGradients",
     "Uses",
     "Verified",
+    "View",
 ]

@@ -25,6 +25,7 @@ VERBS = [
     "check",
     "diff",
     "image",
+    "view",
     "ties",
     "groups",
     "plan",

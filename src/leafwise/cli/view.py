@@ -1,6 +1,7 @@
 """`leafwise view`: shows a model or checkpoint in the browser."""
 
 import argparse
+import gc
 from typing import Any
 
 from leafwise.cli import target
@@ -12,8 +13,8 @@ def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "view",
         help="show a model or checkpoint in the browser",
-        description="Opens a page that shows the tree, sizes, values, statistics and findings; of two targets, also how "
-        "they differ. The page comes from a server on this machine, which ends with Ctrl-C. It only reads.",
+        description="Opens a page that shows the tree, sizes, values, statistics and findings; of two targets, also "
+        "how they differ. The page comes from a server on this machine, which ends with Ctrl-C. It only reads.",
         epilog="examples: leafwise view model.safetensors; leafwise view before.pt after.pt; "
         "leafwise view model.safetensors --export report.html",
     )
@@ -36,15 +37,14 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if len(options.targets) > 2:
         raise Error(f"leafwise view shows one or two targets, not {len(options.targets)}")
-    from leafwise.web.viewing import open_browser, start_view
+    from leafwise.web.viewing import exported, open_browser, start_view
 
     measure = True if options.measure else False if options.no_measure else None
     sources = [target.resolve(name) for name in options.targets]
     if options.export is not None:
-        from leafwise.web.viewing import exported
-
-        say(exported(sources, options.targets, options.export, measure))
+        say(exported(sources, options.targets, options.export, measure, progress=True))
         return 0
+    gc.enable()  # a server runs for long
     view = start_view(sources, options.targets, options.port, measure)
     say(f"{view.url}")
     say("Ctrl-C ends the viewer.")

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
-from importlib.resources import files
 from typing import Any
 
 import anyio
@@ -16,6 +15,8 @@ from starlette.routing import Route
 
 from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
+from leafwise.web.answers import comparison, leaf, lines, map, tables, whole
+from leafwise.web.app_files import asset
 from leafwise.web.lines import Asked
 from leafwise.web.session import Session
 
@@ -37,9 +38,7 @@ def make_app(session: Callable[[], Session]) -> Starlette:
         arguments = _Arguments(request)
         try:
             with anyio.fail_after(SECONDS):
-                result = await run_sync(
-                    lambda: work(session(), arguments), abandon_on_cancel=True, limiter=limiter
-                )
+                result = await run_sync(lambda: work(session(), arguments), abandon_on_cancel=True, limiter=limiter)
         except TimeoutError:
             return _error(503, f"this took longer than {SECONDS} seconds")
         except _BadRequest as error:
@@ -59,16 +58,16 @@ def make_app(session: Callable[[], Session]) -> Starlette:
         routes=[
             Route("/", _index),
             *(Route(f"/{name}", partial(_asset, name)) for name in _ASSETS),
-            route("summary", lambda session, _: session.summary()),
-            route("progress", lambda session, _: session.progress()),
+            route("summary", lambda session, _: whole.summary(session)),
+            route("progress", lambda session, _: whole.progress(session)),
             route("start", lambda session, asked: session.start(asked.text("what")), "POST"),
-            route("rows", lambda session, asked: session.rows(asked.lines(), *asked.window())),
-            route("find", lambda session, asked: session.find(asked.text("path"), asked.lines())),
-            route("map", lambda session, asked: session.map(asked.text("path"), asked.text("color", "dtype"))),
-            route("leaf", lambda session, asked: session.leaf(asked.text("path"))),
-            route("statistics", lambda session, asked: session.statistics(asked.text("path"))),
-            route("norms", lambda session, asked: session.norms(asked.text("path"))),
-            route("scale", lambda session, asked: session.scale(asked.text("path"), asked.text("layout"))),
+            route("rows", lambda session, asked: lines.rows(session, asked.lines(), *asked.window())),
+            route("find", lambda session, asked: lines.find(session, asked.text("path"), asked.lines())),
+            route("map", lambda session, asked: map.treemap(session, asked.text("path"), asked.text("color", "dtype"))),
+            route("leaf", lambda session, asked: leaf.leaf(session, asked.text("path"))),
+            route("statistics", lambda session, asked: leaf.statistics(session, asked.text("path"))),
+            route("norms", lambda session, asked: leaf.norms(session, asked.text("path"))),
+            route("scale", lambda session, asked: leaf.scale(session, asked.text("path"), asked.text("layout"))),
             route("tile", _tile),
             route("value", _value),
             route("findings", _findings),
@@ -86,33 +85,38 @@ async def _call(answered: Any, work: Any, request: Request) -> Response:
 
 def _tile(session: Session, asked: "_Arguments") -> Response:
     place = asked.text("path"), asked.text("layout")
-    data, sampled = session.tile(*place, asked.whole("z", 60), asked.whole("y"), asked.whole("x"), asked.limit())
+    data, sampled = leaf.tile(session, *place, asked.whole("z", 60), asked.whole("y"), asked.whole("x"), asked.limit())
     headers = {"x-sampled": str(sampled)} if sampled > 1 else None
     return Response(data, media_type="image/png", headers=headers)
 
 
 def _value(session: Session, asked: "_Arguments") -> Any:
-    return session.value(asked.text("path"), asked.text("layout"), asked.whole("row"), asked.whole("column"))
+    return leaf.value(session, asked.text("path"), asked.text("layout"), asked.whole("row"), asked.whole("column"))
 
 
 def _findings(session: Session, asked: "_Arguments") -> Any:
-    return session.findings(asked.text("level", ""), asked.text("code", ""), *asked.window())
+    return tables.findings(session, asked.text("level", ""), asked.text("code", ""), *asked.window())
 
 
 def _table(session: Session, asked: "_Arguments") -> Any:
-    return session.table(
-        asked.text("query", ""), asked.text("sort", ""), asked.yes("descending"), *asked.window()
+    return tables.table(
+        session, asked.text("query", ""), asked.text("sort", ""), asked.yes("descending"), *asked.window()
     )
 
 
 def _diff(session: Session, asked: "_Arguments") -> Any:
-    return session.diff(
-        asked.text("kind", ""), asked.text("query", ""), asked.text("sort", ""), asked.yes("descending"), *asked.window()
+    return comparison.diff(
+        session,
+        asked.text("kind", ""),
+        asked.text("query", ""),
+        asked.text("sort", ""),
+        asked.yes("descending"),
+        *asked.window(),
     )
 
 
 def _plan(session: Session, asked: "_Arguments") -> Any:
-    return session.plan(asked.text("status", ""), asked.text("query", ""), *asked.window())
+    return comparison.plan(session, asked.text("status", ""), asked.text("query", ""), *asked.window())
 
 
 class _Arguments:
@@ -172,11 +176,6 @@ def _json(data: Any) -> Response:
 def _error(status: int, message: str) -> Response:
     text = escape(without_secrets(message))[:2_000]
     return Response(json.dumps({"error": text}), status, media_type="application/json")
-
-
-def asset(name: str) -> str:
-    """A file of the page."""
-    return files("leafwise.web").joinpath("page", name).read_text("utf-8")
 
 
 async def _index(request: Request) -> Response:

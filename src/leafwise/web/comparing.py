@@ -7,9 +7,7 @@ from leafwise.core.path import escape
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.inspect.diff.difference import Diff
 from leafwise.render.change_text import changed_value_text
-from leafwise.web.numbers import num
-
-_LONGEST = 500  # characters of a plain value
+from leafwise.web.numbers import cut, num
 
 
 def change_json(change: Change, leaf: bool) -> dict[str, Any]:
@@ -27,15 +25,10 @@ def change_json(change: Change, leaf: bool) -> dict[str, Any]:
         "shape": None if change.shape is None else list(change.shape),
         "other_shape": None if change.other_shape is None else list(change.other_shape),
         **figures,
-        "values": None if change.values is None else [_short(value) for value in change.values],
+        "values": None if change.values is None else [cut(changed_value_text(value)) for value in change.values],
         "notes": [escape(note) for note in change.notes],
         "leaf": leaf,
     }
-
-
-def _short(value: Any) -> str:
-    text = escape(changed_value_text(value))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 
 def kind_counts(diff: Diff) -> list[dict[str, Any]]:
@@ -48,9 +41,7 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
     data = plan.json()
     rows = []
     for problems, suffix in ((data["problems"], ""), (data["allowed"], " (allowed)")):
-        rows += [
-            _row(problem["kind"] + suffix, problem["name"], message=problem["message"]) for problem in problems
-        ]
+        rows += [_row(problem["kind"] + suffix, problem["name"], message=problem["message"]) for problem in problems]
     for leaf in data["leaves"]:
         how = ", ".join(leaf["how"]) or "copy"
         row = _row("loads", leaf["target"], source=leaf["source"], how=how)
@@ -58,7 +49,9 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
     return rows + [_row("kept", name) for name in data["kept"]]
 
 
-def _row(status: str, path: str, source: str | None = None, how: str = "", message: str | None = None) -> dict[str, Any]:
+def _row(
+    status: str, path: str, source: str | None = None, how: str = "", message: str | None = None
+) -> dict[str, Any]:
     return {
         "status": status,
         "path": escape(path),

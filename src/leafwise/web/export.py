@@ -12,11 +12,12 @@ from typing import Any
 
 from leafwise.core.progress import bar
 from leafwise.errors import Error, FileError, QueryError
+from leafwise.web.answers import comparison, leaf, lines, tables, whole
 from leafwise.web.app_files import asset
 from leafwise.web.jobs import Job
 from leafwise.web.lines import LEAF, Asked
 from leafwise.web.measured import statistics_json
-from leafwise.web.session import LEAF_AUTOMATIC, Session
+from leafwise.web.session import Session
 
 _PICTURES = 400  # leaves that are drawn, the largest first
 _PICTURE_BYTES = 6 << 20  # of all pictures
@@ -30,9 +31,7 @@ _POLICY = (
 
 def write_report(session: Session, path: "str | os.PathLike[str]", progress: bool = False) -> str:
     """Writes the report and returns its path. If that fails, an existing file stays as it was."""
-    target = os.fspath(path)
-    if not target.lower().endswith((".html", ".htm")):
-        raise QueryError(f"cannot write {target!r}: a report is an HTML file; use a name that ends in .html")
+    target = check_name(path)
     text = report_html(session, progress)
     staged = os.path.join(os.path.dirname(os.path.abspath(target)), f".{secrets.token_hex(8)}.part")
     try:
@@ -44,6 +43,14 @@ def write_report(session: Session, path: "str | os.PathLike[str]", progress: boo
     finally:
         with suppress(OSError):
             os.remove(staged)
+    return target
+
+
+def check_name(path: "str | os.PathLike[str]") -> str:
+    """The path as text, if a report can have this name."""
+    target = os.fspath(path)
+    if not target.lower().endswith((".html", ".htm")):
+        raise QueryError(f"cannot write {target!r}: a report is an HTML file; use a name that ends in .html")
     return target
 
 
@@ -61,8 +68,9 @@ def report_html(session: Session, progress: bool = False) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
-        f'<title>leafwise</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n<body>\n<div id="app"></div>\n'
-        f'<noscript>This report needs JavaScript.</noscript>\n'
+        f'<title>leafwise</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
+        '<body>\n<div id="app"></div>\n'
+        "<noscript>This report needs JavaScript.</noscript>\n"
         f'<script type="application/octet-stream" id="report">{packed}</script>\n'
         f'<script type="module">{script}</script>\n</body>\n</html>\n'
     )
@@ -76,9 +84,12 @@ def _finish(session: Session, progress: bool) -> None:
     """Waits for the computations that were started, with a bar."""
     for name, job in session.jobs.items():
         if job.state == "running":
-            with bar(job.total, {"stats": "measuring", "findings": "checking"}.get(name, "comparing"), progress) as count:
+            with bar(
+                job.total, {"stats": "measuring", "findings": "checking"}.get(name, "comparing"), progress
+            ) as count:
                 _wait(job, count)
-    session.wait_for_structure()
+    if session.structure.state == "running":
+        _wait(session.structure, lambda count: None)
 
 
 def _wait(job: Job, count: Any) -> None:
@@ -94,35 +105,35 @@ def _wait(job: Job, count: Any) -> None:
 
 
 def _data(session: Session) -> dict[str, Any]:
-    everything = range(len(session.lines))
-    unfolded = Asked(depth=len(session.lines) + 1)
+    everything = Asked(depth=len(session.lines) + 1)
     data: dict[str, Any] = {
-        "summary": {**session.summary(), "exported": True},
-        "rows": session.row_json(everything, unfolded),
+        "summary": {**whole.summary(session), "exported": True},
+        "rows": lines.row_json(session, range(len(session.lines)), everything),
         "leaves": _leaves(session),
-        "findings": session.findings("", "", 0, _WIDE, most=_WIDE),
-        "table": session.table("", "", False, 0, _WIDE, most=_WIDE),
+        "findings": tables.findings(session, "", "", 0, _WIDE, _WIDE),
+        "table": tables.table(session, "", "", False, 0, _WIDE, _WIDE),
         "diff": None,
         "plan": None,
     }
     if session.other is not None:
-        data["diff"] = session.all_changes()
-        data["plan"] = session.plan("", "", 0, _WIDE, most=_WIDE) if "plan" in data["summary"]["views"] else None
+        data["diff"] = comparison.diff(session, comparison.ALL, "", "", False, 0, _WIDE, _WIDE)
+        if "plan" in data["summary"]["views"]:
+            data["plan"] = comparison.plan(session, "", "", 0, _WIDE, _WIDE)
     return data
 
 
 def _leaves(session: Session) -> dict[str, Any]:
-    lines = session.lines
+    outline = session.lines
     leaves: dict[str, Any] = {}
-    named = [line for line, kind in enumerate(lines.kinds) if kind == LEAF][:_CHARTED]
-    drawn = set(sorted(lines.counted, key=lambda line: -lines.counted[line].spec.nbytes)[:_PICTURES])
+    named = [line for line, kind in enumerate(outline.kinds) if kind == LEAF][:_CHARTED]
+    drawn = set(sorted(outline.counted, key=lambda line: -outline.counted[line].spec.nbytes)[:_PICTURES])
     left = _PICTURE_BYTES
     for line in named:
-        path, leaf = lines.path(line), lines.leaf(line)
-        facts = session.leaf(path)
-        row = session.measured.rows.get(leaf)
+        path, number = outline.path(line), outline.leaf(line)
+        facts = leaf.leaf(session, path)
+        row = session.measured.rows.get(number)
         values: dict[str, Any] = {"norms": None, "scale": None, "picture": None}
-        if row is not None and line in drawn and facts["read_bytes"] <= LEAF_AUTOMATIC and left > 0:
+        if row is not None and line in drawn and facts["read_bytes"] <= leaf.AUTOMATIC and left > 0:
             values = _values(session, path, facts)
             left -= len(values["picture"] or "")
         statistics = None if row is None else statistics_json(row, None)
@@ -135,7 +146,7 @@ def _values(session: Session, path: str, facts: dict[str, Any]) -> dict[str, Any
     if not facts["views"]:
         return {"norms": None, "scale": None, "picture": None}
     layout = facts["views"][0]
-    scale = session.scale(path, layout["layout"])
-    data, _ = session.tile(path, layout["layout"], layout["levels"] - 1, 0, 0, scale["limit"])
+    scale = leaf.scale(session, path, layout["layout"])
+    data, _ = leaf.tile(session, path, layout["layout"], layout["levels"] - 1, 0, 0, scale["limit"])
     picture = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
-    return {"norms": session.norms(path), "scale": scale, "picture": picture}
+    return {"norms": leaf.norms(session, path), "scale": scale, "picture": picture}

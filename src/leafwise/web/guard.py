@@ -26,7 +26,7 @@ _POLICY = (
 class Guard:
     """Refuses requests that do not come from the page. `frames` are the pages that may embed it, such as a notebook."""
 
-    def __init__(self, app: App, token: str, port: Callable[[], int], frames: str = "'none'") -> None:
+    def __init__(self, app: App, token: str, port: int, frames: str = "'none'") -> None:
         self._app, self._token, self._port = app, token, port
         self._headers = [
             (b"content-security-policy", _POLICY.format(frames=frames).encode()),
@@ -52,7 +52,9 @@ class Guard:
 
         if reason := self._wrong(scope):
             status, text = reason
-            await guarded({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+            await guarded(
+                {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]}
+            )
             await guarded({"type": "http.response.body", "body": text.encode()})
             return
         await self._app({**scope, "path": scope["path"][len(self._token) + 1 :] or "/"}, receive, guarded)
@@ -62,7 +64,7 @@ class Guard:
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.lower(), []).append(value)
-        hosts = {f"{name}:{self._port()}" for name in LOOPBACK}
+        hosts = {f"{name}:{self._port}" for name in LOOPBACK}
         given = headers.get(b"host", [])
         if len(given) != 1 or given[0].decode("latin-1").lower() not in hosts:
             return 421, "this server answers only to its own address"
@@ -76,7 +78,9 @@ class Guard:
             return 405, "the viewer only reads"
         if len(scope["query_string"]) > LONGEST_QUERY:
             return 414, "the query is too long"
-        if any(length not in (b"0", b"") for length in headers.get(b"content-length", [])) or headers.get(b"transfer-encoding"):
+        if any(length not in (b"0", b"") for length in headers.get(b"content-length", [])) or headers.get(
+            b"transfer-encoding"
+        ):
             return 413, "requests have no content"
         token = scope["path"].split("/")[1] if scope["path"].startswith("/") else ""
         if not secrets.compare_digest(token.encode("utf-8", "replace"), self._token.encode()):

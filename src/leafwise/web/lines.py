@@ -191,8 +191,8 @@ class Listing:
         lines = self._lines
         matches = self._matching(asked.query) if asked.query else None
         if asked.sort != "tree":
-            candidates: Iterable[int] = lines.counted if matches is None else (
-                line for line in lines.counted if line in matches
+            candidates: Iterable[int] = (
+                lines.counted if matches is None else (line for line in lines.counted if line in matches)
             )
             order = sorted(candidates, key=self._key(asked.sort), reverse=asked.descending)
             return array("q", order), None if matches is None else len(order)

@@ -148,7 +148,8 @@ def statistics_json(row: Row | None, skipped: str | None) -> dict[str, Any]:
         nothing = dict.fromkeys(("zeros", "subnormals", "nan", "posinf", "neginf"), 0)
         return {"numbers": [], "lowest": 0, "counts": [], **nothing, "skipped": escape(skipped or "not measured")}
     lowest, counts = (row.histogram.lowest, list(row.histogram.counts)) if row.histogram else (0, [])
-    smallest = DTYPES[row.dtype].range.smallest_normal if row.dtype in DTYPES and DTYPES[row.dtype].range else None
+    floats = DTYPES[row.dtype].range if row.dtype in DTYPES else None
+    smallest = None if floats is None else floats.smallest_normal
     # All numbers below the smallest normal one are subnormal, and they are whole bins.
     below = max(0, min(len(counts), smallest - lowest)) if smallest is not None else 0
     if sum(counts[:below]) != row.subnormals:

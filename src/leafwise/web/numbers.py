@@ -1,7 +1,11 @@
-"""Numbers for JSON, which has neither NaN nor infinity."""
+"""Numbers for JSON, which has neither NaN nor infinity, and long texts."""
 
 import math
 from typing import Any
+
+from leafwise.core.path import escape
+
+_LONGEST = 300  # characters of a plain value, or of metadata
 
 
 def num(value: Any) -> Any:
@@ -15,3 +19,9 @@ def num(value: Any) -> Any:
     if math.isfinite(value):
         return float(value)
     return "nan" if value != value else "inf" if value > 0 else "-inf"
+
+
+def cut(text: str) -> str:
+    """The beginning of a long text, with invisible characters escaped."""
+    shown = escape(text[: _LONGEST + 1])
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} …"

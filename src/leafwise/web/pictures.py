@@ -1,11 +1,11 @@
 """Leaves as pictures that can be zoomed: tiles of at most 256 by 256 pixels, of which only the asked ones are read.
 
 At level 0 a pixel is one value. At level z it is the value with the largest magnitude of 2**z by 2**z values, as in
-`lw.image`. A tile reads at most `BUDGET` values: of a coarse tile of a huge leaf, rows are sampled, and the answer says so.
+`lw.image`. A tile reads at most `BUDGET` values: of a coarse tile of a huge leaf, rows are sampled, and the answer
+says so.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,7 +181,9 @@ class FilterLayout(Layout):
         if self.per_line > 1:  # whole lines of filters
             units = range(self.across_units)
         first, last = lines[0] * self.per_line, min(self.outs, (lines[-1] + 1) * self.per_line)
-        inputs = slice(units[0] // self.depth, units[-1] // self.depth + 1) if self.per_line == 1 else slice(0, self.ins)
+        inputs = (
+            slice(units[0] // self.depth, units[-1] // self.depth + 1) if self.per_line == 1 else slice(0, self.ins)
+        )
         part = self._filters(slice(first, last), inputs)
         count = len(lines) * self.per_line
         padded = np.zeros((count, part.shape[1] * self.depth, high, wide))
@@ -289,7 +291,10 @@ def _plan(layout: Layout, rows: tuple[int, int], columns: tuple[int, int], step:
         return _ReadPlan(_cut(top, bottom, band), _cut(left, right, chunk), shown, 1)
     kept = min(step, max(layout.row_unit, BUDGET // (lines * width)))
     # From the middle of each line of pixels; the last line may have fewer rows.
-    runs = [(start := max(row, min(row + (step - kept) // 2, bottom - kept)), min(start + kept, bottom)) for row in range(top, bottom, step)]
+    runs = [
+        (start := max(row, min(row + (step - kept) // 2, bottom - kept)), min(start + kept, bottom))
+        for row in range(top, bottom, step)
+    ]
     if kept * lines * width <= 2 * BUDGET:
         return _ReadPlan(runs, _cut(left, right, chunk), shown, max(2, height // (kept * lines)))
     # Even these rows are too long: only some parts of them are read, each for several columns of pixels.

@@ -9,7 +9,6 @@ from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 from leafwise.web.lines import LEAF, NODE, Lines
 
-COLORS = ("dtype", "role", "health", "magnitude", "change")
 _MAX_CELLS = 1_500
 _SMALLEST = 2_000  # a cell has at least one part of so many of the whole
 _MAX_LINKS = 200
@@ -33,23 +32,21 @@ class TreeMap:
         self._cells = 0
         self._aliases: list[int] = []
 
-    def json(self, color: str, colors: list[str]) -> dict[str, Any]:
-        lines = self._lines
+    def json(self, title: str) -> dict[str, Any]:
+        """The cells, the way to them from the root, the scale of their colors, and the ties to draw."""
         cell = self._cell(self._top)
         return {
-            "path": lines.path(self._top),
-            "crumbs": self._crumbs(),
+            "path": self._lines.path(self._top),
+            "crumbs": self._crumbs(title),
             "cell": cell,
-            "color": color,
-            "colors": colors,
             "scale": self._scale(),
             "links": [self._link(line) for line in self._aliases[:_MAX_LINKS]],
         }
 
-    def _crumbs(self) -> list[dict[str, str]]:
+    def _crumbs(self, title: str) -> list[dict[str, str]]:
         lines, crumbs, line = self._lines, [], self._top
         while line >= 0:
-            crumbs.append({"path": lines.path(line), "name": lines.name(line) or lines.tree.columns.type_name(lines.tree.root)})
+            crumbs.append({"path": lines.path(line), "name": lines.name(line) or title})
             line = lines.parents[line]
         return crumbs[::-1]
 
@@ -140,5 +137,6 @@ class TreeMap:
         for value, memory in values:
             if value is not None:
                 sizes[str(value)] += memory
-        names = [name for name in _HEALTH if name in sizes] if set(sizes) <= set(_HEALTH) else [name for name, _ in sizes.most_common()]
+        is_health = set(sizes) <= set(_HEALTH)
+        names = [name for name in _HEALTH if name in sizes] if is_health else [name for name, _ in sizes.most_common()]
         return {"kind": "category", "values": [{"name": name, "bytes": sizes[name]} for name in names]}

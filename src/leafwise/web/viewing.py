@@ -4,12 +4,13 @@ import os
 import webbrowser
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.path import escape, shown_url
-from leafwise.core.tree import Tree, tree
+from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import ArgumentError, Error
 
@@ -79,7 +80,7 @@ class View:
         if self._closed:
             return "<p>This viewer is closed.</p>"
         return (
-            f'<iframe src="{self.url}" title="leafwise" style="width:100%;height:640px;border:1px solid #8884"></iframe>'
+            f'<iframe src="{self.url}" title="leafwise" style="width:100%;height:640px;border:0"></iframe>'
             f'<p><a href="{self.url}" target="_blank" rel="noreferrer">Open the viewer in a window of its own</a></p>'
         )
 
@@ -141,9 +142,7 @@ def start_view(
             trees.append(t)
             if t is not source and t.is_file:
                 own.append(t)
-        from leafwise.web.session import Session
-
-        session = Session(trees, names, measure)
+        session = import_module("leafwise.web.session").Session(trees, names, measure)
     except BaseException as error:
         waiting.set_exception(error if isinstance(error, Exception) else Error("stopped"))
         server.close()
@@ -152,6 +151,19 @@ def start_view(
         raise
     waiting.set_result(session)
     return View(server, session, own)
+
+
+def exported(sources: Sequence[Any], names: Sequence[str], path: str, measure: bool | None, progress: bool) -> str:
+    """Writes a report without starting a server, and returns its path. By default everything is measured."""
+    from leafwise.web.export import check_name, write_report
+    from leafwise.web.session import Session
+
+    check_name(path)  # before anything is read
+    with ExitStack() as files:
+        trees = [files.enter_context(opened(source, "view")) for source in sources]
+        session = Session(trees, names, measure)
+        files.callback(session.close)
+        return write_report(session, path, progress)
 
 
 def open_browser(url: str) -> None:

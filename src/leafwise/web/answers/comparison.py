@@ -1,0 +1,121 @@
+"""The diff of two trees, and the plan of a load."""
+
+from collections import Counter
+from typing import Any
+
+from leafwise.core.path import escape
+from leafwise.errors import QueryError
+from leafwise.inspect.diff.changes import KINDS, Change
+from leafwise.web.answers import MOST_LISTED, MOST_ROWS
+from leafwise.web.comparing import change_json, kind_counts, plan_rows
+from leafwise.web.numbers import num
+from leafwise.web.searching import matching_lines
+from leafwise.web.session import Session, change_key
+
+ALL = "*"  # in place of a kind: equal leaves, too
+
+
+def diff(
+    session: Session, kind: str, query: str, sort: str, descending: bool, first: int, count: int, most: int = MOST_ROWS
+) -> dict[str, Any]:
+    """The changes of a kind; without one, all but those of equal leaves."""
+    if session.other is None:
+        raise QueryError("only one tree is shown; leafwise view A B compares two")
+    if kind and kind not in (*KINDS, ALL):
+        raise QueryError(f"{kind!r} is not a kind of change; the kinds are {', '.join(KINDS)}")
+    found = session.diff
+    answer: dict[str, Any] = {
+        "job": session.jobs["diff"].json(),
+        "names": session.names,
+        "same": found is not None and found.same,
+        "values": found is not None and found.values,
+        "counts": [] if found is None else kind_counts(found),
+        "total": 0,
+        "from": first,
+        "rows": [],
+        "notes": [] if found is None else [escape(note) for note in found.notes],
+        "error": session.structure.message if found is None else None,
+    }
+    if found is None:
+        return answer
+    try:
+        changes = [
+            change
+            for change in _matching(session, list(found), query)
+            if kind == ALL or (kind in change.kinds if kind else change.kind != "same")
+        ]
+    except QueryError as error:
+        return {**answer, "error": escape(str(error))}
+    if sort == "change":
+        changes.sort(key=change_key, reverse=descending)
+    window = changes[first : first + min(count, most)]
+    return {
+        **answer,
+        "total": len(changes),
+        "rows": [change_json(change, _opens(session, change)) for change in window],
+    }
+
+
+def _matching(session: Session, changes: list[Change], query: str) -> list[Change]:
+    """Leaves that only the second tree has are found by the words of the query alone."""
+    if not query:
+        return changes
+    matches = matching_lines(session.lines, query)
+    words = query.lower().split()
+    return [
+        change
+        for change in changes
+        if (session.lines.line_at(change.path) in matches)
+        or ("added" in change.kinds and all(word in change.path.lower() for word in words))
+    ]
+
+
+def _opens(session: Session, change: Change) -> bool:
+    return "added" not in change.kinds and not change.is_plain and session.leaf_number(change.path) is not None
+
+
+def plan(session: Session, status: str, query: str, first: int, count: int, most: int = MOST_ROWS) -> dict[str, Any]:
+    if session.other is None:
+        raise QueryError("only one tree is shown; leafwise view MODEL CHECKPOINT also shows the plan of a load")
+    with session.lock:
+        found, reason = session.plan
+    answer: dict[str, Any] = {
+        "names": session.names[::-1] if session.loads_into_other else session.names,
+        "holds": False,
+        "coverage": 0,
+        "counts": [],
+        "total": 0,
+        "from": first,
+        "rows": [],
+        "notes": [],
+        "proposals": [],
+        "error": escape(reason) or None,
+    }
+    if found is None:
+        return answer
+    everything = plan_rows(found)
+    words = query.lower().split()
+    rows = [
+        row
+        for row in everything
+        if (not status or row["status"] == status) and all(word in row["path"].lower() for word in words)
+    ]
+    return {
+        **answer,
+        "holds": found.holds,
+        "coverage": num(found.coverage),
+        "counts": [
+            {"status": name, "count": times} for name, times in Counter(row["status"] for row in everything).items()
+        ],
+        "total": len(rows),
+        "rows": [{**row, "leaf": _loads_here(session, row["path"])} for row in rows[first : first + min(count, most)]],
+        "notes": [escape(note) for note in found.notes],
+        "proposals": [
+            escape(f"{proposal.pattern} → {proposal.replacement}: {proposal.reason}")
+            for proposal in found.proposals[:MOST_LISTED]
+        ],
+    }
+
+
+def _loads_here(session: Session, path: str) -> bool:
+    return not session.loads_into_other and session.leaf_number(path) is not None

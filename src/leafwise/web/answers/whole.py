@@ -1,0 +1,84 @@
+"""What the page shows of the whole: counts, ties, notes, and how far the computations are."""
+
+from typing import Any
+
+from leafwise import __version__
+from leafwise.core.path import escape, without_secrets
+from leafwise.core.totals import Total
+from leafwise.core.tree import Tree
+from leafwise.web.answers import MOST_LISTED
+from leafwise.web.numbers import cut
+from leafwise.web.session import Session, short_name
+
+
+def summary(session: Session) -> dict[str, Any]:
+    t = session.tree
+    views = ["tree", "map", "stats", "findings"]
+    if session.other is not None:
+        views = ["diff", *views, *(["plan"] if session.plan[0] is not None else [])]
+    return {
+        "title": " → ".join(map(short_name, session.names)),
+        "kind": _kind(t),
+        "version": __version__,
+        "names": session.names,
+        "views": views,
+        "counts": t.counts._asdict(),
+        "dtypes": [_total_json(total) for total in t.by("dtype")],
+        "roles": [_total_json(total) for total in t.by("role")],
+        "ties": _ties(t),
+        "tie_count": len({t.columns.ties[row] for row in t.rows if row in t.columns.ties}),
+        "metadata": _metadata(t),
+        "notes": _notes(t),
+        "live": not t.is_file,
+        "exported": False,
+    }
+
+
+def progress(session: Session) -> dict[str, Any]:
+    jobs = {name: job.json() for name, job in session.jobs.items()}
+    return {"version": session.version, "diff": None, **jobs, "warning": session.files.warning()}
+
+
+def _kind(t: Tree) -> str:
+    root = t.columns.node_objects[0]
+    return escape(str(getattr(root, "format", "checkpoint")) if t.is_file else t.columns.type_name(t.root))
+
+
+def _total_json(total: Total) -> dict[str, Any]:
+    sizes = {"leaves": total.leaves, "parameters": total.parameters, "bytes": total.bytes}
+    return {"name": escape(str(total.name)), **sizes}
+
+
+def _ties(t: Tree) -> list[dict[str, Any]]:
+    columns = t.columns
+    ties: list[dict[str, Any]] = []
+    for row in t.first_rows if columns.ties else ():
+        leaf = columns.ties.get(row, row)
+        if leaf in columns.further_rows:
+            rows = columns.rows_of(leaf)
+            names = [{"path": columns.row_text(name), "op": str(columns.row_op(name))} for name in rows]
+            ties.append({"path": columns.row_text(leaf), "names": names})
+            if len(ties) == MOST_LISTED:
+                break
+    return ties
+
+
+def _metadata(t: Tree) -> list[dict[str, str]]:
+    metadata = getattr(t.columns.node_objects[0], "metadata", None) if t.is_file else None
+    items = list(metadata.items())[:MOST_LISTED] if isinstance(metadata, dict) else []
+    return [{"name": cut(str(name)), "value": cut(str(value))} for name, value in items]
+
+
+def _notes(t: Tree) -> list[str]:
+    notes = [f"{undone}; {undone.repair()}" for undone in t.undone[:MOST_LISTED]]
+    if shared := t.shared_memory:
+        groups = "1 group" if len(shared) == 1 else f"{len(shared):,} groups"
+        paths = ", ".join(str(leaf.path) for leaf in shared[0].leaves[:3])
+        notes.append(
+            f"{groups} of leaves: {shared[0].reason}, such as {paths}; in the tree and the map, their bytes count for "
+            "each of them"
+        )
+    if opaque := t.opaque:
+        objects = "1 object is" if len(opaque) == 1 else f"{len(opaque):,} objects are"
+        notes.append(f"{objects} of a class that leafwise does not load: {opaque[0].class_name}")
+    return [escape(without_secrets(note)) for note in notes]
