@@ -1,13 +1,15 @@
 """The diff of two trees, and the plan of a load, as lines of the page."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leafwise.checkpoint.plan import Plan
 from leafwise.core.path import escape
 from leafwise.inspect.diff.changes import KINDS, Change
-from leafwise.inspect.diff.difference import Diff
 from leafwise.render.change_text import changed_value_text
 from leafwise.web.numbers import cut, num
+
+if TYPE_CHECKING:
+    from leafwise.checkpoint.plan import Plan
+    from leafwise.inspect.diff.difference import Diff
 
 
 def change_json(change: Change, leaf: bool) -> dict[str, Any]:
@@ -31,12 +33,12 @@ def change_json(change: Change, leaf: bool) -> dict[str, Any]:
     }
 
 
-def kind_counts(diff: Diff) -> list[dict[str, Any]]:
+def kind_counts(diff: "Diff") -> list[dict[str, Any]]:
     """How many changes there are of each kind, the most important first."""
     return [{"kind": kind, "count": diff.counts[kind]} for kind in KINDS if kind in diff.counts]
 
 
-def plan_rows(plan: Plan) -> list[dict[str, Any]]:
+def plan_rows(plan: "Plan") -> list[dict[str, Any]]:
     """Every line of a plan: problems first, then what is loaded, then what the model keeps."""
     data = plan.json()
     rows = []

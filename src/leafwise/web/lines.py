@@ -113,6 +113,13 @@ class Lines:
         return {lines[row]: facts for row, facts in zip(rows, columns.facts(rows), strict=True) if row in lines}
 
     @cached_property
+    def roles(self) -> dict[int, str | None]:
+        """The role of each leaf, by the line that has its bytes."""
+        lines = list(self.counted)
+        roles = self.tree.columns.row_roles([self.places[line] for line in lines])
+        return {line: role for line, (role, _) in zip(lines, roles, strict=True)}
+
+    @cached_property
     def _sums(self) -> tuple[list[int], list[int], list[int]]:
         """For each line, the leaves, elements and bytes of all lines before it."""
         leaves, sizes, memory = ([0] * len(self) for _ in range(3))

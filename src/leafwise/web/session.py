@@ -7,24 +7,26 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leafwise.checkpoint.plan import Plan
-from leafwise.checkpoint.planner import plan as make_plan
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import escape, shown_url
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, PathError, QueryError
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
-from leafwise.inspect.check.linter import findings_of
 from leafwise.inspect.diff.changes import KINDS, Change
-from leafwise.inspect.diff.difference import Diff, diff_of
 from leafwise.render.phrases import bytes_text
 from leafwise.web.jobs import Job, Worker
 from leafwise.web.lines import LEAF, Lines, Listing
 from leafwise.web.measured import Measured
 from leafwise.web.searching import matching_lines
 from leafwise.web.watched_files import WatchedFiles, is_local
+
+if TYPE_CHECKING:
+    from leafwise.checkpoint.plan import Plan
+    from leafwise.inspect.diff.difference import Diff
+
+# The verbs are imported when they are used: until then, the page is already there.
 
 AUTOMATIC = 8 << 30  # bytes of a file on this machine that are measured without being asked
 
@@ -88,6 +90,8 @@ class Session:
         self._worker.start(self.jobs[what])
 
     def _check(self, job: Job) -> None:
+        from leafwise.inspect.check.linter import findings_of
+
         findings = findings_of(self.tree)
         by_leaf: dict[int, list[Finding]] = {}
         for finding in findings:
@@ -97,12 +101,15 @@ class Session:
             self.findings, self.findings_of_leaf = findings, by_leaf
 
     def _compare_structure(self, job: Job) -> None:
-        self._keep_diff(diff_of(self.tree, self.other, None, False, False))
+        self._compare(values=False)
 
     def _compare_values(self, job: Job) -> None:
-        self._keep_diff(diff_of(self.tree, self.other, None, True, False))
+        self._compare(values=True)
 
-    def _keep_diff(self, diff: Diff) -> None:
+    def _compare(self, values: bool) -> None:
+        from leafwise.inspect.diff.difference import diff_of
+
+        diff = diff_of(self.tree, self.other, None, values, False)
         changes: dict[int, Change] = {}
         for change in diff:
             leaf = None if "added" in change.kinds or change.is_plain else self.leaf_number(change.path)
@@ -113,11 +120,13 @@ class Session:
         self._news()
 
     @cached_property
-    def plan(self) -> tuple[Plan | None, str]:
+    def plan(self) -> "tuple[Plan | None, str]":
         """The plan of loading one tree into the other; or None, and the reason. A model is loaded into; of two files,
         the second would be loaded into the first."""
         if self.other is None:
             return None, "only one tree is shown"
+        from leafwise.checkpoint.planner import plan as make_plan
+
         target, source = (self.other, self.tree) if self.loads_into_other else (self.tree, self.other)
         try:
             return make_plan(target, source), ""

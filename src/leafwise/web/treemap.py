@@ -16,7 +16,7 @@ _HEALTH = ("error", "warning", "note", "ok")
 
 
 class Paint(NamedTuple):
-    """What a leaf is colored by: a function of its number, and whether it returns numbers."""
+    """What leaves are colored by: a function of their line, and whether it returns numbers."""
 
     value: Callable[[int], str | float | None]
     is_number: bool = False
@@ -71,7 +71,7 @@ class TreeMap:
         return {"kind": "leaf", "text": text, "value": self._value(line)}
 
     def _value(self, line: int) -> str | float | None:
-        value = self._paint.value(self._lines.leaf(line))
+        value = self._paint.value(line)
         return value if not isinstance(value, float) or math.isfinite(value) else None
 
     def _children(self, line: int) -> list[dict[str, Any]]:

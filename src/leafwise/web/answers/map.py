@@ -27,16 +27,16 @@ def treemap(session: Session, path: str, color: str) -> dict[str, Any]:
 
 
 def _paint(session: Session, color: str) -> Paint:
-    columns = session.tree.columns
+    lines = session.lines
     if color == "dtype":
-        return Paint(lambda leaf: columns.facts([leaf])[0].spec.dtype)
+        return Paint(lambda line: str(lines.counted[line].spec.dtype))
     if color == "role":
-        return Paint(lambda leaf: columns.row_role(leaf)[0] or "no role")
+        return Paint(lambda line: lines.roles[line] or "no role")
     if color == "health":
-        return Paint(session.health)
+        return Paint(lambda line: session.health(lines.leaf(line)))
     if color == "change":
-        return Paint(lambda leaf: _change(session, leaf), True, "relative L2 distance")
-    return Paint(lambda leaf: _magnitude(session, leaf), True, "log2 of the root mean square")
+        return Paint(lambda line: _change(session, lines.leaf(line)), True, "relative L2 distance")
+    return Paint(lambda line: _magnitude(session, lines.leaf(line)), True, "log2 of the root mean square")
 
 
 def _magnitude(session: Session, leaf: int) -> float | None:
