@@ -15,7 +15,7 @@ from leafwise.core.verbs import opened
 
 CHANGING = ["freeze", "initialize", "keep_ties", "load", "release_ties", "thaw", "tie", "untie"]
 LIVE = [*CHANGING, "clip", "flat", "plan", "shard_units", "uses"]
-ANYTHING = ["check", "edit", "groups", "image", "save", "stats", "ties", "tree", "verify"]
+ANYTHING = ["check", "edit", "groups", "image", "save", "stats", "ties", "tree", "verify", "view"]
 
 
 class Halves(nn.Module):

@@ -56,6 +56,7 @@ COMMANDS = {
     "check": [["b.pt"]],
     "diff": [["a.safetensors", "b.pt"]],
     "image": [["c.npz", "a.weight", "-o", "picture.png"]],
+    "view": [["b.pt", "--export", "report.html"]],
     "ties": [["b.pt"]],
     "groups": [["a.safetensors"]],
     "plan": [["a.safetensors", "b.pt"]],

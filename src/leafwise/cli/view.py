@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     gc.enable()  # a server runs for long
     view = start_view(sources, options.targets, options.port, measure)
-    say(f"{view.url}")
+    say(view.url)
     say("Ctrl-C ends the viewer.")
     if not options.no_browser:
         open_browser(view.url)

@@ -26,7 +26,7 @@ _MOST_TOGGLED = 2_000
 _ASSETS = {"app.js": "text/javascript", "app.css": "text/css"}
 
 
-class _BadRequest(Exception):  # noqa: N818
+class BadRequestError(Exception):
     """An argument is missing or invalid."""
 
 
@@ -41,7 +41,7 @@ def make_app(session: Callable[[], Session]) -> Starlette:
                 result = await run_sync(lambda: work(session(), arguments), abandon_on_cancel=True, limiter=limiter)
         except TimeoutError:
             return _error(503, f"this took longer than {SECONDS} seconds")
-        except _BadRequest as error:
+        except BadRequestError as error:
             return _error(400, str(error))
         except Error as error:
             return _error(422, str(error))
@@ -128,7 +128,7 @@ class _Arguments:
     def text(self, name: str, default: str | None = None) -> str:
         value = self._given.get(name, default)
         if value is None:
-            raise _BadRequest(f"{name}= is missing")
+            raise BadRequestError(f"{name}= is missing")
         return value
 
     def whole(self, name: str, most: int = 1 << 62, default: int | None = None) -> int:
@@ -136,7 +136,7 @@ class _Arguments:
         if text is None and default is not None:
             return default
         if text is None or not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > most:
-            raise _BadRequest(f"{name}= takes a whole number from 0 to {most:,}")
+            raise BadRequestError(f"{name}= takes a whole number from 0 to {most:,}")
         return int(text)
 
     def yes(self, name: str) -> bool:
@@ -151,13 +151,13 @@ class _Arguments:
         except ValueError:
             number = math.nan
         if not 0 < number < math.inf:
-            raise _BadRequest("limit= takes a positive number")
+            raise BadRequestError("limit= takes a positive number")
         return number
 
     def lines(self) -> Asked:
         numbers = [number for number in self.text("toggled", "").split(",") if number]
         if len(numbers) > _MOST_TOGGLED or not all(number.isdecimal() and len(number) < 12 for number in numbers):
-            raise _BadRequest(f"toggled= takes at most {_MOST_TOGGLED:,} numbers")
+            raise BadRequestError(f"toggled= takes at most {_MOST_TOGGLED:,} numbers")
         return Asked(
             self.text("query", "").strip(),
             self.text("sort", "tree"),

@@ -11,7 +11,7 @@ from leafwise.core.progress import reported_to
 from leafwise.errors import Error
 
 
-class Stopped(Exception):  # noqa: N818
+class StoppedError(Exception):
     """Raised in a job when the viewer is closed."""
 
 
@@ -37,7 +37,7 @@ class Job:
     def check(self) -> None:
         """Raises if the job is to stop."""
         if self._stop.is_set():
-            raise Stopped
+            raise StoppedError
 
     def stop(self) -> None:
         self._stop.set()
@@ -48,7 +48,7 @@ class Job:
             self.check()
             with reported_to(self.heard):
                 self._run(self)
-        except Stopped:
+        except StoppedError:
             self.state, self.message = "off", "stopped"
         except (Error, OSError, MemoryError) as error:
             self.state, self.message = "failed", escape(without_secrets(str(error) or type(error).__name__))

@@ -26,7 +26,7 @@ class Asked(NamedTuple):
     toggled: tuple[int, ...] = ()  # nodes that are folded, or unfolded, by hand
 
 
-class Lines:
+class TreeLines:
     """Every line of a tree, in the order in which it is drawn completely unfolded. A line is known by its number.
 
     `kinds` says what a line is, and `places` has the number of its node, its row, or its plain value. `ends` has the
@@ -176,10 +176,12 @@ class Lines:
         return by_path
 
 
-class Listing:
+class VisibleLines:
     """Lists of visible lines. Recent ones are remembered, because a list is asked for window by window."""
 
-    def __init__(self, lines: Lines, matching: Callable[[str], "set[int]"], key: Callable[[str], Callable[[int], Any]]):
+    def __init__(
+        self, lines: TreeLines, matching: Callable[[str], "set[int]"], key: Callable[[str], Callable[[int], Any]]
+    ):
         """`matching` returns the lines that match a query, and `key` the function by which lines are sorted."""
         self._lines, self._matching, self._key = lines, matching, key
         self._kept: dict[tuple[Asked, int], tuple[Sequence[int], int | None]] = {}

@@ -70,10 +70,10 @@ class Measured:
                 if reason := measuring.cannot_measure(array):
                     skipped[leaf] = reason
         rest = [leaf for leaf in leaves if leaf not in skipped]
-        found = stats_of(Tree(columns, 0, rest)).by_leaf() if rest else {}
+        measured = stats_of(Tree(columns, 0, rest)).by_leaf() if rest else {}
         with self._lock:
             self.skipped.update(skipped)
-            self.rows.update(found)
+            self.rows.update(measured)
 
     def row(self, leaf: int) -> Row | None:
         """The statistics of a leaf, measured now if they are not known; None if it cannot be measured."""

@@ -35,7 +35,7 @@ class Tile(NamedTuple):
     sampled: int
 
 
-class Layout:
+class PixelLayout:
     """A leaf as a matrix of pixels, at level 0. `read` returns a part of it; gaps are zero."""
 
     name = "matrix"
@@ -92,7 +92,7 @@ class Layout:
         }
 
 
-class MatrixLayout(Layout):
+class MatrixLayout(PixelLayout):
     """One axis down, the others flattened across."""
 
     def __init__(self, leaf: Leaf) -> None:
@@ -128,7 +128,7 @@ class MatrixLayout(Layout):
         return tuple(place)
 
 
-class StripLayout(Layout):
+class StripLayout(PixelLayout):
     """All values in order, in one row."""
 
     name = "strip"
@@ -148,7 +148,7 @@ class StripLayout(Layout):
         return tuple(column if axis == self.axis else 0 for axis in range(len(self.shape)))
 
 
-class FilterLayout(Layout):
+class FilterLayout(PixelLayout):
     """The filters of a convolution, with a gap of one pixel between them: filters down, and inputs across. Filters with
     few inputs are wrapped into lines, with their inputs side by side."""
 
@@ -246,7 +246,7 @@ def layouts_of(leaf: Leaf) -> tuple[list[str], str]:
     return ["matrix"], ""
 
 
-def layout_of(leaf: Leaf, name: str) -> Layout:
+def layout_of(leaf: Leaf, name: str) -> PixelLayout:
     """A leaf in one of its layouts."""
     names, reason = layouts_of(leaf)
     if name not in names:
@@ -254,7 +254,7 @@ def layout_of(leaf: Leaf, name: str) -> Layout:
     return _LAYOUTS[name](leaf)
 
 
-def tile(layout: Layout, level: int, y: int, x: int) -> Tile:
+def tile(layout: PixelLayout, level: int, y: int, x: int) -> Tile:
     """The cells of a tile."""
     if not (0 <= level < layout.levels):
         raise QueryError(f"there is no level {level}; there are {layout.levels}")
@@ -281,7 +281,7 @@ class _ReadPlan(NamedTuple):
     sampled: int
 
 
-def _plan(layout: Layout, rows: tuple[int, int], columns: tuple[int, int], step: int) -> _ReadPlan:
+def _plan(layout: PixelLayout, rows: tuple[int, int], columns: tuple[int, int], step: int) -> _ReadPlan:
     (top, bottom), (left, right) = rows, columns
     height, width = bottom - top, right - left
     lines, shown = -(-height // step), np.arange(-(-width // step))
@@ -309,7 +309,7 @@ def _cut(first: int, last: int, length: int) -> list[tuple[int, int]]:
     return [(start, min(start + length, last)) for start in range(first, last, length)]
 
 
-def tile_png(layout: Layout, level: int, y: int, x: int, limit: float) -> tuple[bytes, int]:
+def tile_png(layout: PixelLayout, level: int, y: int, x: int, limit: float) -> tuple[bytes, int]:
     """A tile as a PNG, and one of how many rows was read."""
     cells, sampled = tile(layout, level, y, x)
     colors = numbers(cells, limit)

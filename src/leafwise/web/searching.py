@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.query import where
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
-from leafwise.web.lines import VALUE, Lines
+from leafwise.web.lines import VALUE, TreeLines
 
 _YES_OR_NO = {"yes": True, "true": True, "no": False, "false": False}
 # Filter → whether it takes yes or no, a number, or text.
@@ -18,16 +18,16 @@ _FILTER = re.compile(r"([a-z_]+):(\S*)")
 _LONGEST = 1_000  # characters
 
 
-def matching_lines(lines: Lines, query: str) -> set[int]:
+def matching_lines(lines: TreeLines, query: str) -> set[int]:
     """The lines that match a query: all names of leaves that match, and plain values whose path contains all words."""
     if len(query) > _LONGEST:
         raise QueryError(f"the query has {len(query):,} characters; at most {_LONGEST:,} are allowed")
     words, filters = parsed(query)
-    found: Tree = lines.tree.select(where(**filters)) if filters else lines.tree
+    selection: Tree = lines.tree.select(where(**filters)) if filters else lines.tree
     if words:
-        found = found.find(*words)
+        selection = selection.find(*words)
     by_row = lines.lines_of_rows
-    matches = {by_row[row] for row in found.rows if row in by_row}
+    matches = {by_row[row] for row in selection.rows if row in by_row}
     if words and not filters:
         matches |= _values(lines, words)
     return matches
@@ -73,7 +73,7 @@ _EXAMPLES = {
 }  # fmt: skip
 
 
-def _values(lines: Lines, words: list[str]) -> set[int]:
+def _values(lines: TreeLines, words: list[str]) -> set[int]:
     """Plain values have no facts that a query could ask for, only a path."""
     lower = [word.lower() for word in words]
     return {

@@ -17,7 +17,7 @@ from leafwise.inspect.check.findings import LEVELS, Finding, Findings
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.phrases import bytes_text
 from leafwise.web.jobs import Job, Worker
-from leafwise.web.lines import LEAF, Lines, Listing
+from leafwise.web.lines import LEAF, TreeLines, VisibleLines
 from leafwise.web.measured import Measured
 from leafwise.web.searching import matching_lines
 from leafwise.web.watched_files import WatchedFiles, is_local
@@ -41,8 +41,8 @@ class Session:
         self.names = [escape(shown_url(name)) for name in names]
         self.lock = RLock()
         self.version = 1
-        self.lines = Lines(self.tree)
-        self.listing = Listing(self.lines, lambda query: matching_lines(self.lines, query), self._sort_key)
+        self.lines = TreeLines(self.tree)
+        self.listing = VisibleLines(self.lines, lambda query: matching_lines(self.lines, query), self._sort_key)
         self.measured = Measured(self.tree, self._news)
         self.findings: Findings | None = None
         self.findings_of_leaf: dict[int, list[Finding]] = {}

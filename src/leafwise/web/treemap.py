@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
-from leafwise.web.lines import LEAF, NODE, Lines
+from leafwise.web.lines import LEAF, NODE, TreeLines
 
 _MAX_CELLS = 1_500
 _SMALLEST = 2_000  # a cell has at least one part of so many of the whole
@@ -26,7 +26,7 @@ class Paint(NamedTuple):
 class TreeMap:
     """The cells below a line."""
 
-    def __init__(self, lines: Lines, line: int, paint: Paint) -> None:
+    def __init__(self, lines: TreeLines, line: int, paint: Paint) -> None:
         self._lines, self._paint, self._top = lines, paint, line
         self._total = max(lines.totals(line)[2], 1)
         self._cells = 0

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from leafwise.web.session import Session
 
 _INSTALL = "the viewer needs the packages starlette and uvicorn: pip install 'leafwise[web]'"
-_MOST = 2  # trees that can be shown at once
 
 
 class View:
@@ -74,26 +73,29 @@ class View:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self.url
-        return f"<leafwise view of {escape(', '.join(self._session.names))}: {state}>"
+        return escape(f"<leafwise view of {', '.join(self._session.names)}: {state}>")
 
     def _repr_html_(self) -> str:
         if self._closed:
             return "<p>This viewer is closed.</p>"
+        address = self.url  # only letters, digits and punctuation that HTML allows
         return (
-            f'<iframe src="{self.url}" title="leafwise" style="width:100%;height:640px;border:0"></iframe>'
-            f'<p><a href="{self.url}" target="_blank" rel="noreferrer">Open the viewer in a window of its own</a></p>'
+            f'<iframe src="{address}" title="leafwise" style="width:100%;height:640px;border:0"></iframe>'
+            f'<p><a href="{address}" target="_blank" rel="noreferrer">Open the viewer in a window of its own</a></p>'
         )
 
 
 def view(
-    *sources: Any,
+    source: Any,
+    other: Any = None,
+    *,
     port: int | None = None,
     browser: bool | None = None,
     measure: bool | None = None,
 ) -> View:
     """Opens a page in the browser that shows a model or checkpoint: its tree, sizes, values, statistics and findings.
 
-    Takes one or two sources, each anything that `lw.tree` takes: two are compared. The page comes from a server in this
+    `source` is anything that `lw.tree` takes. With `other`, the two are compared. The page comes from a server in this
     process, which only this machine can reach, and which ends with the process, or with `close()`. It only reads.
 
     - `port` is the first port to try; the default is 8765, and if it is in use, the next free one is taken.
@@ -109,11 +111,10 @@ def view(
     >>> view = lw.view(torch.nn.Linear(4, 2), browser=False)
     >>> view.close()
     """
-    if not 1 <= len(sources) <= _MOST:
-        raise ArgumentError(f"lw.view takes one or two models or checkpoints, not {len(sources)}")
     _check_port(port)
+    sources = [source] if other is None else [source, other]
     in_notebook = _is_notebook()
-    started = start_view(sources, [_name(source) for source in sources], port, measure, in_notebook)
+    started = start_view(sources, [_name(shown) for shown in sources], port, measure, in_notebook)
     if browser or (browser is None and not in_notebook):
         open_browser(started.url)
     return started

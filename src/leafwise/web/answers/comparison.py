@@ -23,25 +23,25 @@ def diff(
         raise QueryError("only one tree is shown; leafwise view A B compares two")
     if kind and kind not in (*KINDS, ALL):
         raise QueryError(f"{kind!r} is not a kind of change; the kinds are {', '.join(KINDS)}")
-    found = session.diff
+    result = session.diff
     answer: dict[str, Any] = {
         "job": session.jobs["diff"].json(),
         "names": session.names,
-        "same": found is not None and found.same,
-        "values": found is not None and found.values,
-        "counts": [] if found is None else kind_counts(found),
+        "same": result is not None and result.same,
+        "values": result is not None and result.values,
+        "counts": [] if result is None else kind_counts(result),
         "total": 0,
         "from": first,
         "rows": [],
-        "notes": [] if found is None else [escape(note) for note in found.notes],
-        "error": session.structure.message if found is None else None,
+        "notes": [] if result is None else [escape(note) for note in result.notes],
+        "error": session.structure.message if result is None else None,
     }
-    if found is None:
+    if result is None:
         return answer
     try:
         changes = [
             change
-            for change in _matching(session, list(found), query)
+            for change in _matching(session, list(result), query)
             if kind == ALL or (kind in change.kinds if kind else change.kind != "same")
         ]
     except QueryError as error:
@@ -78,7 +78,7 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
     if session.other is None:
         raise QueryError("only one tree is shown; leafwise view MODEL CHECKPOINT also shows the plan of a load")
     with session.lock:
-        found, reason = session.plan
+        loading, reason = session.plan
     answer: dict[str, Any] = {
         "names": session.names[::-1] if session.loads_into_other else session.names,
         "holds": False,
@@ -91,9 +91,9 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
         "proposals": [],
         "error": escape(reason) or None,
     }
-    if found is None:
+    if loading is None:
         return answer
-    everything = plan_rows(found)
+    everything = plan_rows(loading)
     words = query.lower().split()
     rows = [
         row
@@ -102,17 +102,17 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
     ]
     return {
         **answer,
-        "holds": found.holds,
-        "coverage": num(found.coverage),
+        "holds": loading.holds,
+        "coverage": num(loading.coverage),
         "counts": [
             {"status": name, "count": times} for name, times in Counter(row["status"] for row in everything).items()
         ],
         "total": len(rows),
         "rows": [{**row, "leaf": _loads_here(session, row["path"])} for row in rows[first : first + min(count, most)]],
-        "notes": [escape(note) for note in found.notes],
+        "notes": [escape(note) for note in loading.notes],
         "proposals": [
             escape(f"{proposal.pattern} → {proposal.replacement}: {proposal.reason}")
-            for proposal in found.proposals[:MOST_LISTED]
+            for proposal in loading.proposals[:MOST_LISTED]
         ],
     }
 

@@ -17,11 +17,11 @@ def leaf(session: Session, path: str) -> dict[str, Any]:
     shown = session.leaf(path)
     line = session.line(path)
     with session.lock:
-        found = session.findings_of_leaf.get(shown.number, [])
+        findings = session.findings_of_leaf.get(shown.number, [])
         change = session.changes.get(shown.number)
     return {
         **facts_json(session.tree, shown),
-        "findings": [finding_json(session, finding) for finding in found],
+        "findings": [finding_json(session, finding) for finding in findings],
         "change": None if change is None else change_json(change, True),
         "previous": _neighbour(session, line, -1),
         "next": _neighbour(session, line, 1),

@@ -44,7 +44,7 @@ def find(session: Session, path: str, asked: Asked) -> dict[str, Any]:
 
 
 def row_json(session: Session, window: Sequence[int], asked: Asked) -> list[dict[str, Any]]:
-    """Lines as the page shows them."""
+    """TreeLines as the page shows them."""
     lines, columns = session.lines, session.tree.columns
     toggled = set(asked.toggled)
     depth = asked.depth if not asked.query else len(lines)

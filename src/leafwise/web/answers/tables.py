@@ -13,22 +13,22 @@ from leafwise.web.session import Session, stats_key
 
 
 def findings(session: Session, level: str, code: str, first: int, count: int, most: int = MOST_ROWS) -> dict[str, Any]:
-    found = session.findings
+    result = session.findings
     rows = [
         finding
-        for finding in found or ()
+        for finding in result or ()
         if (not level or finding.level == level) and (not code or finding.code == code)
     ]
-    codes = Counter((finding.code, finding.level) for finding in found or ())
+    codes = Counter((finding.code, finding.level) for finding in result or ())
     return {
         "job": session.jobs["findings"].json(),
         "total": len(rows),
         "from": first,
         "rows": [finding_json(session, finding) for finding in rows[first : first + min(count, most)]],
-        "levels": {name: 0 if found is None else len(found.of(name)) for name in LEVELS},
+        "levels": {name: 0 if result is None else len(result.of(name)) for name in LEVELS},
         "codes": [{"code": code, "level": level, "count": times} for (code, level), times in codes.items()],
-        "checked": 0 if found is None else found.checked,
-        "skipped": [] if found is None else _reasons(found.skipped),
+        "checked": 0 if result is None else result.checked,
+        "skipped": [] if result is None else _reasons(result.skipped),
     }
 
 
