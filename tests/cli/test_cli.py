@@ -208,7 +208,8 @@ def test_no_verb_fails_in_a_locale_without_utf_8(saved: Path, models: Path, loca
     commands = {
         "show": [files[1]], "read": [files[0], "a.weight"], "stats": [files[1]], "check": [files[1]], "diff": files,
         "image": [files[0], "a.weight"],
-        "view": [files[1], "--export", str(saved.with_name("report.html"))], "ties": [files[1]], "groups": [model], "plan": [model, files[1]],
+        "view": [files[1], "--export", str(saved.with_name("report.html"))],
+        "ties": [files[1]], "groups": [model], "plan": [model, files[1]],
         "verify": [files[1]], "edit": [files[1], "-o", str(saved.with_name("edited.safetensors"))],
         "convert": [files[1], str(saved.with_name("out.safetensors"))], "tour": [],
         "completion": ["bash"],

@@ -250,6 +250,7 @@ END = """Where to go from here
   leafwise check FILE                    problems: dead units, wrong scales, lost ties and more
   leafwise diff A B                      what changed: values, names, shapes, dtypes, ties
   leafwise image FILE PATH -o FILE.png   a picture of one leaf
+  leafwise view FILE                     all of this in the browser
   leafwise convert A.pt B.safetensors    write a checkpoint as safetensors or npz
   leafwise verify FILE                   compare a checkpoint with its checksums
   leafwise plan FILE package.module:build    what loading it into your model would do
@@ -286,7 +287,23 @@ def run(options: argparse.Namespace) -> int:
             print(_styled(text, "", terminal))
         play(code, scope, terminal)
     print("\n" + _styled(END.rstrip(), "", terminal))
-    return 0
+    return _offer_viewer(scope["net"])
+
+
+def _offer_viewer(net: Any) -> int:
+    """Asks whether to show the network in the browser, if there is somebody to ask."""
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()):
+        return 0
+    try:
+        answer = input("\nShow the network of this tour in the browser? [y/N] ")
+    except (EOFError, KeyboardInterrupt):
+        print()
+        return 0
+    if answer.strip().lower() not in ("y", "yes"):
+        return 0
+    from leafwise.cli.view import serve
+
+    return serve([net], ["net"], browser=True)
 
 
 def _numbered(steps: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str, str]]:

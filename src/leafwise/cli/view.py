@@ -2,6 +2,9 @@
 
 import argparse
 import gc
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from leafwise.cli import target
@@ -37,25 +40,35 @@ def add_to(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if len(options.targets) > 2:
         raise Error(f"leafwise view shows one or two targets, not {len(options.targets)}")
-    from leafwise.web.viewing import exported, open_browser, start_view
-
     measure = True if options.measure else False if options.no_measure else None
     sources = [target.resolve(name) for name in options.targets]
     if options.export is not None:
+        from leafwise.web.viewing import exported
+
         say(exported(sources, options.targets, options.export, measure, progress=True))
         return 0
-    gc.enable()  # a server runs for long
-    view = start_view(sources, options.targets, options.port, measure)
-    say(view.url)
-    say("Ctrl-C ends the viewer.")
-    if not options.no_browser:
-        open_browser(view.url)
-    try:
-        view.wait()
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        view.close()
+    return serve(sources, options.targets, options.port, measure, not options.no_browser)
+
+
+def serve(
+    sources: Sequence[Any],
+    names: Sequence[str],
+    port: int | None = None,
+    measure: bool | None = None,
+    browser: bool = False,
+) -> int:
+    """Shows models or checkpoints until Ctrl-C, and returns the exit status."""
+    from leafwise.web.viewing import open_browser, start_view
+
+    gc.enable()  # it was switched off for short commands
+    with start_view(sources, names, port, measure) as view:
+        say(view.url)
+        say("Ctrl-C ends the viewer.", sys.stderr)
+        sys.stdout.flush()
+        if browser:
+            open_browser(view.url)
+        with suppress(KeyboardInterrupt):
+            view.wait()
     return 0
 
 
