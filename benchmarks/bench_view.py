@@ -3,8 +3,9 @@
     python benchmarks/bench_view.py [FOLDER]
 
 The first useful paint is when the first lines of the tree are on the screen, counted from the start of the command
-`leafwise view`. The browser is already running, as it is for users, and gets the address as soon as it is printed. Frames
-are those of the page while it scrolls through all leaves and while a query is typed: the longest task of its main thread.
+`leafwise view`. The browser is already running, as it is for users, and gets the address as soon as it is printed.
+Frames are those of the page while it scrolls through all leaves and while a query is typed: the longest task of its
+main thread.
 """
 
 import gzip
