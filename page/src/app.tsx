@@ -152,9 +152,9 @@ function StatusBar(props: {
     const shown = (["stats", "findings", "diff"] as const).filter((name) =>
       progress[name] && !(name === "findings" && isOff("findings") && (isOff("stats") || stats.state === "running")));
     jobs = shown.map((name) => <JobLine key={name} name={name} job={progress[name]!} canStart={canStart} start={start} />);
-    const names = { stats: "Measured", findings: "checked", diff: "compared" } as const;
+    const names = { stats: "measured", findings: "checked", diff: "compared" } as const;
     const done = ([["stats", stats], ["findings", findings], ["diff", diff]] as const)
-      .filter(([, job]) => job?.state === "done").map(([name]) => names[name]).join(" and ");
+      .filter(([, job]) => job?.state === "done").map(([name]) => names[name]).join(", ");
     said = done === "" ? "" : `${done.charAt(0).toUpperCase()}${done.slice(1)}`;
   }
   return (
@@ -362,9 +362,9 @@ function Page(props: { source: Source; summary: Summary }) {
           {view === "plan" && <PlanView {...common} onAnswer={setAnswer} />}
         </main>
         {state.leaf !== null && (
-          <>
+          <aside aria-label="Leaf">
             {!isNarrow && <Divider share={panelShare} onShare={onShare} />}
-            <aside class="panel" aria-label="Leaf" data-testid="panel">
+            <div class="panel" data-testid="panel">
               {isNarrow && (
                 <div class="back">
                   <button type="button" ref={back} data-testid="back" onClick={close}>← Back to {(TITLES[view] ?? view).toLowerCase()}</button>
@@ -379,8 +379,8 @@ function Page(props: { source: Source; summary: Summary }) {
                 onClose={close}
                 onShowInTree={showInTree}
               />
-            </aside>
-          </>
+            </div>
+          </aside>
         )}
       </div>
       <StatusBar progress={progress} summary={summary} failure={failure} start={start} />

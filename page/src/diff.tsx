@@ -45,7 +45,7 @@ const COLUMNS: Column<Change>[] = [
     id: "kinds", heading: "Change", width: 128,
     cell: (change) => <span class={`change ${change.kinds[0] ?? ""}`} title={change.kinds.join(", ")}>{change.kinds.join(", ")}</span>,
   },
-  { id: "what", heading: "What", width: 230, from: 720, cell: (change) => <bdi dir="ltr" class="mono" title={what(change)}>{what(change)}</bdi> },
+  { id: "what", heading: "What", width: 230, grow: 0.6, from: 720, cell: (change) => <bdi dir="ltr" class="mono" title={what(change)}>{what(change)}</bdi> },
   { id: "l2", heading: "Relative L2", width: 100, from: 440, right: true, sort: "change", hint: "Norm of the difference, relative to the norm of the first", cell: (change) => (change.relative_l2 === null ? "" : number(change.relative_l2)) },
   { id: "cosine", heading: "Cosine", width: 88, from: 900, right: true, cell: (change) => (change.cosine === null ? "" : number(change.cosine)) },
   { id: "largest", heading: "Largest", width: 92, from: 820, right: true, hint: "Largest difference of two values", cell: (change) => (change.largest === null ? "" : number(change.largest)) },
@@ -85,7 +85,7 @@ export function DiffView(props: {
               ...diff.counts.map((one) => ({ value: one.kind, text: one.kind, count: one.count, look: `change ${one.kind}` })),
             ]}
           />
-          <JobLine name="diff" job={diff.job} canStart={props.canStart} start={props.start} />
+          {diff.job.state !== "running" && <JobLine name="diff" job={diff.job} canStart={props.canStart} start={props.start} />}
           {!diff.values && <p class="remark">Only names, shapes and dtypes have been compared, no values.</p>}
           {diff.notes.map((note) => <p key={note} class="remark" dir="ltr">{note}</p>)}
         </div>

@@ -62,7 +62,7 @@ export function FindingsView(props: {
                 .map((one) => ({ value: one.code, text: one.code, count: one.count, look: one.level }))}
             />
           )}
-          {job.state !== "off" && <JobLine name="findings" job={job} canStart={props.canStart} start={props.start} />}
+          {job.state === "failed" && <JobLine name="findings" job={job} canStart={props.canStart} start={props.start} />}
           <span class="size">{counted(findings.checked, "leaf", "leaves")} checked</span>
         </div>
       )}

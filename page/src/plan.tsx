@@ -16,9 +16,9 @@ function look(status: string): string {
 const COLUMNS: Column<PlanRow>[] = [
   { id: "path", heading: "Into", width: 150, cell: (row) => <bdi dir="ltr" class="text" title={row.path}>{row.path}</bdi> },
   { id: "status", heading: "Status", width: 104, cell: (row) => <bdi dir="ltr" class={`tag ${look(row.status)}`}>{row.status}</bdi> },
-  { id: "source", heading: "From", width: 260, from: 720, cell: (row) => <bdi dir="ltr" class="text" title={row.source ?? ""}>{row.source ?? ""}</bdi> },
+  { id: "source", heading: "From", width: 200, grow: 1, from: 720, cell: (row) => <bdi dir="ltr" class="text" title={row.source ?? ""}>{row.source ?? ""}</bdi> },
   {
-    id: "how", heading: "How", width: 220, from: 480,
+    id: "how", heading: "How", width: 160, grow: 0.8, from: 480,
     cell: (row) => <bdi dir="ltr" title={row.message ?? row.how}>{row.message ?? row.how}</bdi>,
   },
   { id: "shape", heading: "Shape", width: 120, from: 940, cell: (row) => <bdi dir="ltr" class="mono">{row.shape === null ? "" : shape(row.shape)}</bdi> },

@@ -64,7 +64,7 @@ export function Stats(props: {
   const sums = table?.sums ?? [];
   return (
     <div class="view">
-      {table && table.job.state !== "done" && (
+      {table && (table.job.state === "off" || table.job.state === "failed") && (
         <div class="tools"><JobLine name="stats" job={table.job} canStart={props.canStart} start={props.start} /></div>
       )}
       <Table

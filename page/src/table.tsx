@@ -8,8 +8,9 @@ import { useVirtual } from "./virtual";
 export interface Column<Row> {
   id: string;
   heading: string;
-  width: number; // in pixels; the first column gets what is left, and no less than this
+  width: number; // in pixels, at least
   cell(row: Row): ComponentChildren;
+  grow?: number; // its part of the room that is left; the first column has 1
   right?: boolean; // numbers
   sort?: string; // the name of the order that a click on the heading asks for
   from?: number; // the width of the list from which on there is room for it
@@ -132,7 +133,7 @@ export function Table<Row>(props: Props<Row>) {
     [props.columns, virtual.width],
   );
   const tracks = columns
-    .map((column, at) => (at === 0 ? `minmax(${column.width}px, 1fr)` : `${column.width}px`))
+    .map(({ width, grow }, at) => (at === 0 || grow ? `minmax(${width}px, ${grow ?? 1}fr)` : `${width}px`))
     .join(" ");
   const least = columns.reduce((sum, column) => sum + column.width, 0) + 24;
 
@@ -196,7 +197,7 @@ export function Table<Row>(props: Props<Row>) {
     const path = row === undefined ? null : props.path(row);
     lines.push(
       <Line
-        key={index}
+        key={index % virtual.pool}
         id={`${id}-${index}`}
         index={index}
         row={row}
@@ -230,7 +231,7 @@ export function Table<Row>(props: Props<Row>) {
         onFocus={(event) => {
           if (event.target !== event.currentTarget) return;
           setFocus(true);
-          if (active < 0 && total > 0) setActive(Math.min(total - 1, virtual.first === 0 ? 0 : virtual.first + 8));
+          if (active < 0 && total > 0) setActive(Math.min(total - 1, virtual.first === 0 ? 0 : virtual.first + 5));
         }}
         onBlur={() => setFocus(false)}
         style={{ "--columns": tracks, "--least": `${least}px`, "--row": `${rowHeight}px` }}

@@ -31,6 +31,7 @@ const SORTS: Record<Sort, string> = {
 };
 const ALL = 99; // deeper than any tree
 const SMALL = 100; // names; such trees start unfolded
+const VISIBLE = 0.005; // of all bytes; less would be a dot, not a bar
 const HEALTH: Record<NonNullable<Health>, string> = {
   error: "Error found", warning: "Warning found", note: "Note", ok: "Nothing found",
 };
@@ -71,7 +72,7 @@ function Bytes(props: { row: Row; all: number }) {
   return (
     <span class="share" title={`${whole(row.bytes)} bytes, ${percent(part)} of all`}>
       {bytes(row.bytes)}
-      <span class="part" style={{ width: `${Math.max(1, part * 100)}%` }} />
+      {part >= VISIBLE && <span class="part" style={{ width: `${part * 100}%` }} />}
     </span>
   );
 }
@@ -87,35 +88,35 @@ function columnsOf(summary: Summary, isFlat: boolean, tieAddress: (path: string)
   const all = summary.counts.bytes;
   const columns: Column<Row>[] = [
     {
-      id: "name", heading: "Name", width: 150, sort: "path",
+      id: "name", heading: "Name", width: 160, sort: "path",
       cell: (row) => <Name row={row} isFlat={isFlat} tieAddress={tieAddress} />,
     },
     {
-      id: "shape", heading: "Shape", width: 150, from: 520, hint: "Shape of a leaf, or class of a module",
+      id: "shape", heading: "Shape", width: 150, from: 620, hint: "Shape of a leaf, or class of a module",
       cell: (row) => {
         const text = row.kind === "node" ? row.type ?? "" : row.kind === "value" ? row.value ?? "" : shape(row.shape);
         return <bdi dir="ltr" class={row.kind === "leaf" ? "mono" : "dim"} title={text}>{text}</bdi>;
       },
     },
     {
-      id: "dtype", heading: "Dtype", width: 92, from: 640, sort: "dtype",
+      id: "dtype", heading: "Dtype", width: 92, from: 780, sort: "dtype",
       cell: (row) => <bdi dir="ltr" class="mono" title={row.role ?? undefined}>{row.dtype ?? ""}</bdi>,
     },
     {
-      id: "size", heading: "Parameters", width: 104, from: 860, right: true, sort: "size",
+      id: "size", heading: "Parameters", width: 104, from: 1000, right: true, sort: "size",
       cell: (row) => (row.kind === "value" || row.tied ? "" : <span title={whole(row.size)}>{short(row.size)}</span>),
     },
     { id: "bytes", heading: "Bytes", width: 92, right: true, sort: "bytes", cell: (row) => <Bytes row={row} all={all} /> },
     {
-      id: "mean", heading: "Mean", width: 92, from: 960, right: true,
+      id: "mean", heading: "Mean", width: 92, from: 1120, right: true,
       cell: (row) => (row.stats ? number(row.stats.mean) : row.kind === "leaf" && !row.tied ? <span class="dim">·</span> : ""),
     },
     {
-      id: "std", heading: "Std", width: 92, from: 740, right: true, sort: "std", hint: "Standard deviation",
+      id: "std", heading: "Std", width: 92, from: 900, right: true, sort: "std", hint: "Standard deviation",
       cell: (row) => (row.stats ? number(row.stats.std) : row.kind === "leaf" && !row.tied ? <span class="dim">·</span> : ""),
     },
     {
-      id: "bars", heading: "Magnitudes", width: 104, from: 440, hint: "How the magnitudes are distributed, by powers of two",
+      id: "bars", heading: "Magnitudes", width: 104, from: 520, hint: "How the magnitudes are distributed, by powers of two",
       cell: (row) => {
         const bad = spoiled(row);
         return bad !== null ? <span class="bad">{bad}</span> : row.stats ? <Bars values={row.stats.bars} /> : null;
@@ -124,11 +125,11 @@ function columnsOf(summary: Summary, isFlat: boolean, tieAddress: (path: string)
   ];
   if (summary.views.includes("diff")) {
     columns.push({
-      id: "change", heading: "Change", width: 96, from: 560, sort: "change",
+      id: "change", heading: "Change", width: 96, from: 700, sort: "change",
       cell: (row) => (row.change ? <span class={`change ${row.change}`}>{row.change}</span> : null),
     });
   }
-  columns.push({ id: "health", heading: "Check", width: 58, from: 400, cell: (row) => <HealthMark health={row.health} /> });
+  columns.push({ id: "health", heading: "Check", width: 46, from: 300, cell: (row) => <HealthMark health={row.health} /> });
   return columns;
 }
 

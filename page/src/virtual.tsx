@@ -150,7 +150,7 @@ export function useWindows<Answer extends Answered>(
 
 // Browsers cut elements that are taller than about 16 million pixels. Above this height, the scroll bar is scaled.
 const TALLEST = 8_000_000;
-const STEP = 8; // rows are added and removed in steps, not at each pixel
+const STEP = 4; // rows are added and removed in steps, not at each pixel
 const SETTLED = 120; // milliseconds after the last scroll event
 
 export interface Virtual {
@@ -161,6 +161,7 @@ export interface Virtual {
   last: number; // exclusive
   top: number; // where the first drawn row begins
   page: number; // rows that fit
+  pool: number; // at least as many as are ever drawn: a row gets the elements of the one that many lines away
   scrolled(): void;
   show(index: number): void; // scrolls as little as needed
   reset(): void;
@@ -176,7 +177,7 @@ export function useVirtual(total: number, rowHeight: number, headHeight: number)
   const [size, setSize] = useState({ width: 0, height: 600 });
   const position = useRef({ at: 0, bar: 0 }).current;
   const settle = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const [drawn, setDrawn] = useState({ first: 0, last: 5 * STEP, top: 0 });
+  const [drawn, setDrawn] = useState({ first: 0, last: 0, top: 0 });
 
   const body = Math.max(rowHeight, size.height - headHeight);
   const full = total * rowHeight;
@@ -240,6 +241,7 @@ export function useVirtual(total: number, rowHeight: number, headHeight: number)
     last: Math.min(drawn.last, total),
     top: drawn.top,
     page: Math.max(1, Math.floor(body / rowHeight)),
+    pool: Math.ceil(body / rowHeight) + 5 * STEP,
     scrolled,
     show(index) {
       const [above, below] = [index * rowHeight, (index + 1) * rowHeight];
