@@ -287,6 +287,11 @@ function Page(props: { source: Source; summary: Summary }) {
   useLayoutEffect(() => {
     if (isCovered) back.current?.focus();
   }, [isCovered]);
+  // On a narrow screen the tabs scroll sideways.
+  const tabs = useRef<HTMLElement>(null);
+  useEffect(() => {
+    tabs.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [view, badges]);
   const onShare = (share: number): void => {
     setPanelShare(share);
     store("panel", String(share));
@@ -304,7 +309,7 @@ function Page(props: { source: Source; summary: Summary }) {
         </div>
         <Counts summary={summary} />
         <div class="bar">
-          <nav aria-label="Views">
+          <nav aria-label="Views" ref={tabs}>
             {summary.views.map((name) => {
               const badge = badges[name];
               return (

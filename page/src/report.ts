@@ -25,7 +25,9 @@ export interface Report {
 }
 
 export async function openReport(text: string): Promise<ReportSource> {
-  const packed = Uint8Array.from(atob(text.trim()), (character) => character.charCodeAt(0));
+  const characters = atob(text.trim());
+  const packed = new Uint8Array(characters.length);
+  for (let at = 0; at < characters.length; at += 1) packed[at] = characters.charCodeAt(at);
   const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new ReportSource(JSON.parse(await new Response(unpacked).text()) as Report);
 }
@@ -50,7 +52,7 @@ interface Searched {
 type Test = (one: Searched) => boolean;
 
 function escaped(text: string): string {
-  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
+  return text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }
 
 /** `{a,b}` and `{0..3}` as a list of patterns without braces. */
@@ -87,7 +89,7 @@ function wordPattern(word: string): string {
 
 function glob(pattern: string): RegExp {
   const sources = alternatives(pattern).map((one) => {
-    const words = one.split(".");
+    const words = one.split(".").filter((word, at, all) => word !== "**" || all[at - 1] !== "**");
     let source = "";
     words.forEach((word, at) => {
       const isLast = at === words.length - 1;
@@ -122,8 +124,8 @@ export function compiled(query: string): Test {
       const pattern = glob(part);
       return (one) => pattern.test(one.path);
     }
-    const word = part.toLowerCase();
-    return (one) => one.path.toLowerCase().includes(word);
+    const word = new RegExp(escaped(part), "iu");
+    return (one) => word.test(one.path);
   });
   return (one) => tests.every((test) => test(one));
 }
@@ -428,7 +430,8 @@ export class ReportSource implements Source {
   private filtered<One extends { path: string }>(name: string, all: One[], query: string, also: (one: One) => boolean): One[] {
     return this.remembered(`${name} ${query}`, () => {
       const test = compiled(query);
-      return all.filter((one) => also(one) && test({ ...(this.byPath.get(one.path) ?? {}), ...one }));
+      // Rows of tables lack most of what a query asks about; the line of the tree has it.
+      return all.filter((one) => also(one) && test(this.byPath.get(one.path) ?? one));
     });
   }
 

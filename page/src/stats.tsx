@@ -84,7 +84,7 @@ export function Stats(props: {
           : state.query !== "" && table?.job.state === "done" ? <p>No measured leaf matches this search.</p> : <p>Not measured yet.</p>}
       />
       {table && sums.length > 0 && (
-        <details class="sums" open={matchMedia("(min-height: 700px)").matches}>
+        <details class="sums" open={matchMedia("(min-height: 700px) and (min-width: 700px)").matches}>
           <summary>Totals</summary>
           <div class="wide" tabIndex={0} role="region" aria-label="Totals">
             <table>

@@ -92,7 +92,7 @@ function columnsOf(summary: Summary, isFlat: boolean, tieAddress: (path: string)
       cell: (row) => <Name row={row} isFlat={isFlat} tieAddress={tieAddress} />,
     },
     {
-      id: "shape", heading: "Shape", width: 150, from: 620, hint: "Shape of a leaf, or class of a module",
+      id: "shape", heading: "Shape", width: 150, grow: 0.25, from: 620, hint: "Shape of a leaf, or class of a module",
       cell: (row) => {
         const text = row.kind === "node" ? row.type ?? "" : row.kind === "value" ? row.value ?? "" : shape(row.shape);
         return <bdi dir="ltr" class={row.kind === "leaf" ? "mono" : "dim"} title={text}>{text}</bdi>;
@@ -101,6 +101,10 @@ function columnsOf(summary: Summary, isFlat: boolean, tieAddress: (path: string)
     {
       id: "dtype", heading: "Dtype", width: 92, from: 780, sort: "dtype",
       cell: (row) => <bdi dir="ltr" class="mono" title={row.role ?? undefined}>{row.dtype ?? ""}</bdi>,
+    },
+    {
+      id: "role", heading: "Role", width: 150, from: 1500,
+      cell: (row) => <bdi dir="ltr" class="dim" title={row.role ?? undefined}>{row.role ?? ""}</bdi>,
     },
     {
       id: "size", heading: "Parameters", width: 104, from: 1000, right: true, sort: "size",
@@ -114,6 +118,14 @@ function columnsOf(summary: Summary, isFlat: boolean, tieAddress: (path: string)
     {
       id: "std", heading: "Std", width: 92, from: 900, right: true, sort: "std", hint: "Standard deviation",
       cell: (row) => (row.stats ? number(row.stats.std) : row.kind === "leaf" && !row.tied ? <span class="dim">·</span> : ""),
+    },
+    {
+      id: "absmax", heading: "Largest", width: 92, from: 1400, right: true, sort: "absmax", hint: "Largest magnitude",
+      cell: (row) => (row.stats ? number(row.stats.absmax) : ""),
+    },
+    {
+      id: "zeros", heading: "Zeros", width: 92, from: 1600, right: true, sort: "zeros",
+      cell: (row) => (row.stats ? whole(row.stats.zeros) : ""),
     },
     {
       id: "bars", heading: "Magnitudes", width: 104, from: 520, hint: "How the magnitudes are distributed, by powers of two",
