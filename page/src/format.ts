@@ -43,3 +43,25 @@ export function percent(share: number): string {
 export function shape(sizes: number[] | null): string {
   return sizes === null ? "?" : sizes.length === 0 ? "scalar" : sizes.join("×");
 }
+
+/** "3.1 of 13.5 GiB": both in the unit of the total. */
+export function bytesOf(done: number, total: number): string {
+  let unit = 0;
+  let size = 1;
+  while (total / size >= 1024 && unit < UNITS.length - 1) {
+    size *= 1024;
+    unit += 1;
+  }
+  const digits = unit === 0 ? 0 : 1;
+  return `${(Math.min(done, total) / size).toFixed(digits)} of ${(total / size).toFixed(digits)} ${UNITS[unit]}`;
+}
+
+/** "1 leaf", "2,000 leaves". */
+export function counted(count: number, one: string, many = `${one}s`): string {
+  return `${whole(count)} ${count === 1 ? one : many}`;
+}
+
+/** Four digits at most, of a share that may be unknown. */
+export function share(value: Num | null): string {
+  return typeof value === "number" ? percent(value) : number(value);
+}
