@@ -81,7 +81,7 @@ export function Chart(props: {
 export function axisStyle(colors: ChartColors): uPlot.Axis {
   return {
     stroke: colors.dim,
-    font: "11px system-ui, sans-serif",
+    font: "12px system-ui, sans-serif",
     grid: { stroke: colors.line, width: 1 },
     ticks: { stroke: colors.line, width: 1, size: 4 },
     gap: 4,

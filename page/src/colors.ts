@@ -63,7 +63,7 @@ const HEALTH: Record<Theme, Record<string, string>> = {
   dark: { error: "#ff6f7d", warning: "#e3a13a", note: "#4f7fb8", ok: "#28503b" },
 };
 /** A sign in front of the name, so that the color is not the only thing that tells. */
-const SIGNS: Record<string, string> = { error: "✕ ", warning: "▲ ", note: "ⓘ " };
+const SIGNS: Record<string, string> = { error: "✕ ", warning: "▲ ", note: "• " };
 
 // viridis: from dark to light, in steps that look equal.
 const MAGNITUDE = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
@@ -74,6 +74,7 @@ const CHANGE: Record<Theme, string[]> = {
 
 export interface LegendEntry {
   name: string;
+  sign: string;
   paint: Paint;
   bytes: number | null;
 }
@@ -97,8 +98,8 @@ const NOT_KNOWN = "not known yet";
 export function palette(map: TreeMap, theme: Theme, places: Map<string, number>): Palette {
   const { scale } = map;
   const unknown = paint(UNKNOWN[theme], true);
-  const unknownBytes = sumUnknown(map.cell);
-  const unknownEntry: LegendEntry[] = unknownBytes > 0 ? [{ name: NOT_KNOWN, paint: unknown, bytes: unknownBytes }] : [];
+  const unknownBytes = sum(map.cell, (value) => value === null);
+  const unknownEntry: LegendEntry[] = unknownBytes > 0 ? [{ name: NOT_KNOWN, sign: "", paint: unknown, bytes: unknownBytes }] : [];
   if (scale.kind === "number") {
     const stops = map.color === "change" ? CHANGE[theme] : MAGNITUDE;
     const share = (value: number) => {
@@ -109,6 +110,8 @@ export function palette(map: TreeMap, theme: Theme, places: Map<string, number>)
       return (value - scale.low) / (scale.high - scale.low || 1);
     };
     const odd = paint(HEALTH[theme]["error"]!);
+    const oddBytes = sum(map.cell, (value) => typeof value === "string");
+    const oddEntry: LegendEntry[] = oddBytes > 0 ? [{ name: "NaN or infinite", sign: SIGNS["error"]!, paint: odd, bytes: oddBytes }] : [];
     return {
       of: (value) => (value === null ? unknown : typeof value === "string" ? odd : paint(between(stops, share(value)))),
       sign: (value) => (typeof value === "string" ? SIGNS["error"]! : ""),
@@ -119,7 +122,7 @@ export function palette(map: TreeMap, theme: Theme, places: Map<string, number>)
         low: number(scale.low),
         high: number(scale.high),
         label: scale.label + (scale.logarithmic ? " (logarithmic)" : ""),
-        entries: unknownEntry,
+        entries: [...oddEntry, ...unknownEntry],
       },
     };
   }
@@ -146,10 +149,10 @@ export function palette(map: TreeMap, theme: Theme, places: Map<string, number>)
     if (color.fill === other.fill) {
       rest += bytes;
       restCount += 1;
-    } else entries.push({ name, paint: color, bytes });
+    } else entries.push({ name, sign: map.color === "health" ? (SIGNS[name] ?? "") : "", paint: color, bytes });
   }
   if (map.color === "health") entries.sort((a, b) => order(a.name) - order(b.name));
-  if (restCount > 0) entries.push({ name: `other (${restCount})`, paint: other, bytes: rest });
+  if (restCount > 0) entries.push({ name: `other (${restCount})`, sign: "", paint: other, bytes: rest });
   return {
     of,
     sign: (value) => (map.color === "health" ? (SIGNS[String(value)] ?? "") : ""),
@@ -167,9 +170,9 @@ function readable(value: string | number): string {
   return typeof value === "number" || ["nan", "inf", "-inf"].includes(value) ? number(value as Num) : value;
 }
 
-function sumUnknown(cell: Cell): number {
-  if (cell.children !== undefined) return cell.children.reduce((sum, child) => sum + sumUnknown(child), 0);
-  return cell.kind !== "alias" && cell.value === null ? cell.bytes : 0;
+function sum(cell: Cell, counts: (value: Cell["value"]) => boolean): number {
+  if (cell.children !== undefined) return cell.children.reduce((total, child) => total + sum(child, counts), 0);
+  return cell.kind !== "alias" && counts(cell.value) ? cell.bytes : 0;
 }
 
 export const COLOR_NAMES: Record<Color, string> = {

@@ -1,6 +1,7 @@
 // Values by magnitude: a bar for each power of two, and bars of their own for what has no place among them.
 import { useCallback, useMemo, useState } from "preact/hooks";
 import type uPlot from "uplot";
+import { useSize } from "./answers";
 import { axisStyle, Chart, type ChartColors } from "./chart";
 import { percent, short, whole } from "./format";
 import type { LeafStatistics } from "./types";
@@ -22,11 +23,13 @@ export function power(exponent: number): string {
   return `2${[...String(exponent)].map((sign) => DIGITS[sign] ?? sign).join("")}`;
 }
 
-function barsOf(statistics: LeafStatistics): Bar[] {
+function barsOf(statistics: LeafStatistics, width: number): Bar[] {
   const { lowest, counts } = statistics;
   const count = Math.max(counts.length, 1);
-  // A bar of its own is wide enough for its label, however many powers there are.
-  const wide = Math.max(1, count / 14);
+  // A bar of its own is wide enough for its label, however many powers there are and however narrow the chart is.
+  const own = 1 + [statistics.subnormals, statistics.neginf, statistics.posinf, statistics.nan].filter((value) => value > 0).length;
+  const share = 26 / Math.max(200, width - 70);
+  const wide = Math.max(Math.min(1, count / 8), (share * count) / Math.max(0.2, 1 - share * (own * 1.225 + 0.9)));
   const gap = wide * 0.45;
   const bars: Bar[] = counts.map((value, index) => ({
     from: lowest + index,
@@ -58,7 +61,9 @@ function barsOf(statistics: LeafStatistics): Bar[] {
 export function Histogram({ statistics }: { statistics: LeafStatistics }) {
   const [logarithmic, setLogarithmic] = useState(false);
   const [pointed, setPointed] = useState<Bar | null>(null);
-  const bars = useMemo(() => barsOf(statistics), [statistics]);
+  const [placeRef, width] = useSize<HTMLDivElement>();
+  const about = Math.round(width / 40) * 40; // so that not every pixel of a resize makes a new chart
+  const bars = useMemo(() => barsOf(statistics, about), [statistics, about]);
   const total = useMemo(() => bars.reduce((sum, bar) => sum + bar.count, 0), [bars]);
   const data = useMemo<uPlot.AlignedData>(
     () => [bars.map((bar) => (bar.from + bar.to) / 2), bars.map((bar) => bar.count)],
@@ -74,7 +79,7 @@ export function Histogram({ statistics }: { statistics: LeafStatistics }) {
     .map((bar) => ` ${bar.label}: ${whole(bar.count)}.`)
     .join("")} The table below has all counts.`;
   return (
-    <div class="histogram">
+    <div class="histogram" ref={placeRef}>
       <div class="chart-bar">
         <span class="chart-readout" data-testid="histogram-readout">
           {pointed === null

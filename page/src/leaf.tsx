@@ -7,7 +7,7 @@ import { Histogram } from "./histogram";
 import "./leaf.css";
 import { NormsView } from "./norms";
 import { PictureView } from "./tiles";
-import type { Change, Finding, LeafFacts, LeafStatistics, Source, Summary } from "./types";
+import type { Change, Finding, LeafFacts, LeafStatistics, Num, Source, Summary } from "./types";
 
 export function LeafPanel(props: {
   source: Source;
@@ -129,7 +129,7 @@ function Facts({ leaf }: { leaf: LeafFacts }) {
   );
 }
 
-const SIGNS: Record<string, string> = { error: "✕", warning: "▲", note: "ⓘ" };
+const SIGNS: Record<string, string> = { error: "✕", warning: "▲", note: "•" };
 
 function FindingsOf({ findings }: { findings: Finding[] }) {
   if (findings.length === 0) return null;
@@ -245,6 +245,11 @@ function Measured({ source, leaf, exported }: { source: Source; leaf: LeafFacts;
   );
 }
 
+/** Counts in full, everything else with four digits. */
+function exact(value: Num): string {
+  return typeof value === "number" && Number.isInteger(value) && Math.abs(value) < 1e12 ? whole(value) : number(value);
+}
+
 function StatisticsOf({ statistics }: { statistics: LeafStatistics }) {
   if (statistics.skipped !== null) return <p class="leaf-hint" dir="ltr">{statistics.skipped}</p>;
   return (
@@ -254,7 +259,7 @@ function StatisticsOf({ statistics }: { statistics: LeafStatistics }) {
         {statistics.numbers.map((entry) => (
           <div key={entry.name}>
             <dt dir="ltr">{entry.name}</dt>
-            <dd title={String(entry.value)}>{number(entry.value)}</dd>
+            <dd title={String(entry.value)}>{exact(entry.value)}</dd>
           </div>
         ))}
       </dl>

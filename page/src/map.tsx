@@ -65,13 +65,14 @@ function boxesOf(map: TreeMap, width: number, height: number): Box[] {
   if (!((tree.value ?? 0) > 0)) return [];
   const headed = (node: HierarchyRectangularNode<Item>) =>
     node.depth > 0 && node.x1 - node.x0 >= 44 && node.y1 - node.y0 >= HEADER + 16;
+  const tiny = (node: HierarchyRectangularNode<Item>) => Math.min(node.x1 - node.x0, node.y1 - node.y0) < 24;
   const placed = treemap<Item>()
     .tile(treemapSquarify.ratio(1.3))
     .size([width, height])
     .round(true)
     .paddingInner(1)
-    .paddingOuter((node) => (node.depth === 0 ? 0 : 2))
-    .paddingTop((node) => (node.depth === 0 ? 0 : headed(node) ? HEADER : 2))(tree);
+    .paddingOuter((node) => (node.depth === 0 || tiny(node) ? 0 : 2))
+    .paddingTop((node) => (headed(node) ? HEADER : node.depth === 0 || tiny(node) ? 0 : 2))(tree);
   const boxes: Box[] = [];
   const keys = new Set<string>();
   placed.each((node) => {
@@ -123,9 +124,10 @@ function labelFor(box: Box, sign: string): string {
   const label = box.cell.kind === "more" ? `+${whole(box.cell.leaves)}` : sign + box.label;
   if (label.length * LETTER + 8 <= width) return label;
   if (box.cell.kind === "alias" && width >= 30) return "tied";
-  const last = sign + label.slice(label.lastIndexOf(".") + 1);
-  if (last.length * LETTER + 8 <= width) return last;
-  return width >= 60 ? label : "";
+  // Of "q_proj.weight", "q_proj" says more.
+  const dot = box.merged.length > 0 ? label.lastIndexOf(".") : -1;
+  const first = dot < 0 ? label : label.slice(0, dot);
+  return first.length * LETTER + 8 <= width || width >= 48 ? first : "";
 }
 
 /**
@@ -584,7 +586,7 @@ function LegendView({ colors, ties, map }: { colors: Palette; ties: boolean; map
         {legend.entries.map((entry) => (
           <li key={entry.name}>
             <Swatch entry={entry} />
-            <span class="map-legend-name" dir="ltr" title={entry.name}>{colors.sign(entry.name)}{entry.name}</span>
+            <span class="map-legend-name" dir="ltr" title={entry.name}>{entry.sign}{entry.name}</span>
             {entry.bytes !== null && <span class="map-legend-bytes">{bytes(entry.bytes)}</span>}
           </li>
         ))}
