@@ -10,6 +10,7 @@ import type { Cell, Color, Source, TreeMap } from "./types";
 const HEADER = 18; // height of the header of a node, in pixels
 const LETTER = 6.3; // about the width of a letter of a label
 const MOST_LINKS = 300;
+const SLICE = 6; // milliseconds of a frame for making cells; the browser needs several times as long to lay them out
 
 /** A node with a single child is drawn as one with it: "q_proj" and "weight" become "q_proj.weight". */
 interface Item {
@@ -132,16 +133,20 @@ function labelFor(box: Box, sign: string): string {
 
 /**
  * The rectangles are elements that are made and moved by hand: there may be 1,500 of them, and when news arrive only their
- * colors change. Elements are kept as long as their cell is shown, so that focus stays where it is.
+ * colors change. Elements are kept as long as their cell is shown, so that focus stays where it is. All of them at once
+ * would take longer than a frame, so they are drawn in slices.
  */
 class Cells {
   readonly boxes = new Map<string, { box: Box; button: HTMLElement | null; frame: HTMLElement | null }>();
   readonly byElement = new WeakMap<Element, Box>();
   current: string | null = null; // the key of the one cell that Tab reaches
+  private next: Element | null = null; // the element before which the next one has its place
+  private pending = 0;
 
   constructor(readonly root: HTMLElement) {}
 
-  show(boxes: Box[], colors: Palette, total: number): void {
+  show(boxes: Box[], colors: Palette, total: number, ready: () => void): void {
+    cancelAnimationFrame(this.pending);
     const wanted = new Set(boxes.map((box) => box.key));
     for (const [key, old] of this.boxes) {
       if (wanted.has(key)) continue;
@@ -149,85 +154,95 @@ class Cells {
       old.frame?.remove();
       this.boxes.delete(key);
     }
-    let next = this.root.firstElementChild;
-    const put = (element: Element) => {
-      if (element === next) next = next.nextElementSibling;
-      else this.root.insertBefore(element, next);
+    if (this.current !== null && !wanted.has(this.current)) this.current = null;
+    this.next = this.root.firstElementChild;
+    let done = 0;
+    const slice = () => {
+      const start = performance.now();
+      while (done < boxes.length && (done % 8 !== 0 || performance.now() - start < SLICE)) {
+        this.put(boxes[done]!, colors, total);
+        done += 1;
+      }
+      if (done < boxes.length) this.pending = requestAnimationFrame(slice);
+      else ready();
     };
-    for (const box of boxes) {
-      const isNode = box.place !== box.frame;
-      const held = this.boxes.get(box.key) ?? { box, button: null, frame: null };
-      held.box = box;
-      this.boxes.set(box.key, held);
-      if (isNode) {
-        held.frame ??= this.make("div");
-        held.frame.className = `map-frame map-frame-${box.depth % 2}`;
-        move(held.frame, box.frame);
-        put(held.frame);
-      } else if (held.frame !== null) {
-        held.frame.remove();
-        held.frame = null;
-      }
-      if (isNode && !box.header) {
-        held.button?.remove();
-        held.button = null;
-        continue;
-      }
-      held.button ??= this.makeCell();
-      this.byElement.set(held.button, box);
-      this.fill(held.button, box, colors, total);
-      put(held.button);
-    }
-    const reachable = this.current !== null ? this.boxes.get(this.current) : undefined;
-    if (reachable === undefined || reachable.button === null) {
-      this.current = boxes.find((box) => this.boxes.get(box.key)?.button)?.key ?? null;
-    }
-    for (const [key, { button }] of this.boxes) button?.setAttribute("tabindex", key === this.current ? "0" : "-1");
+    slice();
   }
 
-  private make(kind: string): HTMLElement {
-    return document.createElement(kind);
+  stop(): void {
+    cancelAnimationFrame(this.pending);
+  }
+
+  private put(box: Box, colors: Palette, total: number): void {
+    const isNode = box.place !== box.frame;
+    const held = this.boxes.get(box.key) ?? { box, button: null, frame: null };
+    const moved = held.box !== box || held.box.place !== box.place || (held.button === null && held.frame === null);
+    held.box = box;
+    this.boxes.set(box.key, held);
+    if (isNode) {
+      held.frame ??= document.createElement("div");
+      set(held.frame, "class", `map-frame map-frame-${box.depth % 2}`);
+      if (moved) move(held.frame, box.frame);
+      this.insert(held.frame);
+    } else held.frame = this.remove(held.frame);
+    if (isNode && !box.header) {
+      held.button = this.remove(held.button);
+      return;
+    }
+    held.button ??= this.makeCell();
+    this.byElement.set(held.button, box);
+    if (moved) move(held.button, box.place);
+    this.fill(held.button, box, colors, total);
+    this.insert(held.button);
+    if (this.current === null || this.boxes.get(this.current)?.button == null) {
+      this.current = box.key;
+      held.button.setAttribute("tabindex", "0");
+    }
+  }
+
+  private insert(element: Element): void {
+    if (element === this.next) this.next = element.nextElementSibling;
+    else this.root.insertBefore(element, this.next);
+  }
+
+  private remove(element: Element | null): null {
+    if (element !== null && element === this.next) this.next = element.nextElementSibling;
+    element?.remove();
+    return null;
   }
 
   private makeCell(): HTMLElement {
-    const button = this.make("button");
-    button.setAttribute("type", "button");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.tabIndex = -1;
     button.dataset["testid"] = "map-cell";
-    const name = this.make("span");
-    name.className = "map-name";
-    name.dir = "ltr";
-    const size = this.make("span");
-    size.className = "map-size";
-    button.append(name, size);
     return button;
   }
 
   private fill(button: HTMLElement, box: Box, colors: Palette, total: number): void {
     const { cell } = box;
-    const node = cell.kind === "node";
-    const paint = node && box.header ? null : colors.of(cell.value);
-    const classes = ["map-cell", `map-${cell.kind}`];
-    if (box.header) classes.push("map-header");
-    if (cell.kind === "alias" || paint?.hatched) classes.push("map-hatched");
-    set(button, "class", classes.join(" "));
+    const alias = cell.kind === "alias";
+    const paint = box.header || alias ? null : colors.of(cell.value);
+    let classes = `map-cell map-${cell.kind}`;
+    if (box.header) classes += " map-header";
+    if (alias || paint?.hatched) classes += " map-hatched";
+    set(button, "class", classes);
     set(button, "data-path", cell.path);
     set(button, "data-kind", cell.kind);
     set(button, "data-value", cell.value === null ? "" : String(cell.value));
     set(button, "aria-label", nameOf(box, colors));
-    move(button, box.place);
-    const alias = cell.kind === "alias";
-    button.style.backgroundColor = paint === null || alias ? "" : paint.fill;
-    button.style.color = paint === null || alias ? "" : paint.ink;
-    const [name, size] = button.children as unknown as [HTMLElement, HTMLElement];
-    text(name, labelFor(box, paint === null ? "" : colors.sign(cell.value)));
+    button.style.backgroundColor = paint === null ? "" : paint.fill;
+    button.style.color = paint === null ? "" : paint.ink;
     const { width, height } = box.place;
-    const share = total > 0 ? cell.bytes / total : 0;
-    let below = "";
-    if (box.header) below = width > box.label.length * LETTER + 74 ? bytes(cell.bytes) : "";
-    else if (height >= 34 && width >= 56 && !alias) {
-      below = width >= 130 ? `${bytes(cell.bytes)} · ${percent(share)}` : bytes(cell.bytes);
-    } else if (alias && height >= 34 && width >= 32 && name.textContent !== "tied") below = "tied";
-    text(size, below);
+    const label = labelFor(box, paint === null ? "" : colors.sign(cell.value));
+    let size = "";
+    if (box.header) size = width > box.label.length * LETTER + 74 ? bytes(cell.bytes) : "";
+    else if (alias) size = height >= 34 && width >= 32 && label !== "tied" ? "tied" : "";
+    else if (height >= 34 && width >= 56) {
+      size = width >= 130 && total > 0 ? `${bytes(cell.bytes)} · ${percent(cell.bytes / total)}` : bytes(cell.bytes);
+    }
+    line(button, 0, "map-name", label);
+    line(button, 1, "map-size", size);
   }
 
   /** The nearest cell in a direction; those that face this one come before those that are shifted. */
@@ -273,7 +288,16 @@ class Cells {
 function set(element: Element, name: string, value: string): void {
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
-function text(element: Element, value: string): void {
+/** A line of text of a cell. Most cells are too small for any, and have no elements for it. */
+function line(button: HTMLElement, index: number, name: string, value: string): void {
+  while (value !== "" && button.children.length <= index) {
+    const made = document.createElement("span");
+    made.dir = "ltr";
+    button.append(made);
+  }
+  const element = button.children[index];
+  if (element === undefined) return;
+  set(element, "class", name);
   if (element.textContent !== value) element.textContent = value;
 }
 function move(element: HTMLElement, place: Place): void {
@@ -372,21 +396,23 @@ export function MapView(props: {
 
   useLayoutEffect(() => {
     if (cells === null || colors === null || map === null || layer === null) return;
-    cells.show(boxes, colors, map.cell.bytes);
+    const ready = () => {
+      const asked = focusNext.current;
+      if (asked === null || asked.from === map.path) return;
+      focusNext.current = null;
+      const back = boxes.find((box) => box.cell.path === asked.from || box.merged.includes(asked.from));
+      const goal = (back !== undefined && cells.boxes.get(back.key)?.button ? back.key : null) ?? cells.current;
+      if (goal !== null) cells.reach(goal, true);
+    };
+    cells.show(boxes, colors, map.cell.bytes, ready);
     const before = drawn.current;
     drawn.current = { path: map.path, boxes, width, height };
     if (before !== null && before.path !== map.path) {
       setTip(null);
       zoomInto(layer, before, drawn.current);
     }
-    const asked = focusNext.current;
-    if (asked !== null && asked.from !== map.path) {
-      focusNext.current = null;
-      const back = boxes.find((box) => box.cell.path === asked.from || box.merged.includes(asked.from));
-      const goal = (back !== undefined && cells.boxes.get(back.key)?.button ? back.key : null) ?? cells.current;
-      if (goal !== null) cells.reach(goal, true);
-    }
   }, [cells, boxes, colors]);
+  useEffect(() => () => cells?.stop(), [cells]);
 
   const boxOf = (target: EventTarget | null): Box | null => {
     const button = target instanceof Element ? target.closest(".map-cell") : null;
