@@ -28,7 +28,7 @@ function barsOf(statistics: LeafStatistics, width: number): Bar[] {
   const count = Math.max(counts.length, 1);
   // A bar of its own is wide enough for its label, however many powers there are and however narrow the chart is.
   const own = 1 + [statistics.subnormals, statistics.neginf, statistics.posinf, statistics.nan].filter((value) => value > 0).length;
-  const share = 26 / Math.max(200, width - 70);
+  const share = 20 / Math.max(200, width - 70);
   const wide = Math.max(Math.min(1, count / 8), (share * count) / Math.max(0.2, 1 - share * (own * 1.225 + 0.9)));
   const gap = wide * 0.45;
   const bars: Bar[] = counts.map((value, index) => ({

@@ -215,15 +215,21 @@ function Ties({ leaf, path, onOpen }: { leaf: LeafFacts; path: string; onOpen(pa
 }
 
 function Measured({ source, leaf, exported }: { source: Source; leaf: LeafFacts; exported: boolean }) {
-  const statistics = useAnswer(() => source.statistics(leaf.path), `statistics ${leaf.path}`);
-  const norms = useAnswer(async () => ({ norms: await source.norms(leaf.path) }), `norms ${leaf.path}`);
+  // Who steps through leaves quickly does not want each of them to be read.
+  const [stays, setStays] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setStays(true), 120);
+    return () => clearTimeout(timer);
+  }, []);
+  const statistics = useAnswer(stays ? () => source.statistics(leaf.path) : null, `statistics ${leaf.path}`);
+  const norms = useAnswer(stays ? async () => ({ norms: await source.norms(leaf.path) }) : null, `norms ${leaf.path}`);
   const normsShown = norms.error !== null || (norms.value !== null && norms.value.norms !== null && norms.value.norms.axes.length > 0);
   return (
     <>
       <section class="leaf-section" aria-label="Picture" data-testid="leaf-picture">
         <h3>Picture</h3>
         {leaf.views.length > 0 ? (
-          <PictureView source={source} path={leaf.path} views={leaf.views} exported={exported} />
+          stays && <PictureView source={source} path={leaf.path} views={leaf.views} exported={exported} />
         ) : (
           <p class="leaf-hint" dir="ltr">{leaf.no_view ?? "It cannot be drawn."}</p>
         )}
