@@ -159,12 +159,14 @@ function optionsOf(bars: Bar[], logarithmic: boolean, colors: ChartColors): Omit
     const span = last.to - first.from;
     const apart = (34 / Math.max(50, self.bbox.width / devicePixelRatio)) * span;
     const step = [1, 2, 4, 5, 10, 20, 50, 100, 200, 500].find((size) => size >= apart) ?? 1000;
-    const places: number[] = [];
+    const own = bars.filter((bar) => bar.tick !== null).map((bar) => (bar.from + bar.to) / 2);
+    const places = [...own];
     if (powers.length > 0) {
       const end = powers[powers.length - 1]!.to;
-      for (let at = Math.ceil(powers[0]!.from / step) * step; at <= end; at += step) places.push(at);
+      for (let at = Math.ceil(powers[0]!.from / step) * step; at <= end; at += step) {
+        if (own.every((other) => Math.abs(other - at) > apart * 0.85)) places.push(at);
+      }
     }
-    for (const bar of bars) if (bar.tick !== null) places.push((bar.from + bar.to) / 2);
     return places.sort((a, b) => a - b);
   };
   const tickText = new Map(bars.filter((bar) => bar.tick !== null).map((bar) => [(bar.from + bar.to) / 2, bar.tick!]));

@@ -181,6 +181,7 @@ function ChangeOf({ change, names }: { change: Change; names: string[] }) {
   );
 }
 
+const MOST_NAMES = 100; // listed; an object may have thousands
 const OPS: Record<string, string> = { same: "the same tensor", transpose: "its transpose" };
 
 function Ties({ leaf, path, onOpen }: { leaf: LeafFacts; path: string; onOpen(path: string): void }) {
@@ -189,7 +190,7 @@ function Ties({ leaf, path, onOpen }: { leaf: LeafFacts; path: string; onOpen(pa
     <section class="leaf-section" aria-label="Ties" data-testid="leaf-ties">
       <h3>Tied: one tensor, {whole(leaf.names.length)} names</h3>
       <ul class="leaf-ties">
-        {leaf.names.map((name) => (
+        {leaf.names.slice(0, MOST_NAMES).map((name) => (
           <li key={name.path}>
             {name.path === path ? (
               <strong dir="ltr">{breakable(name.path)}</strong>
@@ -210,6 +211,7 @@ function Ties({ leaf, path, onOpen }: { leaf: LeafFacts; path: string; onOpen(pa
           </li>
         ))}
       </ul>
+      {leaf.names.length > MOST_NAMES && <p class="leaf-hint">and {whole(leaf.names.length - MOST_NAMES)} more</p>}
     </section>
   );
 }

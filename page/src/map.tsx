@@ -361,7 +361,7 @@ function center({ frame }: Box): [number, number] {
 function curve(line: Line): string {
   const [x0, y0] = center(line.from);
   const [x1, y1] = center(line.to);
-  const bend = 0.18;
+  const bend = Math.min(0.18, 90 / Math.max(1, Math.hypot(x1 - x0, y1 - y0)));
   return `M${x0} ${y0}Q${(x0 + x1) / 2 + (y1 - y0) * bend} ${(y0 + y1) / 2 - (x1 - x0) * bend} ${x1} ${y1}`;
 }
 
@@ -432,7 +432,8 @@ export function MapView(props: {
   };
   const zoom = useCallback(
     (to: string) => {
-      if (layer?.contains(document.activeElement)) focusNext.current = { from: last.current?.path ?? "" };
+      // The button that was pressed is about to go away: the focus moves on to the new map.
+      if (layer?.closest(".map")?.contains(document.activeElement)) focusNext.current = { from: last.current?.path ?? "" };
       onPath(to);
     },
     [layer, onPath],
@@ -529,6 +530,7 @@ export function MapView(props: {
       {answer.error !== null && (
         <p class="map-error" role="alert">
           <span dir="ltr">{answer.error}</span> <button type="button" onClick={answer.again}>Try again</button>
+          {path !== "" && <> <button type="button" onClick={() => onPath("")}>Show everything</button></>}
         </p>
       )}
       <p class="map-hidden" id="map-help">
