@@ -16,28 +16,45 @@ export interface Answer<T> {
 export function useAnswer<T>(ask: (() => Promise<T>) | null, key: string, news: number = 0): Answer<T> {
   const [held, setHeld] = useState<{ key: string; value: T | null; error: string | null }>({ key, value: null, error: null });
   const [tries, setTries] = useState(0);
-  const newest = useRef(0);
   const latest = useRef(ask);
   latest.current = ask;
   const wanted = ask !== null;
-  useEffect(() => {
-    const mine = ++newest.current;
-    const question = latest.current;
-    if (question === null) return undefined;
+  const running = useRef<{ key: string; dropped: boolean; renew: boolean } | null>(null);
+  const start = (question: () => Promise<T>) => {
+    const mine = { key, dropped: false, renew: false };
+    running.current = mine;
     // A source may throw before it returns a promise; both become a failed answer.
-    new Promise<T>((resolve) => resolve(question())).then(
-      (value) => {
-        if (mine === newest.current) setHeld({ key, value, error: null });
-      },
-      (reason: unknown) => {
-        if (mine !== newest.current) return;
-        setHeld((old) => (old.key === key && old.value !== null ? old : { key, value: null, error: reasonText(reason) }));
-      },
-    );
+    new Promise<T>((resolve) => resolve(question()))
+      .then(
+        (value) => {
+          if (!mine.dropped) setHeld({ key, value, error: null });
+        },
+        (reason: unknown) => {
+          if (mine.dropped) return;
+          setHeld((old) => (old.key === key && old.value !== null ? old : { key, value: null, error: reasonText(reason) }));
+        },
+      )
+      .then(() => {
+        if (mine.dropped) return;
+        running.current = null;
+        if (mine.renew && latest.current !== null) start(latest.current);
+      });
+  };
+  useEffect(() => {
+    if (latest.current !== null) start(latest.current);
     return () => {
-      newest.current += 1;
+      if (running.current !== null) running.current.dropped = true;
+      running.current = null;
     };
-  }, [key, news, tries, wanted]);
+  }, [key, tries, wanted]);
+  const known = useRef(news);
+  useEffect(() => {
+    if (known.current === news) return;
+    known.current = news;
+    // News that arrive faster than answers must not keep the answer from ever arriving: it is awaited first.
+    if (running.current !== null) running.current.renew = true;
+    else if (latest.current !== null) start(latest.current);
+  }, [news]);
   const again = useCallback(() => {
     setHeld((old) => ({ ...old, error: null }));
     setTries((count) => count + 1);

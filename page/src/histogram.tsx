@@ -28,7 +28,7 @@ function barsOf(statistics: LeafStatistics, width: number): Bar[] {
   const count = Math.max(counts.length, 1);
   // A bar of its own is wide enough for its label, however many powers there are and however narrow the chart is.
   const own = 1 + [statistics.subnormals, statistics.neginf, statistics.posinf, statistics.nan].filter((value) => value > 0).length;
-  const share = 26 / Math.max(200, width - 70);
+  const share = 20 / Math.max(200, width - 70);
   const wide = Math.max(Math.min(1, count / 8), (share * count) / Math.max(0.2, 1 - share * (own * 1.225 + 0.9)));
   const gap = wide * 0.45;
   const bars: Bar[] = counts.map((value, index) => ({
@@ -159,12 +159,14 @@ function optionsOf(bars: Bar[], logarithmic: boolean, colors: ChartColors): Omit
     const span = last.to - first.from;
     const apart = (34 / Math.max(50, self.bbox.width / devicePixelRatio)) * span;
     const step = [1, 2, 4, 5, 10, 20, 50, 100, 200, 500].find((size) => size >= apart) ?? 1000;
-    const places: number[] = [];
+    const own = bars.filter((bar) => bar.tick !== null).map((bar) => (bar.from + bar.to) / 2);
+    const places = [...own];
     if (powers.length > 0) {
       const end = powers[powers.length - 1]!.to;
-      for (let at = Math.ceil(powers[0]!.from / step) * step; at <= end; at += step) places.push(at);
+      for (let at = Math.ceil(powers[0]!.from / step) * step; at <= end; at += step) {
+        if (own.every((other) => Math.abs(other - at) > apart * 0.85)) places.push(at);
+      }
     }
-    for (const bar of bars) if (bar.tick !== null) places.push((bar.from + bar.to) / 2);
     return places.sort((a, b) => a - b);
   };
   const tickText = new Map(bars.filter((bar) => bar.tick !== null).map((bar) => [(bar.from + bar.to) / 2, bar.tick!]));

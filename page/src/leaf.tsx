@@ -181,6 +181,7 @@ function ChangeOf({ change, names }: { change: Change; names: string[] }) {
   );
 }
 
+const MOST_NAMES = 100; // listed; an object may have thousands
 const OPS: Record<string, string> = { same: "the same tensor", transpose: "its transpose" };
 
 function Ties({ leaf, path, onOpen }: { leaf: LeafFacts; path: string; onOpen(path: string): void }) {
@@ -189,7 +190,7 @@ function Ties({ leaf, path, onOpen }: { leaf: LeafFacts; path: string; onOpen(pa
     <section class="leaf-section" aria-label="Ties" data-testid="leaf-ties">
       <h3>Tied: one tensor, {whole(leaf.names.length)} names</h3>
       <ul class="leaf-ties">
-        {leaf.names.map((name) => (
+        {leaf.names.slice(0, MOST_NAMES).map((name) => (
           <li key={name.path}>
             {name.path === path ? (
               <strong dir="ltr">{breakable(name.path)}</strong>
@@ -210,20 +211,27 @@ function Ties({ leaf, path, onOpen }: { leaf: LeafFacts; path: string; onOpen(pa
           </li>
         ))}
       </ul>
+      {leaf.names.length > MOST_NAMES && <p class="leaf-hint">and {whole(leaf.names.length - MOST_NAMES)} more</p>}
     </section>
   );
 }
 
 function Measured({ source, leaf, exported }: { source: Source; leaf: LeafFacts; exported: boolean }) {
-  const statistics = useAnswer(() => source.statistics(leaf.path), `statistics ${leaf.path}`);
-  const norms = useAnswer(async () => ({ norms: await source.norms(leaf.path) }), `norms ${leaf.path}`);
+  // Who steps through leaves quickly does not want each of them to be read.
+  const [stays, setStays] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setStays(true), 120);
+    return () => clearTimeout(timer);
+  }, []);
+  const statistics = useAnswer(stays ? () => source.statistics(leaf.path) : null, `statistics ${leaf.path}`);
+  const norms = useAnswer(stays ? async () => ({ norms: await source.norms(leaf.path) }) : null, `norms ${leaf.path}`);
   const normsShown = norms.error !== null || (norms.value !== null && norms.value.norms !== null && norms.value.norms.axes.length > 0);
   return (
     <>
       <section class="leaf-section" aria-label="Picture" data-testid="leaf-picture">
         <h3>Picture</h3>
         {leaf.views.length > 0 ? (
-          <PictureView source={source} path={leaf.path} views={leaf.views} exported={exported} />
+          stays && <PictureView source={source} path={leaf.path} views={leaf.views} exported={exported} />
         ) : (
           <p class="leaf-hint" dir="ltr">{leaf.no_view ?? "It cannot be drawn."}</p>
         )}

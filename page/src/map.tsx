@@ -10,7 +10,7 @@ import type { Cell, Color, Source, TreeMap } from "./types";
 const HEADER = 18; // height of the header of a node, in pixels
 const LETTER = 6.3; // about the width of a letter of a label
 const MOST_LINKS = 300;
-const SLICE = 6; // milliseconds of a frame for making cells; the browser needs several times as long to lay them out
+const SLICE = 5; // milliseconds of a frame for making cells; the browser needs several times as long to lay them out
 
 /** A node with a single child is drawn as one with it: "q_proj" and "weight" become "q_proj.weight". */
 interface Item {
@@ -64,8 +64,14 @@ function boxesOf(map: TreeMap, width: number, height: number): Box[] {
     .sum((item) => (item.children.length > 0 ? 0 : item.cell.kind === "alias" ? aliasArea : Math.max(0, item.cell.bytes)))
     .sort((a, b) => (b.value ?? 0) - (a.value ?? 0));
   if (!((tree.value ?? 0) > 0)) return [];
-  const headed = (node: HierarchyRectangularNode<Item>) =>
-    node.depth > 0 && node.x1 - node.x0 >= 44 && node.y1 - node.y0 >= HEADER + 16;
+  // Decided once, while the layout is computed: rounding changes sizes afterwards.
+  const headed = new Set<HierarchyRectangularNode<Item>>();
+  const top = (node: HierarchyRectangularNode<Item>) => {
+    if (node.depth === 0) return 0;
+    if (node.x1 - node.x0 < 44 || node.y1 - node.y0 < HEADER + 16) return tiny(node) ? 0 : 2;
+    headed.add(node);
+    return HEADER;
+  };
   const tiny = (node: HierarchyRectangularNode<Item>) => Math.min(node.x1 - node.x0, node.y1 - node.y0) < 24;
   const placed = treemap<Item>()
     .tile(treemapSquarify.ratio(1.3))
@@ -73,7 +79,7 @@ function boxesOf(map: TreeMap, width: number, height: number): Box[] {
     .round(true)
     .paddingInner(1)
     .paddingOuter((node) => (node.depth === 0 || tiny(node) ? 0 : 2))
-    .paddingTop((node) => (headed(node) ? HEADER : node.depth === 0 || tiny(node) ? 0 : 2))(tree);
+    .paddingTop(top)(tree);
   const boxes: Box[] = [];
   const keys = new Set<string>();
   placed.each((node) => {
@@ -85,7 +91,7 @@ function boxesOf(map: TreeMap, width: number, height: number): Box[] {
     while (keys.has(key)) key += "'";
     keys.add(key);
     const inner = node.children !== undefined;
-    const header = inner && headed(node);
+    const header = inner && headed.has(node);
     const place = inner ? { ...frame, height: header ? HEADER : 0 } : frame;
     boxes.push({ key, cell, label, merged, header, frame, place, depth: node.depth });
   });
@@ -147,6 +153,12 @@ class Cells {
 
   show(boxes: Box[], colors: Palette, total: number, ready: () => void): void {
     cancelAnimationFrame(this.pending);
+    // Computing a large map took its time already: drawing begins with the next frame.
+    if (boxes.length > 300) this.pending = requestAnimationFrame(() => this.begin(boxes, colors, total, ready));
+    else this.begin(boxes, colors, total, ready);
+  }
+
+  private begin(boxes: Box[], colors: Palette, total: number, ready: () => void): void {
     const wanted = new Set(boxes.map((box) => box.key));
     for (const [key, old] of this.boxes) {
       if (wanted.has(key)) continue;
@@ -301,8 +313,8 @@ function line(button: HTMLElement, index: number, name: string, value: string): 
   if (element.textContent !== value) element.textContent = value;
 }
 function move(element: HTMLElement, place: Place): void {
-  element.style.left = `${place.x}px`;
-  element.style.top = `${place.y}px`;
+  element.style.marginLeft = `${place.x}px`;
+  element.style.marginTop = `${place.y}px`;
   element.style.width = `${place.width}px`;
   element.style.height = `${place.height}px`;
 }
@@ -349,7 +361,7 @@ function center({ frame }: Box): [number, number] {
 function curve(line: Line): string {
   const [x0, y0] = center(line.from);
   const [x1, y1] = center(line.to);
-  const bend = 0.18;
+  const bend = Math.min(0.18, 90 / Math.max(1, Math.hypot(x1 - x0, y1 - y0)));
   return `M${x0} ${y0}Q${(x0 + x1) / 2 + (y1 - y0) * bend} ${(y0 + y1) / 2 - (x1 - x0) * bend} ${x1} ${y1}`;
 }
 
@@ -420,7 +432,8 @@ export function MapView(props: {
   };
   const zoom = useCallback(
     (to: string) => {
-      if (layer?.contains(document.activeElement)) focusNext.current = { from: last.current?.path ?? "" };
+      // The button that was pressed is about to go away: the focus moves on to the new map.
+      if (layer?.closest(".map")?.contains(document.activeElement)) focusNext.current = { from: last.current?.path ?? "" };
       onPath(to);
     },
     [layer, onPath],
@@ -475,10 +488,18 @@ export function MapView(props: {
   }, [tip === null]);
 
   const active = tip === null ? null : (cells?.boxes.get(tip.key)?.box ?? null);
+  // The pointer moves often, these change rarely: the same objects are not compared again.
+  const linesView = useMemo(
+    () => lines.length > 0 && <Lines lines={lines} active={active} width={width} height={height} />,
+    [lines, active, width, height],
+  );
+  const legendView = useMemo(
+    () => colors !== null && map !== null && <LegendView colors={colors} ties={countAliases(map.cell) > 0} map={map} />,
+    [colors, map],
+  );
   const crumbs = map?.crumbs ?? [];
   const here = crumbs[crumbs.length - 1];
   const total = map?.cell.bytes ?? 0;
-  const aliases = map === null ? 0 : countAliases(map.cell);
   return (
     <section class="map" aria-label="Map of bytes" data-testid="map">
       <div class="map-bar">
@@ -509,6 +530,7 @@ export function MapView(props: {
       {answer.error !== null && (
         <p class="map-error" role="alert">
           <span dir="ltr">{answer.error}</span> <button type="button" onClick={answer.again}>Try again</button>
+          {path !== "" && <> <button type="button" onClick={() => onPath("")}>Show everything</button></>}
         </p>
       )}
       <p class="map-hidden" id="map-help">
@@ -534,7 +556,7 @@ export function MapView(props: {
           onFocusIn={focused}
           onFocusOut={() => setTip(null)}
         />
-        {lines.length > 0 && <Lines lines={lines} active={active} width={width} height={height} />}
+        {linesView}
         {map === null && answer.error === null && <p class="map-empty">Loading the map …</p>}
         {map !== null && width > 0 && boxes.length === 0 && (
           <p class="map-empty" data-testid="map-empty">
@@ -542,7 +564,7 @@ export function MapView(props: {
           </p>
         )}
       </div>
-      {colors !== null && map !== null && <LegendView colors={colors} ties={aliases > 0} map={map} />}
+      {legendView}
       {tip !== null && active !== null && colors !== null && map !== null && (
         <Tooltip tip={tip} box={active} colors={colors} map={map} />
       )}

@@ -74,7 +74,7 @@ function optionsOf(single: boolean, colors: ChartColors): Omit<uPlot.Options, "w
   const hidden: uPlot.Series = { stroke: "transparent", width: 0, points: { show: false } };
   const line: uPlot.Series = { stroke: colors.accent, width: 1.5, points: { show: false } };
   return {
-    padding: [8, 8, 0, 0],
+    padding: [8, 16, 0, 0],
     scales: { x: { time: false }, y: { range: (_self, low, high) => spread(low, high) } },
     axes: [
       { ...axis, grid: { show: false }, size: 26, values: (_self, splits) => splits.map((value) => (Number.isInteger(value) ? whole(value) : "")) },
