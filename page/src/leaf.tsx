@@ -38,7 +38,7 @@ export function LeafPanel(props: {
     else navigator.clipboard.writeText(text).then(() => setSaid(`Copied the ${what}.`), select);
   };
   return (
-    <section class="leaf" aria-label={`Leaf ${path}`} data-testid="leaf-panel">
+    <section class="leaf-panel" aria-label={`Leaf ${path}`} data-testid="leaf-panel">
       <header class="leaf-head">
         <div class="leaf-tools">
           <Step label="Previous leaf" sign="↑" goal={leaf?.previous ?? null} onOpen={onOpen} testid="leaf-previous" />

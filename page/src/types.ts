@@ -158,7 +158,7 @@ export interface TreeMap {
 /** api/leaf?path=… : facts, at once. */
 export interface LeafFacts {
   path: string;
-  code: string; // "model.layers[0].weight"
+  code: string; // "model.layers[0].weight"; of a file, checkpoint['…'], for a Tree or a state dict
   label: string; // "4096×4096 bfloat16"
   shape: number[] | null;
   dtype: string;
@@ -218,7 +218,7 @@ export interface Norms {
 export interface Scale {
   limit: number; // the magnitude at both ends of the scale
   signed: boolean;
-  colors: string[]; // CSS colors, from -limit to limit
+  colors: string[]; // CSS colors, from -limit to limit; from 0 if not `signed`
   nan: string;
   infinite: string;
   note: string | null; // "rows were sampled: 1 of 16"

@@ -15,7 +15,7 @@ def facts_json(t: Tree, leaf: Leaf) -> dict[str, Any]:
     names, reason = layouts_of(leaf)
     return {
         "path": data["path"],
-        "code": escape(leaf.path.code("model")),
+        "code": escape(leaf.path.code("checkpoint" if t.is_file else "model")),
         "label": f"{shape_text(leaf.shape)} {leaf.dtype}",
         "shape": data["shape"],
         "dtype": leaf.dtype,

@@ -26,7 +26,8 @@ def scale_of(leaf: Leaf, name: str, row: Row | None) -> dict[str, Any]:
         limit = float(abs(finite).max(initial=0))
         signed = bool((finite < 0).any())
         note = f"the scale is that of a sample: 1 of {sampled:,} values" if sampled > 1 else None
-    shown = [palette()[round(place * 2 * STEPS / (_COLORS - 1))] for place in range(_COLORS)]
+    first = 0 if signed else STEPS  # without negative values, only the upper half of the colors occurs
+    shown = [palette()[first + round(place * (2 * STEPS - first) / (_COLORS - 1))] for place in range(_COLORS)]
     return {
         "limit": limit or 1.0,
         "signed": signed,
