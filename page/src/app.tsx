@@ -212,7 +212,7 @@ export function App(props: { source: Source }) {
       (error: unknown) => setFailure(error instanceof Error ? error.message : String(error)),
     );
   }, [source, attempt]);
-  if (summary) return <Page source={source} summary={summary} />;
+  if (summary) return <Page source={source} summary={summary} onReturn={() => setAttempt((count) => count + 1)} />;
   return (
     <main class="opening">
       {failure === null ? <p role="status">Opening …</p> : (
@@ -225,10 +225,13 @@ export function App(props: { source: Source }) {
   );
 }
 
-function Page(props: { source: Source; summary: Summary }) {
+function Page(props: { source: Source; summary: Summary; onReturn(): void }) {
   const { source, summary } = props;
   const [state, change] = useAddress();
-  const { progress, version, isGone, failure, start } = useProgress(source);
+  const { progress, version, isGone, returns, failure, start } = useProgress(source);
+  useEffect(() => {
+    if (returns > 0) props.onReturn(); // it may show another file now
+  }, [returns]);
   const badges = useBadges(source, summary, version);
   const [answer, setAnswer] = useState<Answered | null>(null);
   const [reveals, setReveals] = useState(0);

@@ -1,7 +1,7 @@
 // A list with columns of which only a part is drawn. The tree and all tables are such lists.
 import { Component } from "preact";
 import type { ComponentChildren, HTMLAttributes, VNode } from "preact";
-import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { moved } from "./keyboard";
 import { useVirtual } from "./virtual";
 
@@ -138,11 +138,12 @@ export function Table<Row>(props: Props<Row>) {
   const least = columns.reduce((sum, column) => sum + column.width, 0) + 24;
 
   const begin = useRef(props.start);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (begin.current === props.start) return;
     begin.current = props.start;
     setActive(-1);
     virtual.reset();
+    rows.want(0, virtual.page);
   }, [props.start]);
   useEffect(() => rows.want(virtual.first, Math.max(virtual.first, virtual.last - 1)), [rows, virtual.first, virtual.last]);
   // A line to go to may come before the list is long enough for it.
@@ -150,7 +151,7 @@ export function Table<Row>(props: Props<Row>) {
   useEffect(() => {
     if (!props.reveal || revealed.current === props.reveal || props.reveal.index >= total || rows.loading) return;
     revealed.current = props.reveal;
-    virtual.show(props.reveal.index);
+    virtual.show(props.reveal.index, true);
     setActive(props.reveal.index);
   });
   const firstRow = rows.row(virtual.first);
@@ -265,7 +266,9 @@ export function Table<Row>(props: Props<Row>) {
         {rows.total === null && rows.failure === null && <div class="skeleton" aria-hidden="true" />}
       </div>
       {rows.total === 0 && !rows.loading && rows.failure === null && <div class="empty">{props.empty}</div>}
-      {rows.failure !== null && <div class="empty" role="alert"><p class="bad">{rows.failure}</p></div>}
+      {rows.failure !== null && (
+        <div class={rows.loading ? "empty" : "strip"} role="alert"><p class="bad" dir="ltr">{rows.failure}</p></div>
+      )}
       {props.detail && (
         <div class="detail" aria-live="polite">
           {detail ?? <p class="dim">Choose a line to read all of it here.</p>}

@@ -54,6 +54,7 @@ function Name(props: { row: Row; isFlat: boolean; tieAddress(path: string): stri
     <div class="name" style={isFlat ? undefined : { "--depth": String(row.depth) }}>
       {!isFlat && <span class={`twisty${isNode ? (row.open ? " open" : " folded") : ""}`} aria-hidden="true" />}
       <bdi dir="ltr" class={`text ${row.kind}`} title={row.path}>{name}</bdi>
+      {row.kind === "value" && row.value !== null && <bdi dir="ltr" class="below" title={row.value}>= {row.value}</bdi>}
       {row.tied && (
         <a class="tie" href={props.tieAddress(row.tied.to)} title={`Tied to ${row.tied.to}${row.tied.op ? ` (${row.tied.op})` : ""}`}>
           tied to <bdi dir="ltr">{row.tied.to}</bdi>
@@ -94,7 +95,7 @@ function columnsOf(summary: Summary, isFlat: boolean, tieAddress: (path: string)
     {
       id: "shape", heading: "Shape", width: 150, grow: 0.25, from: 620, hint: "Shape of a leaf, or class of a module",
       cell: (row) => {
-        const text = row.kind === "node" ? row.type ?? "" : row.kind === "value" ? row.value ?? "" : shape(row.shape);
+        const text = row.kind === "node" ? row.type ?? "" : row.kind === "value" ? "" : shape(row.shape);
         return <bdi dir="ltr" class={row.kind === "leaf" ? "mono" : "dim"} title={text}>{text}</bdi>;
       },
     },
