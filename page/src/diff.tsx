@@ -34,7 +34,7 @@ const COLUMNS: Column<Change>[] = [
     id: "path", heading: "Leaf", width: 150, sort: "tree",
     cell: (change) => (
       <div class="name">
-        <bdi dir="ltr" class="text leaf" title={change.path}>{change.path}</bdi>
+        <bdi dir="ltr" class="text is-leaf" title={change.path}>{change.path}</bdi>
         {change.other !== null && change.other !== change.path && (
           <bdi dir="ltr" class="below" title={change.other}>→ {change.other}</bdi>
         )}

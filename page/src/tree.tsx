@@ -53,7 +53,7 @@ function Name(props: { row: Row; isFlat: boolean; tieAddress(path: string): stri
   return (
     <div class="name" style={isFlat ? undefined : { "--depth": String(row.depth) }}>
       {!isFlat && <span class={`twisty${isNode ? (row.open ? " open" : " folded") : ""}`} aria-hidden="true" />}
-      <bdi dir="ltr" class={`text ${row.kind}`} title={row.path}>{name}</bdi>
+      <bdi dir="ltr" class={`text is-${row.kind}`} title={row.path}>{name}</bdi>
       {row.kind === "value" && row.value !== null && <bdi dir="ltr" class="below" title={row.value}>= {row.value}</bdi>}
       {row.tied && (
         <a class="tie" href={props.tieAddress(row.tied.to)} title={`Tied to ${row.tied.to}${row.tied.op ? ` (${row.tied.op})` : ""}`}>
@@ -292,7 +292,7 @@ export function Tree(props: Props) {
         onSort={order}
         start={start}
         reveal={reveal}
-        look={(row) => row.kind}
+        look={(row) => `is-${row.kind}`}
         empty={answer?.error
           ? <p class="bad">{answer.error}</p>
           : state.query !== "" ? <p>No leaf matches this search.</p> : <p>There are no leaves here.</p>}
