@@ -34,7 +34,7 @@ const COLUMNS: Column<PlanRow>[] = [
 
 export function PlanView(props: {
   source: Source; version: number; state: State;
-  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onAnswer(answer: Answered): void;
+  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onLine(line: number): void; onAnswer(answer: Answered): void;
 }) {
   const { source, version, state, change } = props;
   const key = JSON.stringify([state.status, state.query]);
@@ -90,6 +90,8 @@ export function PlanView(props: {
         rows={rows}
         path={(row) => (row.leaf ? row.path : null)}
         selected={state.leaf}
+        line={state.line}
+        onLine={props.onLine}
         onOpen={(row) => {
           if (row.leaf) props.onOpen(row.path);
         }}

@@ -21,6 +21,7 @@ interface Props {
   state: State;
   change(part: Partial<State>, push?: boolean): void;
   onOpen(path: string): void;
+  onLine(line: number): void;
   reveals: number; // grows when the open leaf shall be scrolled to, even if it was opened from here
   onAnswer(answer: Answered): void;
 }
@@ -31,7 +32,7 @@ const SORTS: Record<Sort, string> = {
 };
 const ALL = 99; // deeper than any tree
 const SMALL = 100; // names; such trees start unfolded
-const VISIBLE = 0.005; // of all bytes; less would be a dot, not a bar
+const VISIBLE = 0.02; // of all bytes; less would be a dot, not a bar
 const HEALTH: Record<NonNullable<Health>, string> = {
   error: "Error found", warning: "Warning found", note: "Note", ok: "Nothing found",
 };
@@ -285,6 +286,8 @@ export function Tree(props: Props) {
         path={(row) => row.path}
         place={isFlat ? undefined : (row) => ({ level: row.depth + 1, expanded: canToggle(row) ? row.open : null })}
         selected={state.leaf}
+        line={state.line}
+        onLine={props.onLine}
         onOpen={onOpen}
         onKey={onKey}
         sort={sort}

@@ -175,7 +175,8 @@ export interface Virtual {
   pool: number; // at least as many as are ever drawn: a row gets the elements of the one that many lines away
   scrolled(): void;
   show(index: number, middle?: boolean): void; // scrolls as little as needed, or to the middle if it is not visible
-  reset(): void;
+  to(index: number): void; // puts a line at the top
+  firstVisible(): number;
 }
 
 /**
@@ -262,6 +263,7 @@ export function useVirtual(total: number, rowHeight: number, headHeight: number)
       else if (above < position.at) move(above);
       else move(below - body);
     },
-    reset: () => move(0),
+    to: (index) => move(index * rowHeight),
+    firstVisible: () => Math.floor(position.at / rowHeight),
   };
 }
