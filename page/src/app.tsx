@@ -345,7 +345,7 @@ function Page(props: { source: Source; summary: Summary; onReturn(): void }) {
       <div class="banners" aria-live="polite" inert={isCovered}>
         {isGone && (
           <p class="banner error" data-testid="banner">
-            The server has stopped. Start it again with <code dir="ltr">leafwise view …</code>; this page goes on when it is back.
+            The server has stopped. Start it again with <code dir="ltr">leafwise view …</code>, and open the address that it prints.
           </p>
         )}
         {progress?.warning && <p class="banner warning" data-testid="banner" dir="ltr">{progress.warning}</p>}

@@ -110,8 +110,8 @@ export function useProgress(source: Source): {
         if (isRunning(answer)) delay = BUSY;
       } catch (error) {
         if (isStopped) return;
-        // An answer with an error is an answer: the server is there.
-        wasGone = !(error instanceof Refused);
+        // An answer with an error is an answer: the server is there. But one that was started anew has another address.
+        wasGone = !(error instanceof Refused) || error.status === 403 || error.status === 404;
         setGone(wasGone);
         delay = GONE;
       } finally {
