@@ -26,12 +26,12 @@ const SEARCHED: ViewName[] = ["tree", "stats", "diff", "plan"];
 const NARROW = "(max-width: 899px)";
 
 /** The state in the address. Views and leaves get an entry in the history; typing and folding do not. */
-function useAddress(): [State, (part: Partial<State>, push?: boolean) => void] {
-  const [state, setState] = useState(() => parse(location.hash));
+function useAddress(first: ViewName): [State, (part: Partial<State>, push?: boolean) => void] {
+  const [state, setState] = useState(() => parse(location.hash, first));
   const latest = useRef(state);
   useEffect(() => {
     const read = (): void => {
-      const next = parse(location.hash);
+      const next = parse(location.hash, first);
       if (address(next) === address(latest.current)) return;
       latest.current = next;
       setState(next);
@@ -212,7 +212,7 @@ export function App(props: { source: Source }) {
       (error: unknown) => setFailure(error instanceof Error ? error.message : String(error)),
     );
   }, [source, attempt]);
-  if (summary) return <Page source={source} summary={summary} />;
+  if (summary) return <Page source={source} summary={summary} onReturn={() => setAttempt((count) => count + 1)} />;
   return (
     <main class="opening">
       {failure === null ? <p role="status">Opening …</p> : (
@@ -225,10 +225,13 @@ export function App(props: { source: Source }) {
   );
 }
 
-function Page(props: { source: Source; summary: Summary }) {
+function Page(props: { source: Source; summary: Summary; onReturn(): void }) {
   const { source, summary } = props;
-  const [state, change] = useAddress();
-  const { progress, version, isGone, failure, start } = useProgress(source);
+  const [state, change] = useAddress(summary.views[0] ?? "tree");
+  const { progress, version, isGone, returns, failure, start } = useProgress(source);
+  useEffect(() => {
+    if (returns > 0) props.onReturn(); // it may show another file now
+  }, [returns]);
   const badges = useBadges(source, summary, version);
   const [answer, setAnswer] = useState<Answered | null>(null);
   const [reveals, setReveals] = useState(0);
@@ -269,8 +272,8 @@ function Page(props: { source: Source; summary: Summary }) {
   const latest = useRef(current);
   latest.current = current;
   const onQuery = (query: string): void => {
-    if (SEARCHED.includes(view)) change({ query, toggled: [] });
-    else change({ ...(left.get("tree") ?? EMPTY), view: "tree", leaf: state.leaf, query, toggled: [] }, true);
+    if (SEARCHED.includes(view)) change({ query, toggled: [], line: 0 });
+    else change({ ...(left.get("tree") ?? EMPTY), view: "tree", leaf: state.leaf, query, toggled: [], line: 0 }, true);
   };
 
   useEffect(() => listenToPage({
@@ -297,7 +300,8 @@ function Page(props: { source: Source; summary: Summary }) {
     store("panel", String(share));
   };
 
-  const common = { source, version, state: current, change, onOpen: open };
+  const onLine = useCallback((line: number) => change({ line }), []);
+  const common = { source, version, state: current, change, onOpen: open, onLine };
   return (
     <div class={`page${state.leaf !== null ? " with-panel" : ""}`} style={{ "--panel-share": `${panelShare}%` }}>
       <header inert={isCovered}>
@@ -341,7 +345,7 @@ function Page(props: { source: Source; summary: Summary }) {
       <div class="banners" aria-live="polite" inert={isCovered}>
         {isGone && (
           <p class="banner error" data-testid="banner">
-            The server has stopped. Start it again with <code dir="ltr">leafwise view …</code>; this page goes on when it is back.
+            The server has stopped. Start it again with <code dir="ltr">leafwise view …</code>, and open the address that it prints.
           </p>
         )}
         {progress?.warning && <p class="banner warning" data-testid="banner" dir="ltr">{progress.warning}</p>}

@@ -34,7 +34,7 @@ const COLUMNS: Column<Change>[] = [
     id: "path", heading: "Leaf", width: 150, sort: "tree",
     cell: (change) => (
       <div class="name">
-        <bdi dir="ltr" class="text leaf" title={change.path}>{change.path}</bdi>
+        <bdi dir="ltr" class="text is-leaf" title={change.path}>{change.path}</bdi>
         {change.other !== null && change.other !== change.path && (
           <bdi dir="ltr" class="below" title={change.other}>→ {change.other}</bdi>
         )}
@@ -54,7 +54,7 @@ const COLUMNS: Column<Change>[] = [
 
 export function DiffView(props: {
   source: Source; version: number; state: State; canStart: boolean;
-  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onAnswer(answer: Answered): void;
+  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onLine(line: number): void; onAnswer(answer: Answered): void;
   start(name: JobName): void;
 }) {
   const { source, version, state, change } = props;
@@ -96,6 +96,8 @@ export function DiffView(props: {
         rows={rows}
         path={(one) => (one.leaf ? one.path : null)}
         selected={state.leaf}
+        line={state.line}
+        onLine={props.onLine}
         onOpen={(one) => {
           if (one.leaf) props.onOpen(one.path);
         }}

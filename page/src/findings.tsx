@@ -31,7 +31,7 @@ const COLUMNS: Column<Finding>[] = [
 
 export function FindingsView(props: {
   source: Source; version: number; state: State; canStart: boolean;
-  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; start(name: JobName): void;
+  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onLine(line: number): void; start(name: JobName): void;
 }) {
   const { source, version, state, change } = props;
   const key = JSON.stringify([state.level, state.code]);
@@ -73,6 +73,8 @@ export function FindingsView(props: {
         rowHeight={52}
         path={(finding) => (finding.leaf ? finding.path : null)}
         selected={state.leaf}
+        line={state.line}
+        onLine={props.onLine}
         onOpen={(finding) => {
           if (finding.leaf) props.onOpen(finding.path);
         }}

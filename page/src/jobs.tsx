@@ -55,13 +55,17 @@ function isRunning(progress: Progress): boolean {
   return [progress.stats, progress.findings, progress.diff].some((job) => job?.state === "running");
 }
 
-/** Asks how far the jobs are, less often when nothing runs, and not at all while the page is hidden. */
+/**
+ * Asks how far the jobs are, less often when nothing runs, and not at all while the page is hidden. `returns` counts
+ * how often the server came back; versions start anew then, but those that this gives out always grow.
+ */
 export function useProgress(source: Source): {
-  progress: Progress | null; version: number; isGone: boolean; failure: string | null; start(name: JobName): void;
+  progress: Progress | null; version: number; isGone: boolean; returns: number; failure: string | null; start(name: JobName): void;
 } {
   const [progress, setProgress] = useState<Progress | null>(null);
   const [version, setVersion] = useState(0);
   const [isGone, setGone] = useState(false);
+  const [returns, setReturns] = useState(0);
   const [failure, setFailure] = useState<string | null>(null);
   const again = useRef<() => void>(() => {});
 
@@ -70,14 +74,16 @@ export function useProgress(source: Source): {
     let versionTimer: ReturnType<typeof setTimeout> | undefined;
     let isStopped = false;
     let isAsking = false;
-    let known = 0;
+    let known = 0; // what the server counts
+    let earlier = 0; // what servers before it have counted
+    let wasGone = false;
     let shown = 0;
     let shownAt = 0;
     const showVersion = (): void => {
       versionTimer = undefined;
-      shown = known;
+      shown = earlier + known;
       shownAt = performance.now();
-      setVersion(known);
+      setVersion(shown);
     };
     const askAgain = (delay: number): void => {
       clearTimeout(timer);
@@ -92,15 +98,21 @@ export function useProgress(source: Source): {
         if (isStopped) return;
         setProgress((old) => (JSON.stringify(old) === JSON.stringify(answer) ? old : answer));
         setGone(false);
+        if (wasGone) {
+          wasGone = false;
+          earlier = shown + 1;
+          setReturns((count) => count + 1);
+        }
         known = answer.version;
-        if (known !== shown && versionTimer === undefined) {
+        if (earlier + known !== shown && versionTimer === undefined) {
           versionTimer = setTimeout(showVersion, Math.max(0, shownAt + VERSION_PACE - performance.now()));
         }
         if (isRunning(answer)) delay = BUSY;
       } catch (error) {
         if (isStopped) return;
-        // An answer with an error is an answer: the server is there.
-        setGone(!(error instanceof Refused));
+        // An answer with an error is an answer: the server is there. But one that was started anew has another address.
+        wasGone = !(error instanceof Refused) || error.status === 403 || error.status === 404;
+        setGone(wasGone);
         delay = GONE;
       } finally {
         isAsking = false;
@@ -129,5 +141,5 @@ export function useProgress(source: Source): {
       (error: unknown) => setFailure(error instanceof Error ? error.message : String(error)),
     );
   };
-  return { progress, version, isGone, failure, start };
+  return { progress, version, isGone, returns, failure, start };
 }

@@ -16,10 +16,17 @@ function look(status: string): string {
 const COLUMNS: Column<PlanRow>[] = [
   { id: "path", heading: "Into", width: 150, cell: (row) => <bdi dir="ltr" class="text" title={row.path}>{row.path}</bdi> },
   { id: "status", heading: "Status", width: 104, cell: (row) => <bdi dir="ltr" class={`tag ${look(row.status)}`}>{row.status}</bdi> },
-  { id: "source", heading: "From", width: 200, grow: 1, from: 720, cell: (row) => <bdi dir="ltr" class="text" title={row.source ?? ""}>{row.source ?? ""}</bdi> },
   {
-    id: "how", heading: "How", width: 160, grow: 0.8, from: 480,
-    cell: (row) => <bdi dir="ltr" title={row.message ?? row.how}>{row.message ?? row.how}</bdi>,
+    // A problem has a message and mostly no source, so that one column has room for either.
+    id: "from", heading: "From", width: 200, grow: 1.4, from: 440,
+    cell: (row) => (row.message !== null
+      ? <bdi dir="ltr" title={row.message}>{row.message}</bdi>
+      : (
+        <div class="name">
+          <bdi dir="ltr" class="text is-leaf" title={row.source ?? ""}>{row.source ?? ""}</bdi>
+          <bdi dir="ltr" class="below" title={row.how}>{row.how}</bdi>
+        </div>
+      )),
   },
   { id: "shape", heading: "Shape", width: 120, from: 940, cell: (row) => <bdi dir="ltr" class="mono">{row.shape === null ? "" : shape(row.shape)}</bdi> },
   { id: "dtype", heading: "Dtype", width: 88, from: 940, cell: (row) => <bdi dir="ltr" class="mono">{row.dtype ?? ""}</bdi> },
@@ -27,7 +34,7 @@ const COLUMNS: Column<PlanRow>[] = [
 
 export function PlanView(props: {
   source: Source; version: number; state: State;
-  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onAnswer(answer: Answered): void;
+  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onLine(line: number): void; onAnswer(answer: Answered): void;
 }) {
   const { source, version, state, change } = props;
   const key = JSON.stringify([state.status, state.query]);
@@ -83,6 +90,8 @@ export function PlanView(props: {
         rows={rows}
         path={(row) => (row.leaf ? row.path : null)}
         selected={state.leaf}
+        line={state.line}
+        onLine={props.onLine}
         onOpen={(row) => {
           if (row.leaf) props.onOpen(row.path);
         }}

@@ -17,6 +17,7 @@ export interface State {
   code: string;
   kind: string; // of differences
   status: string; // of the plan
+  line: number; // the first line on the screen
 }
 
 const VIEWS: ViewName[] = ["tree", "map", "stats", "findings", "diff", "plan"];
@@ -27,7 +28,7 @@ const MOST_TOGGLED = 1_000;
 
 export const EMPTY: State = {
   view: "tree", leaf: null, query: "", sort: "", descending: false, depth: null, toggled: [], node: "", color: "dtype",
-  level: "", code: "", kind: "", status: "",
+  level: "", code: "", kind: "", status: "", line: 0,
 };
 
 /** Names sort from a to z at first, and figures from the largest. */
@@ -50,7 +51,8 @@ function encoded(text: string): string {
     .replace(/%(2F|3A|2C|5B|5D|7B|7D)/g, (escape) => decodeURIComponent(escape));
 }
 
-export function parse(hash: string): State {
+/** `first` is the view of an address that names none. */
+export function parse(hash: string, first: ViewName = "tree"): State {
   const [, name = "", search = ""] = /^#?\/?([^?]*)(?:\?(.*))?$/s.exec(hash) ?? [];
   const values = new Map<string, string>();
   for (const part of search.split("&")) {
@@ -64,7 +66,7 @@ export function parse(hash: string): State {
   const sort = word("sort");
   const toggled = text("toggled").split(".").filter((part) => /^\d{1,9}$/.test(part)).map(Number);
   return {
-    view: VIEWS.find((one) => one === name) ?? "tree",
+    view: VIEWS.find((one) => one === name) ?? first,
     leaf: values.has("leaf") && text("leaf") !== "" ? text("leaf") : null,
     query: text("q"),
     sort,
@@ -77,6 +79,7 @@ export function parse(hash: string): State {
     code: word("code"),
     kind: word("kind"),
     status: word("status"),
+    line: /^\d{1,9}$/.test(text("line")) ? Number(text("line")) : 0,
   };
 }
 
@@ -103,5 +106,6 @@ export function address(state: State): string {
   }
   if (state.view === "diff") add("kind", state.kind);
   if (state.view === "plan") add("status", state.status);
+  add("line", state.line > 0 && state.view !== "map" ? String(state.line) : "");
   return `#/${state.view}${parts.length === 0 ? "" : `?${parts.join("&")}`}`;
 }

@@ -43,7 +43,7 @@ function columnsOf(headings: StatsTable["columns"]): Column<StatsRow>[] {
 
 export function Stats(props: {
   source: Source; version: number; state: State; canStart: boolean;
-  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onAnswer(answer: Answered): void;
+  change(part: Partial<State>, push?: boolean): void; onOpen(path: string): void; onLine(line: number): void; onAnswer(answer: Answered): void;
   start(name: JobName): void;
 }) {
   const { source, version, state, change } = props;
@@ -73,6 +73,8 @@ export function Stats(props: {
         rows={rows}
         path={(row) => row.path}
         selected={state.leaf}
+        line={state.line}
+        onLine={props.onLine}
         onOpen={(row) => props.onOpen(row.path)}
         sort={state.sort}
         descending={state.descending}

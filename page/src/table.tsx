@@ -1,7 +1,7 @@
 // A list with columns of which only a part is drawn. The tree and all tables are such lists.
 import { Component } from "preact";
 import type { ComponentChildren, HTMLAttributes, VNode } from "preact";
-import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { moved } from "./keyboard";
 import { useVirtual } from "./virtual";
 
@@ -38,6 +38,8 @@ interface Props<Row> {
   path(row: Row): string | null; // what a click would open
   place?(row: Row): Place; // of a tree
   selected: string | null;
+  line: number; // where the list begins when it is shown first
+  onLine(line: number): void; // where it was scrolled to, when that ends
   onOpen(row: Row, index: number): void;
   /** Keys that the list itself does not know; returns the line to go to, or null. */
   onKey?(key: string, row: Row, index: number): number | null;
@@ -53,6 +55,7 @@ interface Props<Row> {
 }
 
 const HEAD = 32;
+const QUIET = 400; // milliseconds without scrolling, after which the place goes into the address
 const isCoarse = typeof matchMedia === "function" && matchMedia("(pointer: coarse)").matches;
 export const ROW = isCoarse ? 40 : 28;
 
@@ -138,19 +141,40 @@ export function Table<Row>(props: Props<Row>) {
   const least = columns.reduce((sum, column) => sum + column.width, 0) + 24;
 
   const begin = useRef(props.start);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (begin.current === props.start) return;
     begin.current = props.start;
     setActive(-1);
-    virtual.reset();
+    virtual.to(0);
+    rows.want(0, virtual.page);
   }, [props.start]);
   useEffect(() => rows.want(virtual.first, Math.max(virtual.first, virtual.last - 1)), [rows, virtual.first, virtual.last]);
+  // The place in the list is restored as soon as the list is long enough, unless somebody has scrolled before.
+  const restored = useRef(props.line === 0);
+  useLayoutEffect(() => {
+    if (restored.current || total === 0) return;
+    restored.current = true;
+    virtual.to(props.line);
+  }, [total]);
+  const quiet = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const latest = useRef({ virtual, props });
+  latest.current = { virtual, props };
+  useEffect(() => () => clearTimeout(quiet.current), []);
+  const onScroll = (): void => {
+    virtual.scrolled();
+    clearTimeout(quiet.current);
+    quiet.current = setTimeout(() => {
+      if (!restored.current) return;
+      const line = latest.current.virtual.firstVisible();
+      if (line !== latest.current.props.line) latest.current.props.onLine(line);
+    }, QUIET);
+  };
   // A line to go to may come before the list is long enough for it.
   const revealed = useRef<{ index: number } | null>(null);
   useEffect(() => {
     if (!props.reveal || revealed.current === props.reveal || props.reveal.index >= total || rows.loading) return;
     revealed.current = props.reveal;
-    virtual.show(props.reveal.index);
+    virtual.show(props.reveal.index, true);
     setActive(props.reveal.index);
   });
   const firstRow = rows.row(virtual.first);
@@ -225,7 +249,7 @@ export function Table<Row>(props: Props<Row>) {
         aria-busy={rows.loading}
         aria-activedescendant={hasFocus && isDrawn ? `${id}-${active}` : undefined}
         tabIndex={0}
-        onScroll={virtual.scrolled}
+        onScroll={onScroll}
         onKeyDown={onKeyDown}
         onClick={onClick}
         onFocus={(event) => {
@@ -244,7 +268,7 @@ export function Table<Row>(props: Props<Row>) {
                 <div
                   key={column.id}
                   role="columnheader"
-                  class={column.right ? "cell right" : "cell"}
+                  class={column.right ? `cell right c-${column.id}` : `cell c-${column.id}`}
                   title={column.hint}
                   aria-sort={isSorted ? (props.descending ? "descending" : "ascending") : undefined}
                 >
@@ -265,7 +289,9 @@ export function Table<Row>(props: Props<Row>) {
         {rows.total === null && rows.failure === null && <div class="skeleton" aria-hidden="true" />}
       </div>
       {rows.total === 0 && !rows.loading && rows.failure === null && <div class="empty">{props.empty}</div>}
-      {rows.failure !== null && <div class="empty" role="alert"><p class="bad">{rows.failure}</p></div>}
+      {rows.failure !== null && (
+        <div class={rows.loading ? "empty" : "strip"} role="alert"><p class="bad" dir="ltr">{rows.failure}</p></div>
+      )}
       {props.detail && (
         <div class="detail" aria-live="polite">
           {detail ?? <p class="dim">Choose a line to read all of it here.</p>}

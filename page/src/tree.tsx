@@ -21,6 +21,7 @@ interface Props {
   state: State;
   change(part: Partial<State>, push?: boolean): void;
   onOpen(path: string): void;
+  onLine(line: number): void;
   reveals: number; // grows when the open leaf shall be scrolled to, even if it was opened from here
   onAnswer(answer: Answered): void;
 }
@@ -31,7 +32,7 @@ const SORTS: Record<Sort, string> = {
 };
 const ALL = 99; // deeper than any tree
 const SMALL = 100; // names; such trees start unfolded
-const VISIBLE = 0.005; // of all bytes; less would be a dot, not a bar
+const VISIBLE = 0.02; // of all bytes; less would be a dot, not a bar
 const HEALTH: Record<NonNullable<Health>, string> = {
   error: "Error found", warning: "Warning found", note: "Note", ok: "Nothing found",
 };
@@ -53,7 +54,8 @@ function Name(props: { row: Row; isFlat: boolean; tieAddress(path: string): stri
   return (
     <div class="name" style={isFlat ? undefined : { "--depth": String(row.depth) }}>
       {!isFlat && <span class={`twisty${isNode ? (row.open ? " open" : " folded") : ""}`} aria-hidden="true" />}
-      <bdi dir="ltr" class={`text ${row.kind}`} title={row.path}>{name}</bdi>
+      <bdi dir="ltr" class={`text is-${row.kind}`} title={row.path}>{name}</bdi>
+      {row.kind === "value" && row.value !== null && <bdi dir="ltr" class="below" title={row.value}>= {row.value}</bdi>}
       {row.tied && (
         <a class="tie" href={props.tieAddress(row.tied.to)} title={`Tied to ${row.tied.to}${row.tied.op ? ` (${row.tied.op})` : ""}`}>
           tied to <bdi dir="ltr">{row.tied.to}</bdi>
@@ -94,7 +96,7 @@ function columnsOf(summary: Summary, isFlat: boolean, tieAddress: (path: string)
     {
       id: "shape", heading: "Shape", width: 150, grow: 0.25, from: 620, hint: "Shape of a leaf, or class of a module",
       cell: (row) => {
-        const text = row.kind === "node" ? row.type ?? "" : row.kind === "value" ? row.value ?? "" : shape(row.shape);
+        const text = row.kind === "node" ? row.type ?? "" : row.kind === "value" ? "" : shape(row.shape);
         return <bdi dir="ltr" class={row.kind === "leaf" ? "mono" : "dim"} title={text}>{text}</bdi>;
       },
     },
@@ -284,6 +286,8 @@ export function Tree(props: Props) {
         path={(row) => row.path}
         place={isFlat ? undefined : (row) => ({ level: row.depth + 1, expanded: canToggle(row) ? row.open : null })}
         selected={state.leaf}
+        line={state.line}
+        onLine={props.onLine}
         onOpen={onOpen}
         onKey={onKey}
         sort={sort}
@@ -291,7 +295,7 @@ export function Tree(props: Props) {
         onSort={order}
         start={start}
         reveal={reveal}
-        look={(row) => row.kind}
+        look={(row) => `is-${row.kind}`}
         empty={answer?.error
           ? <p class="bad">{answer.error}</p>
           : state.query !== "" ? <p>No leaf matches this search.</p> : <p>There are no leaves here.</p>}

@@ -31,6 +31,7 @@ export class Windows<Answer extends Answered> {
   private first = 0;
   private last = 0;
   private retry: ReturnType<typeof setTimeout> | undefined;
+  private isPumping = false;
   private changed: () => void;
 
   constructor(changed: () => void) {
@@ -87,7 +88,17 @@ export class Windows<Answer extends Answered> {
     return null;
   }
 
+  /** After all effects of a drawing have run, so that a new key and a new place lead to one request, not two. */
   private pump(): void {
+    if (this.isPumping) return;
+    this.isPumping = true;
+    queueMicrotask(() => {
+      this.isPumping = false;
+      this.request();
+    });
+  }
+
+  private request(): void {
     while (this.flying.size < MOST_REQUESTS && this.failure === null) {
       const page = this.next();
       if (page === null) return;
@@ -163,8 +174,9 @@ export interface Virtual {
   page: number; // rows that fit
   pool: number; // at least as many as are ever drawn: a row gets the elements of the one that many lines away
   scrolled(): void;
-  show(index: number): void; // scrolls as little as needed
-  reset(): void;
+  show(index: number, middle?: boolean): void; // scrolls as little as needed, or to the middle if it is not visible
+  to(index: number): void; // puts a line at the top
+  firstVisible(): number;
 }
 
 /**
@@ -243,11 +255,15 @@ export function useVirtual(total: number, rowHeight: number, headHeight: number)
     page: Math.max(1, Math.floor(body / rowHeight)),
     pool: Math.ceil(body / rowHeight) + 5 * STEP,
     scrolled,
-    show(index) {
+    show(index, middle = false) {
       const [above, below] = [index * rowHeight, (index + 1) * rowHeight];
-      if (above < position.at) move(above);
-      else if (below > position.at + body) move(below - body);
+      const isVisible = above >= position.at && below <= position.at + body;
+      if (isVisible) return;
+      if (middle) move((above + below - body) / 2);
+      else if (above < position.at) move(above);
+      else move(below - body);
     },
-    reset: () => move(0),
+    to: (index) => move(index * rowHeight),
+    firstVisible: () => Math.floor(position.at / rowHeight),
   };
 }
