@@ -92,13 +92,13 @@ def scroll(page: Any) -> None:
     """Unfolds everything and scrolls to the end, a few screens at a time, then to the middle and back."""
     page.locator("[data-testid=unfold-all]").click()
     page.wait_for_timeout(300)
-    page.locator("[data-testid=tree]").hover()
+    page.locator("[data-testid=list]").hover()
     for _ in range(60):
         page.mouse.wheel(0, 2_000)
         page.wait_for_timeout(16)
     for share in (0.25, 0.9, 0.5, 1, 0):
         page.evaluate(
-            "(share) => { const list = document.querySelector('[data-testid=tree-scroll]');"
+            "(share) => { const list = document.querySelector('[data-testid=list]');"
             " list.scrollTop = share * list.scrollHeight; }",
             share,
         )

@@ -84,6 +84,7 @@ export type Legend =
 
 export interface Palette {
   of(value: Cell["value"]): Paint;
+  small: Paint; // many small leaves together
   sign(value: Cell["value"]): string;
   text(value: Cell["value"]): string;
   legend: Legend;
@@ -98,8 +99,12 @@ const NOT_KNOWN = "not known yet";
 export function palette(map: TreeMap, theme: Theme, places: Map<string, number>): Palette {
   const { scale } = map;
   const unknown = paint(UNKNOWN[theme], true);
-  const unknownBytes = sum(map.cell, (value) => value === null);
-  const unknownEntry: LegendEntry[] = unknownBytes > 0 ? [{ name: NOT_KNOWN, sign: "", paint: unknown, bytes: unknownBytes }] : [];
+  const small = paint(UNKNOWN[theme]);
+  const unknownBytes = sum(map.cell, (cell) => cell.kind !== "more" && cell.value === null);
+  const smallBytes = sum(map.cell, (cell) => cell.kind === "more");
+  const unknownEntry: LegendEntry[] = [];
+  if (unknownBytes > 0) unknownEntry.push({ name: NOT_KNOWN, sign: "", paint: unknown, bytes: unknownBytes });
+  if (smallBytes > 0) unknownEntry.push({ name: "small leaves together", sign: "", paint: small, bytes: smallBytes });
   if (scale.kind === "number") {
     const stops = map.color === "change" ? CHANGE[theme] : MAGNITUDE;
     const share = (value: number) => {
@@ -110,12 +115,13 @@ export function palette(map: TreeMap, theme: Theme, places: Map<string, number>)
       return (value - scale.low) / (scale.high - scale.low || 1);
     };
     const odd = paint(HEALTH[theme]["error"]!);
-    const oddBytes = sum(map.cell, (value) => typeof value === "string");
-    const oddEntry: LegendEntry[] = oddBytes > 0 ? [{ name: "NaN or infinite", sign: SIGNS["error"]!, paint: odd, bytes: oddBytes }] : [];
+    const oddBytes = sum(map.cell, (cell) => typeof cell.value === "string");
+    const oddEntry: LegendEntry[] = oddBytes > 0 ? [{ name: scale.odd, sign: SIGNS["error"]!, paint: odd, bytes: oddBytes }] : [];
     return {
+      small,
       of: (value) => (value === null ? unknown : typeof value === "string" ? odd : paint(between(stops, share(value)))),
       sign: (value) => (typeof value === "string" ? SIGNS["error"]! : ""),
-      text: (value) => (value === null ? NOT_KNOWN : `${scale.label} ${readable(value)}`),
+      text: (value) => (value === null ? NOT_KNOWN : typeof value === "string" ? scale.odd : `${scale.label} ${readable(value)}`),
       legend: {
         kind: "number",
         stops: Array.from({ length: 17 }, (_, i) => between(stops, i / 16)),
@@ -154,6 +160,7 @@ export function palette(map: TreeMap, theme: Theme, places: Map<string, number>)
   if (map.color === "health") entries.sort((a, b) => order(a.name) - order(b.name));
   if (restCount > 0) entries.push({ name: `other (${restCount})`, sign: "", paint: other, bytes: rest });
   return {
+    small,
     of,
     sign: (value) => (map.color === "health" ? (SIGNS[String(value)] ?? "") : ""),
     text: (value) => (value === null ? `${map.color} ${NOT_KNOWN}` : `${map.color}: ${value}`),
@@ -170,9 +177,10 @@ function readable(value: string | number): string {
   return typeof value === "number" || ["nan", "inf", "-inf"].includes(value) ? number(value as Num) : value;
 }
 
-function sum(cell: Cell, counts: (value: Cell["value"]) => boolean): number {
+/** The bytes of the leaves that count. */
+function sum(cell: Cell, counts: (cell: Cell) => boolean): number {
   if (cell.children !== undefined) return cell.children.reduce((total, child) => total + sum(child, counts), 0);
-  return cell.kind !== "alias" && counts(cell.value) ? cell.bytes : 0;
+  return cell.kind !== "alias" && counts(cell) ? cell.bytes : 0;
 }
 
 export const COLOR_NAMES: Record<Color, string> = {

@@ -234,7 +234,7 @@ class Cells {
   private fill(button: HTMLElement, box: Box, colors: Palette, total: number): void {
     const { cell } = box;
     const alias = cell.kind === "alias";
-    const paint = box.header || alias ? null : colors.of(cell.value);
+    const paint = box.header || alias ? null : cell.kind === "more" ? colors.small : colors.of(cell.value);
     let classes = `map-cell map-${cell.kind}`;
     if (box.header) classes += " map-header";
     if (alias || paint?.hatched) classes += " map-hatched";

@@ -332,7 +332,7 @@ export class ReportSource implements Source {
             if (links.length >= MOST_ALIASES) continue;
             links.push({ from: child.path, to: child.tied.to, op: child.tied.op });
             children.push({ kind: "alias", path: child.path, name: child.name, bytes: 0, value: this.colorOf(child, color), leaves: 0, text: `tied to ${child.tied.to}` });
-          } else if (child.bytes >= least && child.bytes > 0) {
+          } else if ((child.bytes >= least && child.bytes > 0) || this.hasOnlyTied(child)) {
             children.push(cell(child));
           } else if (child.bytes > 0) {
             restBytes += child.bytes;
@@ -350,6 +350,12 @@ export class ReportSource implements Source {
       for (let id = top.id; id >= 0; id = this.parents[id]!) crumbs.unshift({ path: rows[id]!.path, name: rows[id]!.name });
       return { path, crumbs, cell: cell(top), color, colors, scale: this.scaleOf(top, color), links };
     });
+  }
+
+  /** Whether a node has no bytes of its own, but names of leaves that are counted elsewhere. */
+  private hasOnlyTied(row: Row): boolean {
+    if (row.kind !== "node" || row.bytes > 0) return false;
+    return this.report.rows.slice(row.id + 1, Math.min(row.end, row.id + 1000)).some((below) => below.tied !== null);
   }
 
   private colors(): Color[] {
@@ -375,7 +381,7 @@ export class ReportSource implements Source {
       else if (typeof value === "number" && value > 0) [low, high] = [Math.min(low, value), Math.max(high, value)];
     }
     if (color === "magnitude") {
-      return { kind: "number", low: Number.isFinite(low) ? low : 0, high, label: "root mean square", logarithmic: true };
+      return { kind: "number", low: Number.isFinite(low) ? low : 0, high, label: "root mean square", logarithmic: true, odd: "no finite value" };
     }
     const values = [...sums].map(([name, bytes]) => ({ name, bytes })).sort((a, b) => b.bytes - a.bytes);
     return { kind: "category", values };

@@ -479,9 +479,9 @@ function Tiles(props: { source: Source; path: string; view: MatrixView; scale: S
         </div>
         <span class="tiles-scale" data-testid="picture-scale">{visible === null ? "" : zoomText(visible.scale)}</span>
       </div>
-      <p class="tiles-across"><span dir="ltr">{view.across}</span> → {visible === null ? "" : seen(visible.columns, view.columns)}</p>
+      <p class="tiles-across"><span dir="ltr">{view.across}</span> → {visible === null || view.layout === "filters" ? "" : seen(visible.columns, view.columns)}</p>
       <div class="tiles-row">
-        <p class="tiles-down">{view.rows > 1 && <><span dir="ltr">{view.down}</span> → {visible === null ? "" : seen(visible.rows, view.rows)}</>}</p>
+        <p class="tiles-down">{view.rows > 1 && <><span dir="ltr">{view.down}</span> → {visible === null || view.layout === "filters" ? "" : seen(visible.rows, view.rows)}</>}</p>
         <div class="tiles-place" ref={placeRef} style={{ height: `${height}px` }}>
           <canvas
             ref={setCanvas}

@@ -27,7 +27,7 @@ interface Props {
 }
 
 const SORTS: Record<Sort, string> = {
-  tree: "Tree", path: "Name", bytes: "Bytes", size: "Parameters", dtype: "Dtype", std: "Standard deviation",
+  tree: "Tree", path: "Name", bytes: "Bytes", size: "Elements", dtype: "Dtype", std: "Standard deviation",
   absmax: "Largest magnitude", zeros: "Zeros", change: "Change",
 };
 const ALL = 99; // deeper than any tree
@@ -109,7 +109,7 @@ function columnsOf(summary: Summary, isFlat: boolean, tieAddress: (path: string)
       cell: (row) => <bdi dir="ltr" class="dim" title={row.role ?? undefined}>{row.role ?? ""}</bdi>,
     },
     {
-      id: "size", heading: "Parameters", width: 104, from: 1000, right: true, sort: "size",
+      id: "size", heading: "Elements", width: 104, from: 1000, right: true, sort: "size",
       cell: (row) => (row.kind === "value" || row.tied ? "" : <span title={whole(row.size)}>{short(row.size)}</span>),
     },
     { id: "bytes", heading: "Bytes", width: 92, right: true, sort: "bytes", cell: (row) => <Bytes row={row} all={all} /> },
@@ -273,7 +273,7 @@ export function Tree(props: Props) {
                 <option value={String(ALL)}>all</option>
               </select>
             </label>
-            <button type="button" onClick={() => change({ depth: ALL, toggled: [] })}>Unfold all</button>
+            <button type="button" data-testid="unfold-all" onClick={() => change({ depth: ALL, toggled: [] })}>Unfold all</button>
             <button type="button" onClick={() => change({ depth: 1, toggled: [] })}>Fold all</button>
           </>
         )}

@@ -151,7 +151,7 @@ export interface TreeMap {
   colors: Color[]; // those that are available
   scale:
     | { kind: "category"; values: { name: string; bytes: number }[] }
-    | { kind: "number"; low: number; high: number; label: string; logarithmic: boolean };
+    | { kind: "number"; low: number; high: number; label: string; logarithmic: boolean; odd: string }; // odd: what values that are not finite mean
   links: { from: string; to: string; op: string }[]; // from the path of an alias to the path of its leaf
 }
 

@@ -1,6 +1,5 @@
 """The tree below a node as nested cells, pruned to what can be seen: the treemap of the page."""
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 from leafwise.web.lines import LEAF, NODE, TreeLines
+from leafwise.web.numbers import num
 
 _MAX_CELLS = 1_500
 _SMALLEST = 2_000  # a cell has at least one part of so many of the whole
@@ -16,11 +16,14 @@ _HEALTH = ("error", "warning", "note", "ok")
 
 
 class Paint(NamedTuple):
-    """What leaves are colored by: a function of their line, and whether it returns numbers."""
+    """What leaves are colored by: a function of their line, and, if it returns numbers, their scale. `odd` says what
+    values that are not finite mean."""
 
     value: Callable[[int], str | float | None]
     is_number: bool = False
     label: str = ""
+    logarithmic: bool = False
+    odd: str = ""
 
 
 class TreeMap:
@@ -72,7 +75,7 @@ class TreeMap:
 
     def _value(self, line: int) -> str | float | None:
         value = self._paint.value(line)
-        return value if not isinstance(value, float) or math.isfinite(value) else None
+        return num(value) if isinstance(value, float) else value
 
     def _children(self, line: int) -> list[dict[str, Any]]:
         """The children with a visible size, the largest first. Small ones share a cell; names of tied leaves stay."""
@@ -130,9 +133,13 @@ class TreeMap:
         below = [line for line in lines.counted if self._top <= line < lines.ends[self._top]]
         values = [(self._value(line), lines.counted[line].spec.nbytes) for line in below]
         if self._paint.is_number:
-            numbers = [float(value) for value, _ in values if isinstance(value, int | float)]
+            paint = self._paint
+            numbers = [
+                value for value, _ in values if isinstance(value, float) and (value > 0 or not paint.logarithmic)
+            ]
             low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
-            return {"kind": "number", "low": low, "high": high, "label": self._paint.label, "logarithmic": False}
+            words = {"label": paint.label, "logarithmic": paint.logarithmic, "odd": paint.odd}
+            return {"kind": "number", "low": low, "high": high, **words}
         sizes: Counter[str] = Counter()
         for value, memory in values:
             if value is not None:
