@@ -242,6 +242,7 @@ export function Table<Row>(props: Props<Row>) {
       <div
         ref={virtual.scroller}
         class={`scroller${props.pinned ? " pinned" : ""}`}
+        data-testid="list"
         role={props.place ? "treegrid" : "grid"}
         aria-label={props.label}
         aria-rowcount={rows.total === null ? -1 : total + 1}

@@ -16,13 +16,12 @@ _HEALTH = ("error", "warning", "note", "ok")
 
 
 class Paint(NamedTuple):
-    """What leaves are colored by: a function of their line, and, if it returns numbers, their scale. `odd` says what
+    """What leaves are colored by: a function of their line, and, if it returns numbers, what they are. `odd` says what
     values that are not finite mean."""
 
     value: Callable[[int], str | float | None]
     is_number: bool = False
     label: str = ""
-    logarithmic: bool = False
     odd: str = ""
 
 
@@ -133,12 +132,9 @@ class TreeMap:
         below = [line for line in lines.counted if self._top <= line < lines.ends[self._top]]
         values = [(self._value(line), lines.counted[line].spec.nbytes) for line in below]
         if self._paint.is_number:
-            paint = self._paint
-            numbers = [
-                value for value, _ in values if isinstance(value, float) and (value > 0 or not paint.logarithmic)
-            ]
+            numbers = [value for value, _ in values if isinstance(value, float) and value > 0]
             low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
-            words = {"label": paint.label, "logarithmic": paint.logarithmic, "odd": paint.odd}
+            words = {"label": self._paint.label, "logarithmic": True, "odd": self._paint.odd}
             return {"kind": "number", "low": low, "high": high, **words}
         sizes: Counter[str] = Counter()
         for value, memory in values:

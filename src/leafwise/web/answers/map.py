@@ -35,18 +35,16 @@ def _paint(session: Session, color: str) -> Paint:
     if color == "health":
         return Paint(lambda line: session.health(lines.leaf(line)))
     if color == "change":
-        label = "relative L2 distance"
-        return Paint(lambda line: _change(session, lines.leaf(line)), True, label, True, "changed from all zero")
-    label = "log2 of the root mean square"
-    return Paint(lambda line: _magnitude(session, lines.leaf(line)), True, label, False, "all zero, or not finite")
+        distance = "relative L2 distance"
+        return Paint(lambda line: _change(session, lines.leaf(line)), True, distance, "changed from all zero")
+    return Paint(lambda line: _magnitude(session, lines.leaf(line)), True, "root mean square", "no finite value")
 
 
 def _magnitude(session: Session, leaf: int) -> float | None:
     row = session.measured.rows.get(leaf)
     if row is None:
         return None
-    mean_square = row.l2 / math.sqrt(row.finite) if row.finite else math.nan
-    return math.log2(mean_square) if mean_square > 0 else -math.inf
+    return row.l2 / math.sqrt(row.finite) if row.finite else math.nan
 
 
 def _change(session: Session, leaf: int) -> float | None:
