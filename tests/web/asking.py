@@ -51,7 +51,9 @@ class Client:
         assert parts.port is not None
         self.host, self.port, self.token = parts.hostname, parts.port, parts.path.strip("/")
 
-    def send(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> Answer:
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
         """A request with a path as it is. The usual headers are added, unless they are given."""
         connection = HTTPConnection(self.host, self.port, timeout=60)
         try:
@@ -67,7 +69,9 @@ class Client:
         finally:
             connection.close()
 
-    def get(self, route: str = "", method: str = "GET", headers: Mapping[str, str] | None = None, **asked: Any) -> Answer:
+    def get(
+        self, route: str = "", method: str = "GET", headers: Mapping[str, str] | None = None, **asked: Any
+    ) -> Answer:
         """A request of the page, with the token. `from_` stands for `from`."""
         query = urlencode({name.rstrip("_"): value for name, value in asked.items()}, quote_via=quote)
         return self.send(method, f"/{self.token}/{route}{'?' + query if query else ''}", headers)

@@ -35,7 +35,8 @@ def test_without_the_whole_token_nothing_is_answered(client: Client) -> None:
     token = client.token
     other = token[:-1] + ("A" if token[-1] != "A" else "B")
     wrong = [
-        "", token[:-1], token[:1], f"{token}x", f"x{token}", other, token.swapcase(), "%00", f"{token}%00", f"%20{token}",
+        "", token[:-1], token[:1], f"{token}x", f"x{token}", other, token.swapcase(), "%00", f"{token}%00",
+        f"%20{token}",
         f".{token}", f"./{token}", f"x/{token}", f"x/../{token}", f"/{token}", "%C3%A9" * len(token),
     ]  # fmt: skip
     for spelled in wrong:
@@ -89,7 +90,9 @@ def test_a_request_must_name_the_server_once(client: Client) -> None:
         assert answer.status in (400, 421), headers
         assert b"parameters" not in answer.body
     # A proxy's word does not count.
-    forwarded = client.lines("GET", None, bad, "X-Forwarded-Host: 127.0.0.1", f"X-Forwarded-For: 127.0.0.1:{client.port}")
+    forwarded = client.lines(
+        "GET", None, bad, "X-Forwarded-Host: 127.0.0.1", f"X-Forwarded-For: 127.0.0.1:{client.port}"
+    )
     assert forwarded.status == 421
 
 
@@ -107,10 +110,13 @@ def test_requests_from_other_pages_are_refused(client: Client) -> None:
     for name in ("127.0.0.1", "localhost", "[::1]"):
         assert client.get("api/summary", headers={"Origin": f"http://{name}:{port}"}).status == 200
     wrong = [
-        "null", "https://example.com", "http://example.com", f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}",
-        "http://127.0.0.1", "http://localhost", f"http://127.0.0.1.evil.com:{port}", f"http://evil.com#127.0.0.1:{port}",
+        "null", "https://example.com", "http://example.com", f"https://127.0.0.1:{port}",
+        f"http://127.0.0.1:{port + 1}",
+        "http://127.0.0.1", "http://localhost", f"http://127.0.0.1.evil.com:{port}",
+        f"http://evil.com#127.0.0.1:{port}",
         f"http://127.0.0.1:{port}@evil.com", f"http://user@127.0.0.1:{port}", f"file://127.0.0.1:{port}", "file://", "",
-        "*", f"chrome-extension://127.0.0.1:{port}", f"127.0.0.1:{port}", f"//127.0.0.1:{port}", "http://[", "http://[::1",
+        "*", f"chrome-extension://127.0.0.1:{port}", f"127.0.0.1:{port}", f"//127.0.0.1:{port}", "http://[",
+        "http://[::1",
         f"http://127.0.0.1:{port}, http://evil.com",
     ]  # fmt: skip
     for origin in wrong:
@@ -218,10 +224,12 @@ def test_huge_requests_are_refused_and_the_server_goes_on(client: Client) -> Non
 @pytest.mark.parametrize(
     "data",
     [
-        b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" + bytes(200),
+        b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" + bytes(200),
         b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost x\r\n\r\n", b"\r\n" * 1000,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n Host: x\r\n\r\n",
-        b"GET /%ff%fe%zz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"GET / HTTP/1.1\nHost: x\nConnection: close\n\n",
+        b"GET /%ff%fe%zz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: x\nConnection: close\n\n",
     ],
 )  # fmt: skip
 def test_what_is_not_http_is_refused_and_the_server_goes_on(client: Client, data: bytes) -> None:
@@ -301,7 +309,8 @@ def test_only_the_files_of_the_page_are_served(client: Client) -> None:
 
 CLIMBS = [
     "../", "..%2f", "%2e%2e/", "%2e%2e%2f", "%2E%2E%2F", ".%2e/", "..%5c", "..\\", "%252e%252e%252f", "..%c0%af",
-    "%c0%ae%c0%ae/", "....//", "..;/", ".../", "..%00/", "/", "//", "%2f", "%2F%2F", "./", "%2e/", "\\", "%5c", "file:///",
+    "%c0%ae%c0%ae/", "....//", "..;/", ".../", "..%00/", "/", "//", "%2f", "%2F%2F", "./", "%2e/", "\\", "%5c",
+    "file:///",
     "http://127.0.0.1/", "page/../", "app.js/../", "api/../", "app.js/", "static/", "assets/",
 ]  # fmt: skip
 
