@@ -54,7 +54,7 @@ def make_app(session: Callable[[], Session]) -> Starlette:
     def route(name: str, work: Callable[[Session, "_Arguments"], Any], method: str = "GET") -> Route:
         return Route(f"/api/{name}", partial(_call, answered, work), methods=[method])
 
-    return Starlette(
+    pages = Starlette(
         routes=[
             Route("/", _index),
             *(Route(f"/{name}", partial(_asset, name)) for name in _ASSETS),
@@ -76,6 +76,8 @@ def make_app(session: Callable[[], Session]) -> Starlette:
             route("plan", _plan),
         ]
     )
+    pages.router.redirect_slashes = False  # the address without its token would lead nowhere
+    return pages
 
 
 async def _call(answered: Any, work: Any, request: Request) -> Response:
@@ -135,7 +137,7 @@ class _Arguments:
         text = self._given.get(name)
         if text is None and default is not None:
             return default
-        if text is None or not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > most:
+        if text is None or not _is_whole(text) or int(text) > most:
             raise BadRequestError(f"{name}= takes a whole number from 0 to {most:,}")
         return int(text)
 
@@ -147,7 +149,7 @@ class _Arguments:
 
     def limit(self) -> float:
         try:
-            number = float(self.text("limit"))
+            number = float(self.text("limit").encode("ascii"))
         except ValueError:
             number = math.nan
         if not 0 < number < math.inf:
@@ -156,7 +158,7 @@ class _Arguments:
 
     def lines(self) -> Asked:
         numbers = [number for number in self.text("toggled", "").split(",") if number]
-        if len(numbers) > _MOST_TOGGLED or not all(number.isdecimal() and len(number) < 12 for number in numbers):
+        if len(numbers) > _MOST_TOGGLED or not all(_is_whole(number, 11) for number in numbers):
             raise BadRequestError(f"toggled= takes at most {_MOST_TOGGLED:,} numbers")
         return Asked(
             self.text("query", "").strip(),
@@ -165,6 +167,10 @@ class _Arguments:
             self.whole("depth", 1 << 20, 1),
             tuple(sorted({int(number) for number in numbers})),
         )
+
+
+def _is_whole(text: str, longest: int = 19) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= longest
 
 
 def _json(data: Any) -> Response:

@@ -163,17 +163,30 @@ class TreeLines:
 
     def line_at(self, path: str) -> int | None:
         """The line with a path: of a leaf, a node or a plain value."""
-        return self._by_path.get(path)
+        return self._by_path[0].get(path)
+
+    def node_at(self, path: str) -> int | None:
+        """The line of the node with a path. A leaf may have the same one: in files, there are `w` and `w.absmax`."""
+        return self._by_path[1].get(path)
 
     @cached_property
-    def _by_path(self) -> dict[str, int]:
+    def _by_path(self) -> tuple[dict[str, int], dict[str, int]]:
+        """All lines, of which leaves take precedence, and the nodes."""
         columns = self.tree.columns
         rows = [self.places[line] for line, kind in enumerate(self.kinds) if kind == LEAF]
         texts = dict(zip(rows, columns.row_texts(rows), strict=True))
-        by_path: dict[str, int] = {}
+        leaves: dict[str, int] = {}
+        others: dict[str, int] = {}
+        nodes: dict[str, int] = {}
         for line, kind in enumerate(self.kinds):
-            by_path.setdefault(texts[self.places[line]] if kind == LEAF else self.path(line), line)
-        return by_path
+            if kind == LEAF:
+                leaves.setdefault(texts[self.places[line]], line)
+                continue
+            path = self.path(line)
+            others.setdefault(path, line)
+            if kind == NODE:
+                nodes.setdefault(path, line)
+        return others | leaves, nodes
 
 
 class VisibleLines:

@@ -23,8 +23,8 @@ HOST = "127.0.0.1"
 def listening_socket(port: int | None) -> socket.socket:
     """A socket on this port, or on the first free one after it. None begins at the usual port; 0 takes any free one."""
     first = PORT if port is None else port
-    reason = "there is none"
-    for number in range(first, min(first + _PORTS, 65_536)) if first else [0]:
+    last = min(first + _PORTS - 1, 65_535) if first else 0
+    for number in range(first, last + 1):
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         # So that a port can be used again right after a viewer was closed.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -35,7 +35,7 @@ def listening_socket(port: int | None) -> socket.socket:
         except OSError as error:
             sock.close()
             reason = error.strerror or str(error)
-    raise Error(f"no port from {first} to {first + _PORTS - 1} can be used: {reason}; name another one with port=")
+    raise Error(f"no port from {first} to {last} can be used: {reason}; name another one with port=")
 
 
 class _Uvicorn(uvicorn.Server):
@@ -55,6 +55,8 @@ class Server:
         self._token = secrets.token_urlsafe(24)
         config = uvicorn.Config(
             Guard(make_app(session.result), self._token, self.port, frames),
+            http="h11",  # also where another parser is installed, which has no limit for headers
+            proxy_headers=False,
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -12,6 +12,7 @@ from leafwise.web.numbers import num
 _MAX_CELLS = 1_500
 _SMALLEST = 2_000  # a cell has at least one part of so many of the whole
 _MAX_LINKS = 200
+_DEEPEST = 50  # levels of cells; a cell further down is shown when one above it is opened
 _HEALTH = ("error", "warning", "note", "ok")
 
 
@@ -60,7 +61,11 @@ class TreeMap:
         if lines.kinds[line] == LEAF:
             return {**cell, **self._leaf(line)}
         kind = escape(lines.tree.columns.type_name(lines.places[line]) or "")
-        return {**cell, "kind": "node", "text": kind, "children": self._children(line)}
+        if lines.depths[line] - lines.depths[self._top] < _DEEPEST:
+            children = self._children(line)
+        else:
+            children = [self._more(line, [lines.totals(line)], "too deep to show here")] if memory else []
+        return {**cell, "kind": "node", "text": kind, "children": children}
 
     def _leaf(self, line: int) -> dict[str, Any]:
         lines = self._lines
@@ -102,14 +107,14 @@ class TreeMap:
             small = [child for child in small if child not in set(tied[:_MAX_LINKS])]
         rest = [lines.totals(child) for child in small]
         if sum(memory for *_, memory in rest):
-            cells.append(self._more(line, rest))
+            cells.append(self._more(line, rest, "too small to show one by one"))
         return cells
 
     def _has_aliases(self, line: int) -> bool:
         lines = self._lines
         return any(lines.kinds[below] == LEAF for below in range(line, min(lines.ends[line], line + 1_000)))
 
-    def _more(self, line: int, rest: list[tuple[int, int, int]]) -> dict[str, Any]:
+    def _more(self, line: int, rest: list[tuple[int, int, int]], text: str) -> dict[str, Any]:
         leaves, memory = sum(leaves for leaves, *_ in rest), sum(memory for *_, memory in rest)
         return {
             "kind": "more",
@@ -118,7 +123,7 @@ class TreeMap:
             "bytes": memory,
             "value": None,
             "leaves": leaves,
-            "text": "too small to show one by one",
+            "text": text,
         }
 
     def _link(self, line: int) -> dict[str, str]:

@@ -23,6 +23,8 @@ def diff(
         raise QueryError("only one tree is shown; leafwise view A B compares two")
     if kind and kind not in (*KINDS, ALL):
         raise QueryError(f"{kind!r} is not a kind of change; the kinds are {', '.join(KINDS)}")
+    if sort not in ("", "tree", "change"):
+        raise QueryError(f"there is no order {sort!r}; there are tree and change")
     result = session.diff
     answer: dict[str, Any] = {
         "job": session.jobs["diff"].json(),

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 from leafwise.errors import QueryError
-from leafwise.web.lines import NODE
 from leafwise.web.session import Session
 from leafwise.web.treemap import Paint, TreeMap
 
@@ -12,9 +11,8 @@ COLORS = ("dtype", "role", "health", "magnitude", "change")
 
 
 def treemap(session: Session, path: str, color: str) -> dict[str, Any]:
-    line = session.line(path)
-    if session.lines.kinds[line] != NODE:
-        line = session.lines.parents[line]
+    node = session.lines.node_at(path)
+    line = session.lines.parents[session.line(path)] if node is None else node
     colors = [name for name in COLORS if name != "change" or session.other is not None]
     if color not in colors:
         raise QueryError(f"there is no color {color!r}; there are {', '.join(colors)}")

@@ -13,6 +13,8 @@ from leafwise.web.session import Session, stats_key
 
 
 def findings(session: Session, level: str, code: str, first: int, count: int, most: int = MOST_ROWS) -> dict[str, Any]:
+    if level and level not in LEVELS:
+        raise QueryError(f"there is no level {level!r}; there are {', '.join(LEVELS)}")
     result = session.findings
     rows = [
         finding
