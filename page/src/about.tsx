@@ -1,9 +1,9 @@
 // What is known about the file as a whole: dtypes, roles, ties and metadata.
 import { useRef, useState } from "preact/hooks";
 import { bytes, counted, percent, short, whole } from "./format";
-import type { Summary, Total } from "./types";
+import type { Source, Summary, Total, Totals } from "./types";
 
-function Totals(props: { heading: string; totals: Total[]; all: number }) {
+function TotalsTable(props: { heading: string; totals: Total[]; all: number }) {
   if (props.totals.length === 0) return null;
   return (
     <table>
@@ -31,10 +31,11 @@ function Totals(props: { heading: string; totals: Total[]; all: number }) {
   );
 }
 
-export function About(props: { summary: Summary; onOpen(path: string): void }) {
+export function About(props: { source: Source; summary: Summary; onOpen(path: string): void }) {
   const { summary } = props;
   const dialog = useRef<HTMLDialogElement>(null);
   const [isOpen, setOpen] = useState(false);
+  const [totals, setTotals] = useState<Totals | null>(null);
   return (
     <>
       <button
@@ -43,6 +44,8 @@ export function About(props: { summary: Summary; onOpen(path: string): void }) {
         data-testid="about"
         onClick={() => {
           setOpen(true);
+          // They are not needed before; if they cannot be had, the rest is shown without them.
+          props.source.totals().then(setTotals, () => undefined);
           dialog.current?.showModal();
         }}
       >Details</button>
@@ -60,8 +63,8 @@ export function About(props: { summary: Summary; onOpen(path: string): void }) {
               <h2 dir="ltr">{summary.title}</h2>
               <button type="button" onClick={() => dialog.current?.close()}>Close</button>
             </div>
-            <Totals heading="Dtype" totals={summary.dtypes} all={summary.counts.bytes} />
-            <Totals heading="Role" totals={summary.roles} all={summary.counts.bytes} />
+            <TotalsTable heading="Dtype" totals={totals?.dtypes ?? []} all={summary.counts.bytes} />
+            <TotalsTable heading="Role" totals={totals?.roles ?? []} all={summary.counts.bytes} />
             {summary.ties.length > 0 && (
               <section>
                 <h3>{counted(summary.tie_count, "tied leaf", "tied leaves")}</h3>

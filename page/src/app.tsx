@@ -308,7 +308,7 @@ function Page(props: { source: Source; summary: Summary; onReturn(): void }) {
         <div class="title">
           <h1 dir="ltr" title={summary.title}>{summary.title}</h1>
           <span class="kind" dir="ltr" title={summary.kind}>{summary.kind}</span>
-          <About summary={summary} onOpen={open} />
+          <About source={source} summary={summary} onOpen={open} />
           <ThemeChoice />
         </div>
         <Counts summary={summary} />

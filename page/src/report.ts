@@ -1,8 +1,7 @@
 // An exported report: everything is in the page itself.
 import { Refused } from "./source";
 import type {
-  Cell, Change, Color, Diff, Findings, Found, Job, LeafFacts, LeafStatistics, Norms, Num, Plan, Progress, Row, Rows,
-  RowsAsked, Scale, Source, StatsRow, StatsTable, Summary, TreeMap, Value,
+  Cell, Change, Color, Diff, Findings, Found, Job, LeafFacts, LeafStatistics, Norms, Num, Plan, Progress, Row, Rows, RowsAsked, Scale, Source, StatsRow, StatsTable, Summary, Totals, TreeMap, Value,
 } from "./types";
 
 export interface ReportLeaf {
@@ -16,6 +15,7 @@ export interface ReportLeaf {
 /** What src/leafwise/web/ writes: base64 of gzip of this as JSON. All tables have all their rows. */
 export interface Report {
   summary: Summary;
+  totals: Totals;
   rows: Row[]; // the whole tree unfolded; row.id is its index
   leaves: Record<string, ReportLeaf>;
   findings: Findings;
@@ -203,6 +203,10 @@ export class ReportSource implements Source {
     return made;
   }
 
+  async totals(): Promise<Totals> {
+    return this.report.totals;
+  }
+
   async summary(): Promise<Summary> {
     return this.report.summary;
   }
@@ -360,9 +364,9 @@ export class ReportSource implements Source {
 
   private colors(): Color[] {
     return this.remembered("colors", () => {
-      const { rows, summary } = this.report;
+      const { rows, totals } = this.report;
       const colors: Color[] = ["dtype"];
-      if (summary.roles.length > 0) colors.push("role");
+      if (totals.roles.length > 0) colors.push("role");
       if (rows.some((row) => row.health !== null)) colors.push("health");
       if (rows.some((row) => row.stats !== null)) colors.push("magnitude");
       if (rows.some((row) => row.change !== null)) colors.push("change");

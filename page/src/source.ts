@@ -1,7 +1,6 @@
 // The server as a source.
 import type {
-  Color, Diff, Findings, Found, LeafFacts, LeafStatistics, Norms, Plan, Progress, Rows, RowsAsked, Scale, Source,
-  StatsTable, Summary, TreeMap, Value,
+  Color, Diff, Findings, Found, LeafFacts, LeafStatistics, Norms, Plan, Progress, Rows, RowsAsked, Scale, Source, StatsTable, Summary, Totals, TreeMap, Value,
 } from "./types";
 
 /** The source has answered, and the answer is no. `status` is that of HTTP. */
@@ -72,6 +71,10 @@ function spread(asked: RowsAsked): Parameters {
 }
 
 export class HttpSource implements Source {
+  totals(): Promise<Totals> {
+    return ask("totals", {});
+  }
+
   summary(): Promise<Summary> {
     return ask("summary", {});
   }

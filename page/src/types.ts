@@ -34,14 +34,18 @@ export interface Summary {
     bytes: number;
     unknown: number;
   };
-  dtypes: Total[];
-  roles: Total[];
   ties: { path: string; names: { path: string; op: string }[] }[]; // at most 100
   tie_count: number;
   metadata: { name: string; value: string }[]; // of the file; long values are cut
   notes: string[]; // remarks to show above everything: undone ties, objects that were not loaded
   live: boolean; // a model in memory, so that `code` can be pasted; otherwise a file
   exported: boolean; // a report: nothing can be measured any more
+}
+
+/** api/totals */
+export interface Totals {
+  dtypes: Total[];
+  roles: Total[];
 }
 
 /** A long computation. "off": not started, because much would have to be read; POST api/start?what=… starts it. */
@@ -328,6 +332,7 @@ export interface Plan {
 /** What the page reads from: the server, or the data in an exported report. Answers with an error raise `Refused`. */
 export interface Source {
   summary(): Promise<Summary>;
+  totals(): Promise<Totals>;
   progress(version: number): Promise<Progress>;
   start(what: "stats" | "findings" | "diff"): Promise<void>;
   rows(asked: RowsAsked): Promise<Rows>;

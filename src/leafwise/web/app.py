@@ -59,6 +59,7 @@ def make_app(session: Callable[[], Session]) -> Starlette:
             Route("/", _index),
             *(Route(f"/{name}", partial(_asset, name)) for name in _ASSETS),
             route("summary", lambda session, _: whole.summary(session)),
+            route("totals", lambda session, _: whole.totals(session)),
             route("progress", lambda session, _: whole.progress(session)),
             route("start", lambda session, asked: session.start(asked.text("what")), "POST"),
             route("rows", lambda session, asked: lines.rows(session, asked.lines(), *asked.window())),

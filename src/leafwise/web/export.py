@@ -108,6 +108,7 @@ def _data(session: Session) -> dict[str, Any]:
     everything = Asked(depth=len(session.lines) + 1)
     data: dict[str, Any] = {
         "summary": {**whole.summary(session), "exported": True},
+        "totals": whole.totals(session),
         "rows": lines.row_json(session, range(len(session.lines)), everything),
         "leaves": _leaves(session),
         "findings": tables.findings(session, "", "", 0, _WIDE, _WIDE),

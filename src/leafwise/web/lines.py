@@ -37,46 +37,49 @@ class TreeLines:
     def __init__(self, t: Tree) -> None:
         self.tree = t
         columns = t.columns
-        self.kinds = bytearray()
-        self.places = array("q")
-        self.depths = array("q")
         self.values: list[tuple[str, Any]] = []
-        nodes = t.node_numbers()
-        starts: dict[int, int] = {}
-        depths: dict[int, int] = {}
-        selected = None if t.is_whole else set(t.rows)
-        for node in nodes:
-            starts[node] = len(self.kinds)
-            above = depths.get(columns.node_parents[node])
-            if above is not None and columns.hidden(node):  # its content is listed below its wrapper
-                depths[node] = depth = above
+        rows_of_node: dict[int, list[int]] = {}
+        for row in t.rows:
+            rows_of_node.setdefault(columns.row_nodes[row], []).append(row)
+        scalars = columns.own_scalars if t.is_whole else {}
+        parents, may_hide = columns.node_parents, bool(columns.wrapped)
+        kinds, places, depths = bytearray(), array("q"), array("q")
+        depth_of_node: dict[int, int] = {}
+        for node in t.node_numbers():
+            depth = depth_of_node.get(parents[node], -1) + 1
+            if may_hide and depth and columns.hidden(node):  # its content is listed below its wrapper
+                depth -= 1
             else:
-                depths[node] = depth = 0 if above is None else above + 1
-                self._add(NODE, node, depth)
-            for row in columns.own_rows(node):
-                if selected is None or row in selected:
-                    self._add(LEAF, row, depth + 1)
-            if selected is None:
-                for name, value in columns.own_scalars.get(node, ()):
-                    self._add(VALUE, len(self.values), depth + 1)
-                    self.values.append((name, value))
-        self.ends = self._ends(nodes, starts)
+                kinds.append(NODE)
+                places.append(node)
+                depths.append(depth)
+            depth_of_node[node] = depth
+            if node in rows_of_node:
+                own = rows_of_node[node]
+                kinds.extend([LEAF] * len(own))
+                places.extend(own)
+                depths.extend([depth + 1] * len(own))
+            for name, value in scalars.get(node, ()) if scalars else ():
+                kinds.append(VALUE)
+                places.append(len(self.values))
+                depths.append(depth + 1)
+                self.values.append((name, value))
+        self.kinds, self.places, self.depths = kinds, places, depths
 
-    def _add(self, kind: int, place: int, depth: int) -> None:
-        self.kinds.append(kind)
-        self.places.append(place)
-        self.depths.append(depth)
-
-    def _ends(self, nodes: Sequence[int], starts: dict[int, int]) -> "array[int]":
+    @cached_property
+    def ends(self) -> "array[int]":
         """By the depths: a line ends where the next line of the same depth, or above it, begins."""
-        ends = array("q", range(1, len(self.kinds) + 1))
+        ends = array("q", range(1, len(self) + 1))
+        depths = self.depths
         unfinished: list[int] = []
-        for line, depth in enumerate(self.depths):
-            while unfinished and self.depths[unfinished[-1]] >= depth:
+        for line, kind in enumerate(self.kinds):
+            depth = depths[line]
+            while unfinished and depths[unfinished[-1]] >= depth:
                 ends[unfinished.pop()] = line
-            unfinished.append(line)
+            if kind == NODE:
+                unfinished.append(line)
         for line in unfinished:
-            ends[line] = len(self.kinds)
+            ends[line] = len(self)
         return ends
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import escape, shown_url
-from leafwise.core.tree import Tree
+from leafwise.core.tree import Counts, Tree
 from leafwise.errors import Error, PathError, QueryError
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
 from leafwise.inspect.diff.changes import KINDS, Change
@@ -63,7 +63,7 @@ class Session:
     # -- computations ------------------------------------------------------------------------------------
 
     def _make_jobs(self, trees: Sequence[Tree], measure: bool | None) -> dict[str, Job]:
-        total = self.tree.counts.local_bytes
+        total = self.counts.local_bytes
         reason = None if measure else why_not_measured(trees)
         if measure is False:
             reason = "values are read only when a leaf is opened"
@@ -139,6 +139,11 @@ class Session:
         return self.other is not None and self.tree.is_file and not self.other.is_file
 
     # -- leaves and their facts --------------------------------------------------------------------------
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The counts of the first tree."""
+        return self.tree.counts
 
     @property
     def title(self) -> str:

@@ -4,7 +4,6 @@ from typing import Any
 
 from leafwise.web.answers.tables import finding_json
 from leafwise.web.comparing import change_json
-from leafwise.web.leaf_facts import facts_json
 from leafwise.web.lines import LEAF
 from leafwise.web.measured import statistics_json
 from leafwise.web.session import Session
@@ -13,7 +12,12 @@ AUTOMATIC = 256 << 20  # bytes that are measured and drawn when a leaf is opened
 _AUTOMATIC_REMOTE = 16 << 20
 
 
+# NumPy is imported with the first leaf that is opened: until then, the page is already there.
+
+
 def leaf(session: Session, path: str) -> dict[str, Any]:
+    from leafwise.web.leaf_facts import facts_json
+
     shown = session.leaf(path)
     line = session.line(path)
     with session.lock:

@@ -22,9 +22,7 @@ def summary(session: Session) -> dict[str, Any]:
         "version": __version__,
         "names": session.names,
         "views": views,
-        "counts": t.counts._asdict(),
-        "dtypes": [_total_json(total) for total in t.by("dtype")],
-        "roles": [_total_json(total) for total in t.by("role")],
+        "counts": session.counts._asdict(),
         "ties": _ties(t),
         "tie_count": len({t.columns.ties[row] for row in t.rows if row in t.columns.ties}),
         "metadata": _metadata(t),
@@ -32,6 +30,12 @@ def summary(session: Session) -> dict[str, Any]:
         "live": not t.is_file,
         "exported": False,
     }
+
+
+def totals(session: Session) -> dict[str, Any]:
+    """Sums by dtype and by role, which not everybody looks at."""
+    by_dtype, by_role = session.tree.by("dtype"), session.tree.by("role")
+    return {"dtypes": [_total_json(total) for total in by_dtype], "roles": [_total_json(total) for total in by_role]}
 
 
 def progress(session: Session) -> dict[str, Any]:
