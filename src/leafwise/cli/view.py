@@ -46,11 +46,11 @@ def run(options: argparse.Namespace) -> int:
         return 0
     gc.enable()  # a server runs for long
     view = start_view(sources, options.targets, options.port, measure)
-    say(f"{view.url}")
-    say("Ctrl-C ends the viewer.")
-    if not options.no_browser:
-        open_browser(view.url)
     try:
+        say(f"{view.url}")
+        say("Ctrl-C ends the viewer.")
+        if not options.no_browser:
+            open_browser(view.url)
         view.wait()
     except KeyboardInterrupt:
         return 0
@@ -60,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 65_536:
-        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {number}")
-    return number
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) < 65_536):
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {text}")
+    return int(text)
