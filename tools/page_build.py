@@ -55,7 +55,7 @@ def size_problems(folder: Path) -> list[str]:
 
 
 def built_into(folder: Path) -> Path:
-    """Builds the page into a folder. Nothing is written elsewhere: sources and packages are copied or installed there."""
+    """Builds the page into a folder, from a copy of its sources, so that nothing is written elsewhere."""
     npm = shutil.which("npm")
     version = _node_version()
     if npm is None or version is None:
@@ -97,7 +97,9 @@ def _ran(command: list[str], folder: Path, may_lack_network: bool = False) -> No
 
 def differences(new: Path, committed: Path) -> list[str]:
     """The files that are not the same, byte for byte."""
-    names = sorted({str(path.relative_to(top)) for top in (new, committed) for path in top.rglob("*") if path.is_file()})
+    names = sorted(
+        {str(path.relative_to(top)) for top in (new, committed) for path in top.rglob("*") if path.is_file()}
+    )
     found = []
     for name in names:
         if not (committed / name).exists():
