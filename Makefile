@@ -12,7 +12,7 @@ HASH_SEED = $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))'
 
 .DEFAULT_GOAL := help
 .PHONY: help run test gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
-	kinds pictures wheel clean
+	kinds pictures page wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,7 @@ run: $(VENV)/run.stamp  ## Take the tour
 	@$(BIN)/leafwise tour
 
 test: $(VENV)/dev.stamp build/deepspeed/stamp  ## Run the tests and every example in the docs
+	@$(PYTHON) -m tools.chromium
 	@PYTHONHASHSEED=$(HASH_SEED) LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
 	@PYTHONPATH=src build/deepspeed/bin/python -m pytest -q tests/ecosystem/test_deepspeed.py
 
@@ -34,12 +35,13 @@ faults: $(VENV)/dev.stamp  ## Test saves against kills, full disks, flipped bits
 fuzz: $(VENV)/dev.stamp  ## Read damaged files of every format, with the C code sanitized (minutes)
 	@$(BIN)/python -m tools.fuzz
 
-check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and the links of the site
+check: $(VENV)/dev.stamp  ## Check lint, formatting, types, the page's build, and the site's links
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/*.[ch] tools/*.c
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/typed_examples.py
+	@$(BIN)/python -m tools.page_build
 	@$(MAKE) --no-print-directory docs
 
 # Strict: a link or an anchor that leads nowhere, or a page that is not in the navigation, is an error. (With --quiet, it is not.)
@@ -91,6 +93,11 @@ kinds: build/kinds/stamp  ## Open 36 kinds of checkpoints, written by the tools 
 
 pictures: $(VENV)/dev.stamp  ## Draw the pictures of the docs again; needs Chromium
 	@$(BIN)/python tools/docs_pictures.py
+
+# Its build is committed, so that users need no Node; `make check` compares it. The lock file pins the packages; `npm ci` would refuse it,
+# because it names only those for Linux.
+page:  ## Build the page of the viewer from page/; needs Node 20.19
+	@cd page && npm install --silent --no-save --ignore-scripts && npm run --silent build
 
 wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and check the wheel in an empty environment
 	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null

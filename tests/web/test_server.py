@@ -719,6 +719,9 @@ def test_a_tree_of_five_thousand_levels_can_be_shown() -> None:
                 [cell] = children
                 assert cell["bytes"] == 16
             assert cell["kind"] == ("leaf" if len(at) > 1 else "more")
+            crumbs = client.api("map", path=at)["crumbs"]
+            assert (crumbs[0]["path"], crumbs[-1]["path"]) == ("", at)
+            assert len(crumbs) <= 51
             assert client.api("map", path=cell["path"])["cell"]["bytes"] == 16  # where it goes on
 
 

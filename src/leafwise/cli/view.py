@@ -61,19 +61,17 @@ def serve(
     from leafwise.web.viewing import open_browser, start_view
 
     gc.enable()  # it was switched off for short commands
-    with start_view(sources, names, port, measure) as view:
+    with suppress(KeyboardInterrupt), start_view(sources, names, port, measure) as view:
         say(view.url)
         say("Ctrl-C ends the viewer.", sys.stderr)
         sys.stdout.flush()
         if browser:
             open_browser(view.url)
-        with suppress(KeyboardInterrupt):
-            view.wait()
+        view.wait()
     return 0
 
 
 def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 65_536:
-        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {number}")
-    return number
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) < 65_536):
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {text}")
+    return int(text)

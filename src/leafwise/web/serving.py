@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Thread
+from typing import Any
 
 import uvicorn
 
@@ -79,9 +80,18 @@ class Server:
     def _serve(self) -> None:
         try:
             # A loop of its own: in a notebook, the main thread has another one.
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+            asyncio.run(self._run())
         except BaseException as error:
             self._failure = error
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._complain)
+        await self._server.serve(sockets=[self._socket])
+
+    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not self._server.should_exit:  # a client that connects at the moment of the end is not an error
+            loop.default_exception_handler(context)
 
     def wait(self) -> None:
         """Waits until the server has ended. Ctrl-C is noticed at the latest after half a second."""

@@ -47,11 +47,14 @@ class TreeMap:
         }
 
     def _crumbs(self, title: str) -> list[dict[str, str]]:
-        lines, crumbs, line = self._lines, [], self._top
+        """Of a very deep node, the root and the last ones."""
+        lines, line = self._lines, self._top
+        above: list[int] = []
         while line >= 0:
-            crumbs.append({"path": lines.path(line), "name": lines.name(line) or title})
+            above.append(line)
             line = lines.parents[line]
-        return crumbs[::-1]
+        kept = [above[-1], *above[_DEEPEST - 1 :: -1]] if len(above) > _DEEPEST else above[::-1]
+        return [{"path": lines.path(line), "name": lines.name(line) or title} for line in kept]
 
     def _cell(self, line: int) -> dict[str, Any]:
         lines = self._lines

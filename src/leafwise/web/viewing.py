@@ -2,9 +2,9 @@
 
 import os
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leafwise.web.serving import Server
     from leafwise.web.session import Session
 
-_INSTALL = "the viewer needs the packages starlette and uvicorn: pip install 'leafwise[web]'"
+_INSTALL = "the viewer needs the packages starlette, uvicorn and numpy: pip install 'leafwise[web]'"
 
 
 class View:
@@ -125,16 +125,11 @@ def start_view(
 ) -> View:
     """Starts a viewer and opens no browser. The server starts first, in the meantime the sources are opened."""
     waiting: Future[Session] = Future()
-    try:
+    with _installed():
         from leafwise.web.serving import Server
-
-        # The Content-Security-Policy decides who may embed the page: a notebook on this machine.
-        frames = "http://127.0.0.1:* http://localhost:*" if in_notebook else "'none'"
-        server = Server(waiting, port, frames)
-    except ModuleNotFoundError as error:
-        if error.name in ("starlette", "uvicorn", "anyio"):
-            raise Error(_INSTALL) from error
-        raise
+    # The Content-Security-Policy decides who may embed the page: a notebook on this machine.
+    frames = "http://127.0.0.1:* http://localhost:*" if in_notebook else "'none'"
+    server = Server(waiting, port, frames)
     own: list[Tree] = []
     try:
         trees = []
@@ -156,8 +151,9 @@ def start_view(
 
 def exported(sources: Sequence[Any], names: Sequence[str], path: str, measure: bool | None, progress: bool) -> str:
     """Writes a report without starting a server, and returns its path. By default everything is measured."""
-    from leafwise.web.export import check_name, write_report
-    from leafwise.web.session import Session
+    with _installed():
+        from leafwise.web.export import check_name, write_report
+        from leafwise.web.session import Session
 
     check_name(path)  # before anything is read
     with ExitStack() as files:
@@ -165,6 +161,17 @@ def exported(sources: Sequence[Any], names: Sequence[str], path: str, measure: b
         session = Session(trees, names, measure)
         files.callback(session.close)
         return write_report(session, path, progress)
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Says what to install if a package is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name in ("starlette", "uvicorn", "anyio", "numpy"):
+            raise Error(_INSTALL) from error
+        raise
 
 
 def open_browser(url: str) -> None:

@@ -1,0 +1,38 @@
+"""A browser for the tests of the page."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+from tests.web.browser import SIZE, Problems, started
+from tools.chromium import find_chromium
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, for all tests of a process."""
+    if find_chromium() is None:
+        pytest.skip("Chromium was not found; install it, or name one in LEAFWISE_CHROMIUM")
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def problems() -> list[Problems]:
+    """The problems of the page of this test, for a test that provokes some: `problems[0].expected(...)`."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Browser, problems: list[Problems]) -> Iterator[Page]:
+    """An empty page. At the end of the test, nothing may have gone wrong in it, and nothing may have been asked of
+    another machine."""
+    context = browser.new_context(viewport=SIZE, reduced_motion="reduce")
+    context.set_default_timeout(30_000)
+    watched = Problems(context)
+    problems.append(watched)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
+    assert watched.found == []
