@@ -135,10 +135,10 @@ def main() -> int:
         from playwright.sync_api import sync_playwright
 
         sys.path.insert(0, str(ROOT))
-        from tools.chromium import chromium
+        from tools.chromium import find_chromium
     except ImportError:
         return not_run("playwright is not installed")
-    program = chromium()
+    program = find_chromium()
     if program is None:
         return not_run("there is no Chromium")
     machine()

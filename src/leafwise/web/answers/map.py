@@ -11,7 +11,7 @@ COLORS = ("dtype", "role", "health", "magnitude", "change")
 
 
 def treemap(session: Session, path: str, color: str) -> dict[str, Any]:
-    node = session.lines.node_at(path)
+    node = session.lines.node_at(path) if path else 0  # the root of a part has a path of its own
     line = session.lines.parents[session.line(path)] if node is None else node
     colors = [name for name in COLORS if name != "change" or session.other is not None]
     if color not in colors:
