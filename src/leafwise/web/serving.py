@@ -80,11 +80,11 @@ class Server:
     def _serve(self) -> None:
         try:
             # A loop of its own: in a notebook, the main thread has another one.
-            asyncio.run(self._run())
+            asyncio.run(self._listen())
         except BaseException as error:
             self._failure = error
 
-    async def _run(self) -> None:
+    async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._complain)
         await self._server.serve(sockets=[self._socket])
