@@ -93,6 +93,7 @@ kinds: build/kinds/stamp  ## Open 36 kinds of checkpoints, written by the tools 
 
 pictures: $(VENV)/dev.stamp  ## Draw the pictures of the docs again; needs Chromium
 	@$(BIN)/python tools/docs_pictures.py
+	@LEAFWISE_PICTURES=1 $(BIN)/python -m pytest -q tests/web/test_views.py -k pictures
 
 # Its build is committed, so that users need no Node; `make check` compares it. The lock file pins the packages; `npm ci` would refuse it,
 # because it names only those for Linux.

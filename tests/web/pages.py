@@ -1,14 +1,17 @@
 """What the tests of the page do with it: open a view, wait for something, and read its lines."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import leafwise as lw
 
 
 def until(condition: Callable[[], Any], what: str = "") -> Any:
     """Waits until a function returns something true. Playwright's `wait_for_function` evaluates text in the page, which
     its Content-Security-Policy forbids."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         if result := condition():
             return result
@@ -21,6 +24,19 @@ def show(page: Any, url: str, address: str = "") -> None:
     page.goto("about:blank")
     page.goto(url + address)
     page.locator("[data-testid=row], [data-testid=map-cell]").first.wait_for()
+
+
+@contextmanager
+def shown(page: Any, *sources: Any, **options: Any) -> Iterator[str]:
+    """The address of a viewer. The page is left before the viewer is closed, because it reports a server that ends."""
+    with lw.view(*sources, browser=False, port=0, **options) as view:
+        yield view.url
+        page.goto("about:blank")
+
+
+def address(page: Any) -> str:
+    """The address of the page. `page.url` is that of the last event that Playwright has handled."""
+    return str(page.evaluate("location.href"))
 
 
 def paths(page: Any) -> list[str]:
