@@ -1,0 +1,60 @@
+"""What the viewer says about leaves that cannot be checked, parts of a model, files of torch.save and models without
+values."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.web.asking import Client
+
+import leafwise as lw
+from leafwise.cli import main
+
+
+def wait(client: Client) -> None:
+    while any(job["state"] == "running" for job in client.api("progress").values() if isinstance(job, dict)):
+        time.sleep(0.02)
+
+
+def test_a_leaf_that_is_not_checked_is_not_called_healthy() -> None:
+    source = {"c": np.array([1 + 2j, np.nan]), "w": np.ones(3), "s": torch.eye(3).to_sparse()}
+    with lw.view(source, browser=False) as view:
+        client = Client(view.url)
+        wait(client)
+        health = {row["path"]: row["health"] for row in client.api("rows", depth=9)["rows"]}
+        assert health == {"": None, "c": None, "w": "ok", "s": None}
+        assert {row["path"] for row in client.api("findings")["skipped"]} == {"c", "s"}
+
+
+def test_the_map_of_a_part_begins_at_the_part() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 4))
+    with lw.view(lw.tree(model)["1"], browser=False) as view:
+        answer = Client(view.url).api("map", path="")  # what the page asks for first
+    assert answer["cell"]["bytes"] == 80
+    assert [cell["path"] for cell in answer["cell"]["children"]] == ["1.weight", "1.bias"]
+
+
+def test_the_expression_of_a_leaf_works_with_torch_load_and_with_open(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    torch.save({"model": torch.nn.Linear(3, 2).state_dict(), "step": 1, "more": [torch.zeros(5)]}, path)
+    with lw.view(path, browser=False) as view:
+        codes = [Client(view.url).api("leaf", path=name)["code"] for name in ("model.weight", "more.0")]
+    assert codes == ["checkpoint['model']['weight']", "checkpoint['more'][0]"]
+    with lw.open(path) as opened:
+        for checkpoint in (torch.load(path), opened):
+            assert [tuple(eval(code, {"checkpoint": checkpoint}).shape) for code in codes] == [(2, 3), (5,)]
+
+
+def meta_model() -> torch.nn.Module:
+    with torch.device("meta"):
+        return torch.nn.Linear(4, 4)
+
+
+def test_a_model_without_values_has_a_report_of_its_structure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.html"
+    assert main(["view", f"{__name__}:meta_model", "--export", str(report)]) == 0
+    assert report.stat().st_size > 10_000
