@@ -1,8 +1,13 @@
 """What the viewer says about leaves that cannot be checked, parts of a model, files of torch.save and models without
 values."""
 
+import base64
+import gzip
+import json
+import re
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ from tests.web.asking import Client
 
 import leafwise as lw
 from leafwise.cli import main
+from leafwise.web import watched_files
 
 
 def wait(client: Client) -> None:
@@ -58,3 +64,51 @@ def test_a_model_without_values_has_a_report_of_its_structure(
     report = tmp_path / "report.html"
     assert main(["view", f"{__name__}:meta_model", "--export", str(report)]) == 0
     assert report.stat().st_size > 10_000
+
+
+def report_data(path: str) -> dict[str, Any]:
+    """What a report contains."""
+    found = re.search('id="report">([^<]*)<', Path(path).read_text(encoding="utf-8"))
+    assert found is not None
+    data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    return data
+
+
+def test_a_report_of_a_trained_model_has_the_numbers_of_now(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 2)
+    with lw.view(model, browser=False) as view:
+        wait(Client(view.url))
+        torch.nn.init.constant_(model.weight, 7.0)
+        data = report_data(view.export(tmp_path / "report.html"))
+    numbers = {one["name"]: one["value"] for one in data["leaves"]["weight"]["statistics"]["numbers"]}
+    assert numbers["mean"] == 7
+    assert data["leaves"]["weight"]["scale"]["limit"] == 7
+    assert data["table"]["job"]["state"] == data["findings"]["job"]["state"] == "done"
+
+
+def test_the_scale_of_a_model_is_that_of_the_values_that_are_drawn() -> None:
+    model = torch.nn.Linear(3, 2)
+    with lw.view(model, browser=False) as view:
+        client = Client(view.url)
+        wait(client)
+        torch.nn.init.constant_(model.weight, 7.0)
+        assert client.api("scale", path="weight", layout="matrix")["limit"] == 7
+        torch.nn.init.constant_(model.weight, float("nan"))
+        assert client.api("scale", path="weight", layout="matrix")["limit"] == 1
+
+
+def test_a_replaced_layer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched_files, "_EVERY", 0.0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
+    source = {"model": model, "optimizer": torch.optim.Adam(model.parameters()), "step": 3}
+    with lw.view(source, browser=False) as view, lw.view(lw.tree(model)["2"], browser=False) as part:
+        client = Client(view.url)
+        model(torch.ones(1, 3)).sum().backward()
+        source["optimizer"].step()  # type: ignore[attr-defined]
+        model.to(torch.bfloat16)
+        assert client.api("progress")["warning"] is None
+        model[0] = torch.nn.Linear(3, 2)
+        assert client.api("progress")["warning"].startswith("model.0 was replaced or removed.")
+        assert Client(part.url).api("progress")["warning"] is None
+        del model[2]
+        assert Client(part.url).api("progress")["warning"].startswith("2 was replaced or removed.")

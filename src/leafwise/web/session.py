@@ -90,6 +90,17 @@ class Session:
             raise QueryError(self.jobs[what].message or "leaves are sharded")
         self._worker.start(self.jobs[what])
 
+    def measure_again(self) -> None:
+        """Starts the computations that have ended again, if a model is shown: its values may be others by now."""
+        if all(t.is_file for t in (self.tree, self.other) if t is not None):
+            return
+        ended = [job for job in self.jobs.values() if job.state == "done"]
+        if self.jobs["stats"] in ended:
+            self.measured.forget()
+        for job in ended:
+            job.state = "off"
+            self._worker.start(job)
+
     def _check(self, job: Job) -> None:
         from leafwise.inspect.check.linter import findings_of
 
