@@ -4,7 +4,9 @@ values."""
 import base64
 import gzip
 import json
+import logging
 import re
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tests.web.asking import Client
 import leafwise as lw
 from leafwise.cli import main
 from leafwise.web import watched_files
+from leafwise.web.answers import whole
 
 
 def wait(client: Client) -> None:
@@ -58,12 +61,14 @@ def meta_model() -> torch.nn.Module:
         return torch.nn.Linear(4, 4)
 
 
-def test_a_model_without_values_has_a_report_of_its_structure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_values_has_a_report_of_its_structure(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    assert main(["view", f"{__name__}:meta_model", "--export", str(report)]) == 0
-    assert report.stat().st_size > 10_000
+    checkpoint = lw.save(torch.nn.Linear(4, 4), tmp_path / "a.safetensors")
+    for sources in ([f"{__name__}:meta_model"], [f"{__name__}:meta_model", str(checkpoint)]):
+        assert main(["view", *sources, "--export", str(report)]) == 0
+        data = report_data(str(report))
+        assert data["findings"]["job"]["state"] == "failed"
+        assert data["summary"]["counts"]["parameters"] == 20
 
 
 def report_data(path: str) -> dict[str, Any]:
@@ -112,3 +117,28 @@ def test_a_replaced_layer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Client(part.url).api("progress")["warning"] is None
         del model[2]
         assert Client(part.url).api("progress")["warning"].startswith("2 was replaced or removed.")
+
+
+def test_closing_during_requests_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = threading.Barrier(7, timeout=20)  # as many as are answered at the same time, and this one
+
+    def slow(*_: object) -> None:
+        begun.wait()
+        time.sleep(3)
+
+    monkeypatch.setattr(whole, "summary", slow)
+    view = lw.view({"w": np.ones(3)}, browser=False)
+    answers: list[int] = []
+    client = Client(view.url)
+    threads = [threading.Thread(target=lambda: answers.append(client.get("api/summary").status)) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    view.close()
+    for thread in threads:
+        thread.join(20)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert len(answers) == 9
+    assert set(answers) <= {503}

@@ -88,7 +88,7 @@ def _finish(session: Session, progress: bool) -> None:
                 job.total, {"stats": "measuring", "findings": "checking"}.get(name, "comparing"), progress
             ) as count:
                 _wait(job, count)
-        if job.state == "failed" and not (name == "findings" and _has_no_values(session)):
+        if job.state == "failed" and not (name != "stats" and _has_no_values(session)):
             raise Error(f"cannot write the report: {job.message}")
     if session.structure.state == "running":
         _wait(session.structure, lambda count: None)
@@ -105,7 +105,7 @@ def _wait(job: Job, count: Any) -> None:
 
 
 def _has_no_values(session: Session) -> bool:
-    """Whether there is nothing to check, as in a model on the meta device: its report has the structure alone."""
+    """Whether there is nothing to check or compare, as in a model on the meta device: a report shows its structure."""
     return session.jobs["stats"].state == "done" and not session.measured.rows
 
 
