@@ -142,3 +142,22 @@ def test_closing_during_requests_prints_nothing(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
     assert len(answers) == 9
     assert set(answers) <= {503}
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_differences_and_plans_are_searched_like_the_tree(tmp_path: Path, is_turned: bool) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
+    path = tmp_path / "run.pt"
+    torch.save({**model.state_dict(), "Extra.weight": torch.ones(2), "step": 1}, path)
+    sources = (path, model) if is_turned else (model, path)
+    plans = {"**.weight": 3, "*.weight": 3, "0": 2, "WEIGHT": 0, "Extra": 1, "extra": 1, "weight": 3, "nothing": 0}
+    with lw.view(*sources, browser=False) as view:
+        client = Client(view.url)
+        wait(client)
+        assert {query: client.api("plan", query=query)["total"] for query in plans} == plans
+        assert {query: client.api("diff", query=query, kind="*")["total"] for query in plans} == plans
+        assert client.api("plan", query="role:norm.*")["total"] == 2
+        assert client.api("diff", query="step", kind="*")["total"] == 1
+        for route in ("plan", "diff"):
+            assert "braces" in client.api(route, query="{")["error"]
+            assert "is not a filter" in client.api(route, query="nothing:1")["error"]
