@@ -32,7 +32,7 @@ export async function openReport(text: string): Promise<ReportSource> {
   return new ReportSource(JSON.parse(await new Response(unpacked).text()) as Report);
 }
 
-const DONE: Job = { state: "done", done: 0, total: 0, message: null };
+const OFF: Job = { state: "off", done: 0, total: 0, message: null };
 const NO_VALUES = "this report has no values of this leaf";
 const NO_SEARCH = "a report can only be searched by words, globs and role:, dtype:, kind:, tied:";
 const MOST_ALTERNATIVES = 1_000;
@@ -107,7 +107,7 @@ function filter(name: string, value: string): Test {
   const pattern = new RegExp(`^(?:${alternatives(value).map((one) => one.split("").map((character) =>
     (character === "*" ? ".*" : character === "?" ? "." : escaped(character))).join("")).join("|")})$`, "su");
   switch (name) {
-    case "role": return (one) => pattern.test(one.role ?? "");
+    case "role": return (one) => (value === "none" ? (one.role ?? "") === "" : pattern.test(one.role ?? ""));
     case "dtype": return (one) => pattern.test(one.dtype ?? "");
     case "kind": return (one) => pattern.test(one.group ?? "");
     case "tied": return (one) => ((one.tied !== null && one.tied !== undefined) || (one.shared ?? 0) > 1) === isYes;
@@ -115,8 +115,11 @@ function filter(name: string, value: string): Test {
   }
 }
 
-/** A test for a query; raises Refused if a report cannot answer it. */
-export function compiled(query: string): Test {
+/**
+ * A test for a query, by the rules of t.find; raises Refused if a report cannot answer it. `isPlace` says whether there
+ * is a leaf or a node at a path: such a word means what is there and below, so that layers.1 does not find layers.10.
+ */
+export function compiled(query: string, isPlace: (path: string) => boolean): Test {
   const tests = query.trim().split(/\s+/).filter(Boolean).map((part): Test => {
     const found = /^([a-z_]+):(.*)$/s.exec(part);
     if (found) return filter(found[1]!, found[2]!);
@@ -124,8 +127,9 @@ export function compiled(query: string): Test {
       const pattern = glob(part);
       return (one) => pattern.test(one.path);
     }
-    const word = new RegExp(escaped(part), "iu");
-    return (one) => word.test(one.path);
+    if (isPlace(part)) return (one) => one.path === part || one.path.startsWith(`${part}.`);
+    const isExact = part !== part.toLowerCase();
+    return (one) => (isExact ? one.path : one.path.toLowerCase()).includes(part);
   });
   return (one) => tests.every((test) => test(one));
 }
@@ -178,7 +182,8 @@ function window<Row>(rows: Row[], from: number, count: number): { total: number;
 export class ReportSource implements Source {
   private report: Report;
   private parents: Int32Array;
-  private byPath = new Map<string, Row>();
+  private byPath = new Map<string, Row>(); // leaves take precedence over nodes with the same path
+  private nodes = new Map<string, Row>();
   private kept = new Map<string, unknown>(); // the last lists, because they are asked for window by window
 
   constructor(report: Report) {
@@ -191,7 +196,8 @@ export class ReportSource implements Source {
       while (above.length > 0 && rows[above[above.length - 1]!]!.end <= id) above.pop();
       this.parents[id] = above.length > 0 ? above[above.length - 1]! : -1;
       if (row.kind === "node") above.push(id);
-      if (!this.byPath.has(row.path)) this.byPath.set(row.path, row);
+      if (row.kind === "node") this.nodes.set(row.path, row);
+      if (!this.byPath.has(row.path) || (row.kind === "leaf" && this.byPath.get(row.path)!.kind !== "leaf")) this.byPath.set(row.path, row);
     });
   }
 
@@ -212,7 +218,8 @@ export class ReportSource implements Source {
   }
 
   async progress(): Promise<Progress> {
-    return { version: 0, stats: DONE, findings: DONE, diff: this.report.diff ? DONE : null, warning: null };
+    const { table, findings, diff } = this.report;
+    return { version: 0, stats: table?.job ?? OFF, findings: findings.job, diff: diff?.job ?? null, warning: null };
   }
 
   async start(): Promise<void> {
@@ -221,16 +228,22 @@ export class ReportSource implements Source {
 
   // -- the tree
 
-  /** Rows below which something matches, or all rows; and how many leaves match. */
+  private compiled(query: string): Test {
+    return compiled(query, (path) => (this.nodes.get(path)?.leaves ?? 0) > 0 || this.byPath.get(path)?.kind === "leaf");
+  }
+
+  /** Rows below which something matches, or all rows; and how many leaves match. All names of a leaf match together. */
   private matching(query: string): { included: Uint8Array | null; matches: number | null } {
     if (query.trim() === "") return { included: null, matches: null };
     return this.remembered(`match ${query}`, () => {
-      const test = compiled(query);
+      const test = this.compiled(query);
+      const leafOf = (row: Row): string => row.tied?.to ?? row.path;
+      const found = new Set(this.report.rows.filter((row) => row.kind === "leaf" && test(row)).map(leafOf));
       const included = new Uint8Array(this.report.rows.length);
       let matches = 0;
       this.report.rows.forEach((row, id) => {
-        if (row.kind === "node" || !test(row)) return;
-        if (row.kind === "leaf") matches += 1;
+        if (row.kind === "node" || !(row.kind === "leaf" ? found.has(leafOf(row)) : test(row))) return;
+        if (row.kind === "leaf" && row.tied === null) matches += 1;
         included[id] = 1;
         for (let above = this.parents[id]!; above >= 0 && included[above] === 0; above = this.parents[above]!) included[above] = 1;
       });
@@ -316,7 +329,7 @@ export class ReportSource implements Source {
 
   async map(path: string, color: Color): Promise<TreeMap> {
     const { rows } = this.report;
-    const top = this.byPath.get(path);
+    const top = path === "" ? rows[0] : this.nodes.get(path) ?? this.byPath.get(path); // the root of a part has a path
     if (!top) throw new Refused(`there is no node ${path}`, 404);
     return this.remembered(`map ${color} ${top.id}`, () => {
       const colors = this.colors();
@@ -439,9 +452,13 @@ export class ReportSource implements Source {
 
   private filtered<One extends { path: string }>(name: string, all: One[], query: string, also: (one: One) => boolean): One[] {
     return this.remembered(`${name} ${query}`, () => {
-      const test = compiled(query);
+      const test = this.compiled(query);
+      const { included } = this.matching(query);
       // Rows of tables lack most of what a query asks about; the line of the tree has it.
-      return all.filter((one) => also(one) && test(this.byPath.get(one.path) ?? one));
+      return all.filter((one) => {
+        const row = this.byPath.get(one.path);
+        return also(one) && (included === null || (row ? included[row.id] === 1 : test(one)));
+      });
     });
   }
 

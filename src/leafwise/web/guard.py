@@ -6,6 +6,7 @@ the browser here under its own name; the Origin, if there is one, must be this s
 do not exist.
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -44,19 +45,29 @@ class Guard:
         if scope["type"] != "http":
             return  # no web sockets; the server closes the connection
 
+        has_begun = False
+
         async def guarded(message: MutableMapping[str, Any]) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 message["headers"] = [*message.get("headers", ()), *self._headers]
             await send(message)
 
-        if reason := self._wrong(scope):
-            status, text = reason
+        async def refuse(status: int, text: str) -> None:
             await guarded(
                 {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]}
             )
             await guarded({"type": "http.response.body", "body": text.encode()})
+
+        if reason := self._wrong(scope):
+            await refuse(*reason)
             return
-        await self._app({**scope, "path": scope["path"][len(self._token) + 1 :] or "/"}, receive, guarded)
+        try:
+            await self._app({**scope, "path": scope["path"][len(self._token) + 1 :] or "/"}, receive, guarded)
+        except asyncio.CancelledError:  # it is closed meanwhile; the server would print where each request was
+            if not has_begun:
+                await refuse(503, "the viewer was closed")
 
     def _wrong(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the text with which a request is refused; None if it is not."""

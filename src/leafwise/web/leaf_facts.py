@@ -3,7 +3,7 @@
 from typing import Any
 
 from leafwise.core.leaf import Leaf, shape_text
-from leafwise.core.path import escape
+from leafwise.core.path import Path, escape
 from leafwise.core.tree import Tree
 from leafwise.render.phrases import bytes_text
 from leafwise.web.pictures import layout_of, layouts_of
@@ -15,7 +15,7 @@ def facts_json(t: Tree, leaf: Leaf) -> dict[str, Any]:
     names, reason = layouts_of(leaf)
     return {
         "path": data["path"],
-        "code": escape(leaf.path.code("checkpoint" if t.is_file else "model")),
+        "code": escape(_code(t, leaf)),
         "label": f"{shape_text(leaf.shape)} {leaf.dtype}",
         "shape": data["shape"],
         "dtype": leaf.dtype,
@@ -26,6 +26,15 @@ def facts_json(t: Tree, leaf: Leaf) -> dict[str, Any]:
         "views": [layout_of(leaf, name).facts() for name in names],
         "no_view": escape(reason) or None,
     }
+
+
+def _code(t: Tree, leaf: Leaf) -> str:
+    """The expression that reaches a leaf: in a file, from what torch.load, load_file, np.load or lw.open return."""
+    if not t.is_file:
+        return leaf.path.code("model")
+    entries = leaf.path.entries
+    is_wrapped = bool(entries) and entries[0].hidden and entries[0].name == "content"  # by the object of an opened file
+    return Path(entries[is_wrapped:]).code("checkpoint")
 
 
 def _name_json(name: dict[str, Any]) -> dict[str, Any]:

@@ -15,16 +15,17 @@ _COLORS = 17  # of the scale that the page draws
 
 
 def scale_of(leaf: Leaf, name: str, row: Row | None) -> dict[str, Any]:
-    """The scale of the colors: up to the largest magnitude, from the statistics if they are known."""
+    """The scale of the colors: up to the largest magnitude, from the statistics of a file if they are known. Those of a
+    model may be older than the values that are drawn."""
     layout = layout_of(leaf, name)
     note = None
-    if row is not None and row.finite:
+    if row is not None and row.finite and leaf.device == "file":
         limit, signed = float(row.absmax), row.min < 0
     else:
         cells, sampled = tile(layout, layout.levels - 1, 0, 0)
         finite = cells[np.isfinite(cells)]
         limit = float(abs(finite).max(initial=0))
-        signed = bool((finite < 0).any())
+        signed = bool((finite < 0).any()) or (row is not None and row.min < 0)
         note = f"the scale is that of a sample: 1 of {sampled:,} values" if sampled > 1 else None
     first = 0 if signed else STEPS  # without negative values, only the upper half of the colors occurs
     shown = [palette()[first + round(place * (2 * STEPS - first) / (_COLORS - 1))] for place in range(_COLORS)]

@@ -57,6 +57,12 @@ class Measured:
             self.measure(batch)
         self._news()
 
+    def forget(self) -> None:
+        """Forgets everything, so that it is measured again."""
+        with self._lock:
+            self.rows.clear()
+            self.skipped.clear()
+
     def measure(self, leaves: Sequence[int]) -> None:
         """Measures some leaves."""
         if self.sharded:

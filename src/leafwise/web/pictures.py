@@ -24,6 +24,9 @@ BUDGET = 1 << 25  # values that a tile reads at most
 _BAND = 1 << 20  # values in memory at a time
 _SEGMENTS = 64  # parts of a row that are read if even one row for each line of pixels would be too much
 _FEW_INPUTS = 4  # filters with at most so many inputs are wrapped into lines
+_LARGEST_FILTER = 1 << 14  # values of a filter with one input; larger ones are read whole, and are no filters anyway
+_LONGEST_LINE = 1 << 22  # values of the filters in a line
+_SURPLUS = 1 << 16  # values that may be read without being shown, rather than reading in several parts
 
 Box = tuple[slice, ...]
 
@@ -107,6 +110,25 @@ class MatrixLayout(PixelLayout):
         self.across = " × ".join(names[axis] for axis in self.others)
 
     def read(self, top: int, bottom: int, left: int, right: int) -> Any:
+        parts = [self._part(top, bottom, first, last) for first, last in self._runs(left, right)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _runs(self, left: int, right: int) -> list[tuple[int, int]]:
+        """Columns cut where the first axes across change: `_part` would read what lies on both sides whole."""
+        for place in range(1, len(self.others)):
+            inner = math.prod(self.shape[other] for other in self.others[place:])
+            start, stop = left // inner, (right - 1) // inner + 1
+            if stop - start == 1:
+                continue
+            if (stop - start) * inner - (right - left) <= _SURPLUS:
+                break
+            head, tail = -(-left // inner) * inner, right // inner * inner  # what lies between them is read whole
+            runs = self._runs(left, head) if left < head else []
+            runs += [(head, tail)] if head < tail else []
+            return runs + (self._runs(tail, right) if tail < right else [])
+        return [(left, right)]
+
+    def _part(self, top: int, bottom: int, left: int, right: int) -> Any:
         box: list[slice] = [slice(0, size) for size in self.shape]
         box[self.axis] = slice(top, bottom)
         first, last = left, right  # columns of the part that is read, relative to it
@@ -163,7 +185,8 @@ class FilterLayout(PixelLayout):
         self.per_line = 1
         if self.ins <= _FEW_INPUTS:
             square = math.sqrt(self.outs * (self.high + 1) / (slices * (self.wide + 1)))
-            self.per_line = max(1, min(self.outs, round(square)))
+            fit = _LONGEST_LINE // (slices * self.high * self.wide)  # a line is read as a whole
+            self.per_line = max(1, min(self.outs, round(square), fit))
         self.across_units = self.per_line * slices
         self.down_units = -(-self.outs // self.per_line)
         self.rows = self.down_units * (self.high + 1) - 1
@@ -242,7 +265,9 @@ def layouts_of(leaf: Leaf) -> tuple[list[str], str]:
     if sum(size > 1 for size in shape) <= 1:
         return (["strip"], "") if shape else ([], "it is a scalar")
     if style_of(leaf.role, leaf.axes, shape) == "filters" and 3 <= len(shape) <= 5:
-        return ["filters", "matrix"], ""
+        space = filter_places(leaf.axes, len(shape))[2:]
+        if math.prod(shape[place] for place in space) <= _LARGEST_FILTER:
+            return ["filters", "matrix"], ""
     return ["matrix"], ""
 
 
@@ -285,7 +310,7 @@ def _plan(layout: PixelLayout, rows: tuple[int, int], columns: tuple[int, int], 
     (top, bottom), (left, right) = rows, columns
     height, width = bottom - top, right - left
     lines, shown = -(-height // step), np.arange(-(-width // step))
-    chunk = max(1, _BAND // step) * step  # of columns, so that a band is never larger
+    chunk = max(1, _BAND // (step * layout.row_unit)) * step  # of columns, so that a band is never larger
     if height * width <= BUDGET:
         band = max(layout.row_unit, _BAND // width)
         return _ReadPlan(_cut(top, bottom, band), _cut(left, right, chunk), shown, 1)

@@ -1,8 +1,10 @@
 """The query language of the search field: words and globs that paths must match, and filters such as `role:norm.*`."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
+from leafwise.core.path import escape
 from leafwise.core.query import where
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
@@ -18,14 +20,34 @@ _FILTER = re.compile(r"([a-z_]+):(\S*)")
 _LONGEST = 1_000  # characters
 
 
-def matching_lines(lines: TreeLines, query: str) -> set[int]:
-    """The lines that match a query: all names of leaves that match, and plain values whose path contains all words."""
+def _selected(t: Tree, query: str) -> tuple[Tree, list[str], dict[str, Any]]:
+    """The leaves that match a query, and its words and filters."""
     if len(query) > _LONGEST:
         raise QueryError(f"the query has {len(query):,} characters; at most {_LONGEST:,} are allowed")
     words, filters = parsed(query)
-    selection: Tree = lines.tree.select(where(**filters)) if filters else lines.tree
-    if words:
-        selection = selection.find(*words)
+    selection: Tree = t.select(where(**filters)) if filters else t
+    return selection.find(*words) if words else selection, words, filters
+
+
+def path_test(t: Tree, query: str) -> Callable[[str], bool]:
+    """A test of paths: leaves of this tree must match the query, and other paths must contain all its words."""
+    selection, words, filters = _selected(t, query)
+    matches, leaves = (set(map(escape, t.columns.row_texts(tree.rows))) for tree in (selection, t))
+
+    def test(path: str) -> bool:
+        path = escape(path)
+        return path in matches or (
+            path not in leaves
+            and not filters
+            and all(word in (path.lower() if word == word.lower() else path) for word in words)
+        )
+
+    return test
+
+
+def matching_lines(lines: TreeLines, query: str) -> set[int]:
+    """The lines that match a query: all names of leaves that match, and plain values whose path contains all words."""
+    selection, words, filters = _selected(lines.tree, query)
     by_row = lines.lines_of_rows
     matches = {by_row[row] for row in selection.rows if row in by_row}
     if words and not filters:

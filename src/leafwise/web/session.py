@@ -46,6 +46,7 @@ class Session:
         self.measured = Measured(self.tree, self._news)
         self.findings: Findings | None = None
         self.findings_of_leaf: dict[int, list[Finding]] = {}
+        self.not_checked: set[int] = set()  # leaves whose values the check could not read
         self.diff: Diff | None = None
         self.changes: dict[int, Change] = {}  # of the leaves of the first tree, by their numbers
         self.files = WatchedFiles(trees)
@@ -89,6 +90,17 @@ class Session:
             raise QueryError(self.jobs[what].message or "leaves are sharded")
         self._worker.start(self.jobs[what])
 
+    def measure_again(self) -> None:
+        """Starts the computations that have ended again, if a model is shown: its values may be others by now."""
+        if all(t.is_file for t in (self.tree, self.other) if t is not None):
+            return
+        ended = [job for job in self.jobs.values() if job.state == "done"]
+        if self.jobs["stats"] in ended:
+            self.measured.forget()
+        for job in ended:
+            job.state = "off"
+            self._worker.start(job)
+
     def _check(self, job: Job) -> None:
         from leafwise.inspect.check.linter import findings_of
 
@@ -97,8 +109,9 @@ class Session:
         for finding in findings:
             if finding.path and (leaf := self.leaf_number(finding.path)) is not None:
                 by_leaf.setdefault(leaf, []).append(finding)
+        skipped = {leaf for path in findings.skipped if (leaf := self.leaf_number(path)) is not None}
         with self.lock:
-            self.findings, self.findings_of_leaf = findings, by_leaf
+            self.findings, self.findings_of_leaf, self.not_checked = findings, by_leaf, skipped
 
     def _compare_structure(self, job: Job) -> None:
         self._compare(values=False)
@@ -160,6 +173,8 @@ class Session:
         if self.findings is None:
             return None
         levels = [finding.level for finding in self.findings_of_leaf.get(leaf, ())]
+        if not levels and leaf in self.not_checked:
+            return None
         return min(levels, key=LEVELS.index) if levels else "ok"
 
     def line(self, path: str) -> int:

@@ -61,8 +61,10 @@ class View:
 
     def export(self, path: "str | os.PathLike[str]", *, progress: bool = False) -> str:
         """Writes what the viewer shows as one HTML file that needs no server and no network, and returns its path."""
-        from leafwise.web.export import write_report
+        from leafwise.web.export import check_name, write_report
 
+        check_name(path)  # before anything is read
+        self._session.measure_again()  # so that its numbers and its pictures are those of the same moment
         return write_report(self._session, path, progress)
 
     def __enter__(self) -> "View":

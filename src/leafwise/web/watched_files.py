@@ -1,8 +1,9 @@
-"""Whether the files that are shown are still what they were when they were opened."""
+"""Whether the files and models that are shown are still what they were when they were opened."""
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -14,17 +15,18 @@ _MOST_NAMED = 3  # files in a warning
 
 
 class WatchedFiles:
-    """The files of the trees that are shown."""
+    """The files of the trees that are shown, and the parts of models: values are read again, but the tree is not."""
 
     def __init__(self, trees: Sequence[Tree]) -> None:
         self._roots: list[Any] = [t.columns.node_objects[0] for t in trees if t.is_file]
+        self._parts = [part for t in trees if not t.is_file for part in _parts(t)]
         self._lock = Lock()
         self._next = 0.0
         self._warning: str | None = None
 
     def warning(self) -> str | None:
         """What happened to the files since they were opened; None if nothing is known to have happened."""
-        if not self._roots:
+        if not self._roots and not self._parts:
             return None
         with self._lock:
             if time.monotonic() >= self._next:
@@ -45,7 +47,22 @@ class WatchedFiles:
         if happened:
             gone = f"{_named(list(happened))} was removed or replaced by another file."
             return f"{gone} What you see is the file that was opened."
+        for path, part, name, siblings in self._parts:
+            if siblings.get(name) is not part:
+                shown = escape(str(path()))
+                return f"{shown} was replaced or removed. What you see is the old one. Start the viewer again."
         return None
+
+
+def _parts(t: Tree) -> Iterator[tuple[Callable[[], Any], Any, str, dict[str, Any]]]:
+    """The modules of a PyTorch model: how to get the path of each, itself, and its name among which others."""
+    columns = t.columns
+    for node in t.node_numbers():
+        if node > 0:
+            part, name = columns.node_objects[node], columns.node_names[node]
+            siblings = getattr(columns.node_objects[columns.node_parents[node]], "_modules", None)
+            if isinstance(siblings, dict) and siblings.get(name) is part:
+                yield partial(columns.node_path, node), part, name, siblings
 
 
 def _named(paths: list[str]) -> str:

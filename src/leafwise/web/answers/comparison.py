@@ -9,7 +9,7 @@ from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.web.answers import MOST_LISTED, MOST_ROWS
 from leafwise.web.comparing import change_json, kind_counts, plan_rows
 from leafwise.web.numbers import num
-from leafwise.web.searching import matching_lines
+from leafwise.web.searching import path_test
 from leafwise.web.session import Session, change_key
 
 ALL = "*"  # in place of a kind: equal leaves, too
@@ -59,17 +59,11 @@ def diff(
 
 
 def _matching(session: Session, changes: list[Change], query: str) -> list[Change]:
-    """Leaves that only the second tree has are found by the words of the query alone."""
-    if not query:
+    """The changes whose paths match. What was added is searched in the second tree."""
+    if not query or session.other is None:
         return changes
-    matches = matching_lines(session.lines, query)
-    words = query.lower().split()
-    return [
-        change
-        for change in changes
-        if (session.lines.line_at(change.path) in matches)
-        or ("added" in change.kinds and all(word in change.path.lower() for word in words))
-    ]
+    in_first, in_second = path_test(session.tree, query), path_test(session.other, query)
+    return [change for change in changes if (in_second if "added" in change.kinds else in_first)(change.path)]
 
 
 def _opens(session: Session, change: Change) -> bool:
@@ -96,12 +90,10 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
     if loading is None:
         return answer
     everything = plan_rows(loading)
-    words = query.lower().split()
-    rows = [
-        row
-        for row in everything
-        if (not status or row["status"] == status) and all(word in row["path"].lower() for word in words)
-    ]
+    try:
+        rows = [row for row in _matching_rows(session, everything, query) if not status or row["status"] == status]
+    except QueryError as error:
+        return {**answer, "error": escape(str(error))}
     return {
         **answer,
         "holds": loading.holds,
@@ -117,6 +109,16 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
             for proposal in loading.proposals[:MOST_LISTED]
         ],
     }
+
+
+def _matching_rows(session: Session, rows: list[dict[str, Any]], query: str) -> list[dict[str, Any]]:
+    """The lines of a plan that match. What is not expected is searched in what is loaded."""
+    if not query or session.other is None:
+        return rows
+    target, source = path_test(session.tree, query), path_test(session.other, query)
+    if session.loads_into_other:
+        target, source = source, target
+    return [row for row in rows if (source if row["status"].startswith("unexpected") else target)(row["path"])]
 
 
 def _loads_here(session: Session, path: str) -> bool:
