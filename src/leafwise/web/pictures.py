@@ -24,7 +24,7 @@ BUDGET = 1 << 25  # values that a tile reads at most
 _BAND = 1 << 20  # values in memory at a time
 _SEGMENTS = 64  # parts of a row that are read if even one row for each line of pixels would be too much
 _FEW_INPUTS = 4  # filters with at most so many inputs are wrapped into lines
-_LARGEST_FILTER = 1 << 14  # values of a filter with one input; larger ones are read whole, and are no filters anyway
+_LARGEST_FILTER = 1 << 14  # values of a filter with one input; larger ones are read whole
 _LONGEST_LINE = 1 << 22  # values of the filters in a line
 _SURPLUS = 1 << 16  # values that may be read without being shown, rather than reading in several parts
 
@@ -114,7 +114,7 @@ class MatrixLayout(PixelLayout):
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _runs(self, left: int, right: int) -> list[tuple[int, int]]:
-        """Columns cut where the first axes across change: `_part` would read what lies on both sides whole."""
+        """Columns cut where the first axes across change: `_part` would read both sides whole."""
         for place in range(1, len(self.others)):
             inner = math.prod(self.shape[other] for other in self.others[place:])
             start, stop = left // inner, (right - 1) // inner + 1
