@@ -4,7 +4,7 @@ import { About } from "./about";
 import { DiffView } from "./diff";
 import { FindingsView } from "./findings";
 import { bytes, counted, short, whole } from "./format";
-import { JobLine, useProgress } from "./jobs";
+import { JobLine, useProgress, type Start } from "./jobs";
 import type { JobName } from "./jobs";
 import { listenToPage } from "./keyboard";
 import { LeafPanel } from "./leaf";
@@ -139,7 +139,7 @@ function Notes(props: { notes: string[] }) {
 }
 
 function StatusBar(props: {
-  progress: Progress | null; summary: Summary; failure: string | null; start(name: JobName): void;
+  progress: Progress | null; summary: Summary; failure: string | null; start: Start;
 }) {
   const { progress, summary, start } = props;
   const canStart = !summary.exported;
@@ -162,6 +162,11 @@ function StatusBar(props: {
       <div class="jobs">
         {jobs}
         {said !== "" && <span class="dim">{said}</span>}
+        {said !== "" && summary.live && canStart && (
+          <button type="button" class="again" data-testid="start-again" title="The values of a model may have changed since" onClick={() => start("again")}>
+            Measure again
+          </button>
+        )}
         {props.failure !== null && <span class="bad" role="alert">{props.failure}</span>}
       </div>
       <span class="dim version">leafwise {summary.version}{summary.exported ? ", exported report" : ""}</span>

@@ -5,6 +5,7 @@ import { Refused } from "./source";
 import type { Job, Progress, Source } from "./types";
 
 export type JobName = "stats" | "findings" | "diff";
+export type Start = (name: JobName | "again") => void;
 
 const DOING: Record<JobName, string> = { stats: "Measuring", findings: "Checking", diff: "Comparing" };
 const TO_DO: Record<JobName, string> = { stats: "measure", findings: "check", diff: "compare" };
@@ -60,7 +61,7 @@ function isRunning(progress: Progress): boolean {
  * how often the server came back; versions start anew then, but those that this gives out always grow.
  */
 export function useProgress(source: Source): {
-  progress: Progress | null; version: number; isGone: boolean; returns: number; failure: string | null; start(name: JobName): void;
+  progress: Progress | null; version: number; isGone: boolean; returns: number; failure: string | null; start: Start;
 } {
   const [progress, setProgress] = useState<Progress | null>(null);
   const [version, setVersion] = useState(0);
@@ -134,7 +135,7 @@ export function useProgress(source: Source): {
     };
   }, [source]);
 
-  const start = (name: JobName): void => {
+  const start: Start = (name) => {
     setFailure(null);
     source.start(name).then(
       () => again.current(),

@@ -334,7 +334,8 @@ export interface Source {
   summary(): Promise<Summary>;
   totals(): Promise<Totals>;
   progress(version: number): Promise<Progress>;
-  start(what: "stats" | "findings" | "diff"): Promise<void>;
+  /** "again" measures a model in memory once more. */
+  start(what: "stats" | "findings" | "diff" | "again"): Promise<void>;
   rows(asked: RowsAsked): Promise<Rows>;
   find(path: string, asked: RowsAsked): Promise<Found>;
   map(path: string, color: Color): Promise<TreeMap>;

@@ -124,7 +124,9 @@ def everything(session: Session, asked: Asked, step: int = 7) -> list[dict[str, 
     rows: list[dict[str, Any]] = []
     while True:
         answer = lines.rows(session, asked, len(rows), step)
-        assert answer["error"] is None
+        # Files of other tools name no layers, and the page says so.
+        is_surprising = not answer["total"] and ("role:" in asked.query or "owner:" in asked.query)
+        assert answer["error"] is None or (is_surprising and "which layers the leaves belong to" in answer["error"])
         rows += answer["rows"]
         assert answer["total"] >= len(rows)
         if len(rows) == answer["total"]:

@@ -38,7 +38,8 @@ def running(*arguments: str, **environment: str) -> Iterator[tuple["subprocess.P
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url), (url, process.communicate(timeout=60))
-        assert process.stdout.readline() == "Ctrl-C ends the viewer.\n"
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Ctrl-C ends the viewer.\n"
         yield process, url
     finally:
         process.kill()

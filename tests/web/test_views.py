@@ -464,3 +464,14 @@ def test_pictures_for_the_docs(page: Any, url: str, tmp_path: Path) -> None:
     until(lambda: page.locator("[data-testid=map-cell]").count() > 20)
     page.wait_for_timeout(300)
     picture(page, "map", tmp_path)
+
+
+def test_a_model_can_be_measured_again(page: Any) -> None:
+    net = nn.Linear(8, 8)
+    with shown(page, net) as url:
+        page.goto(f"{url}#/findings")
+        measured(page)
+        with torch.no_grad():
+            net.bias[2] = float("nan")
+        page.locator("[data-testid=start-again]").click()
+        until(lambda: "1 NaN among 8 values" in page.locator("main").inner_text())

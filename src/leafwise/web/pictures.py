@@ -15,6 +15,7 @@ from leafwise.core.reader import reader
 from leafwise.errors import QueryError
 from leafwise.inspect.image.bins import Bins
 from leafwise.inspect.image.grids import axis_down, filter_places, style_of
+from leafwise.inspect.image.plot import groups_of
 from leafwise.inspect.ranks.teamwork import cannot_use
 from leafwise.render.png import png
 from leafwise.render.scale import EMPTY, numbers, palette
@@ -194,6 +195,7 @@ class FilterLayout(PixelLayout):
         self.row_unit = self.high + 1
         self.down, self.across = "filters", "inputs" if self.per_line == 1 else "filters"
         inputs = f" × {self.ins:,} inputs" if self.ins > 1 else ""
+        inputs += " (as one group: their number is not known)" if not groups_of(leaf, self.shape) else ""
         self.note = f"{self.outs:,} filters{inputs} of {'×'.join(map(str, space))}"
 
     def read(self, top: int, bottom: int, left: int, right: int) -> Any:
@@ -264,7 +266,9 @@ def layouts_of(leaf: Leaf) -> tuple[list[str], str]:
         return [], reason
     if sum(size > 1 for size in shape) <= 1:
         return (["strip"], "") if shape else ([], "it is a scalar")
-    if style_of(leaf.role, leaf.axes, shape) == "filters" and 3 <= len(shape) <= 5:
+    # A transposed convolution with groups has its filters in another order than its axes.
+    has_groups = groups_of(leaf, shape) > 1
+    if style_of(leaf.role, leaf.axes, shape) == "filters" and 3 <= len(shape) <= 5 and not has_groups:
         space = filter_places(leaf.axes, len(shape))[2:]
         if math.prod(shape[place] for place in space) <= _LARGEST_FILTER:
             return ["filters", "matrix"], ""

@@ -29,6 +29,14 @@ def _selected(t: Tree, query: str) -> tuple[Tree, list[str], dict[str, Any]]:
     return selection.find(*words) if words else selection, words, filters
 
 
+def why_nothing(t: Tree, query: str) -> str | None:
+    """Why a query matches nothing, if that is surprising: files that other tools wrote name no layers."""
+    asks_for_layers = parsed(query)[1].keys() & {"role", "owner"}
+    if not asks_for_layers or any(role is not None for role, _ in t.columns.row_roles(t.rows)):
+        return None
+    return "nothing here says which layers the leaves belong to, so that they have no roles and owners"
+
+
 def path_test(t: Tree, query: str) -> Callable[[str], bool]:
     """A test of paths: leaves of this tree must match the query, and other paths must contain all its words."""
     selection, words, filters = _selected(t, query)

@@ -64,7 +64,8 @@ class Server:
             ws="none",
             server_header=False,
             date_header=False,
-            limit_concurrency=100,
+            log_level="critical",  # what others send to the port is not the user's problem
+            limit_concurrency=1_000,
             timeout_keep_alive=30,
             h11_max_incomplete_event_size=64 << 10,
         )

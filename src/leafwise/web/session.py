@@ -83,7 +83,11 @@ class Session:
         return jobs
 
     def start(self, what: str) -> None:
-        """Starts a computation that is off, or that has failed."""
+        """Starts a computation that is off, or that has failed. "again" starts all that have ended, if a model is
+        shown."""
+        if what == "again":
+            self.measure_again()
+            return
         if what not in self.jobs:
             raise QueryError(f"there is nothing called {what!r} to start; there are {', '.join(self.jobs)}")
         if self.measured.sharded:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,8 @@ def exported(sources: Sequence[Any], names: Sequence[str], path: str, measure: b
 def _installed() -> Iterator[None]:
     """Says what to install if a package is missing."""
     try:
+        if find_spec("numpy") is None:  # it is imported late, when the page is already there
+            raise ModuleNotFoundError(name="numpy")
         yield
     except ModuleNotFoundError as error:
         if error.name in ("starlette", "uvicorn", "anyio", "numpy"):

@@ -134,7 +134,7 @@ def _drawn(leaf: Leaf, name: str, of: str, limit: float | None, size: int | None
     shape = spec.shape or ()
     grids = import_module("leafwise.inspect.image.grids")
     style = style or grids.style_of(leaf.role, leaf.axes, shape)
-    axes, groups = leaf.axes, _groups(leaf, shape)
+    axes, groups = leaf.axes, groups_of(leaf, shape)
     if style == "filters" and not 3 <= len(shape) <= 5:
         raise QueryError(
             f"the filters style needs 3 to 5 axes (out, in and one to three in space), but {_subject(name)} is "
@@ -174,7 +174,7 @@ def _reader(leaf: Leaf, name: str, home: Home, values: Any, options: tuple[str, 
     return lambda box: read_boxes(sharded, [(home, values)], [box])[0]
 
 
-def _groups(leaf: Leaf, shape: tuple[int, ...]) -> int:
+def groups_of(leaf: Leaf, shape: tuple[int, ...]) -> int:
     """The number of groups of a convolution whose axes do not show it; 0 if it is not known."""
     if leaf.role != "conv_transpose.weight" or not leaf.axes or leaf.axes[:2] != ("in", "out"):
         return 1  # other layers store the inputs of one group and all outputs

@@ -11,6 +11,7 @@ from leafwise.web.answers import MOST_ROWS
 from leafwise.web.lines import LEAF, NODE, SORTS, Asked
 from leafwise.web.measured import mini
 from leafwise.web.numbers import cut
+from leafwise.web.searching import why_nothing
 from leafwise.web.session import Session
 
 _NO_FACTS = {
@@ -28,6 +29,9 @@ def rows(session: Session, asked: Asked, first: int, count: int) -> dict[str, An
             visible, matches = session.listing.visible(asked, session.version)
         except QueryError as error:
             return {"total": 0, "from": 0, "rows": [], "matches": 0, "error": escape(str(error))}
+        if asked.query and not visible:
+            reason = why_nothing(session.tree, asked.query)
+            return {"total": 0, "from": 0, "rows": [], "matches": 0, "error": reason}
         window = row_json(session, visible[first : first + min(count, MOST_ROWS)], asked)
         return {"total": len(visible), "from": first, "rows": window, "matches": matches, "error": None}
 
