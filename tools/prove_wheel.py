@@ -27,6 +27,10 @@ def main(bin_folder: str) -> None:
         python, "-c", "import leafwise, pathlib; print((pathlib.Path(leafwise.__file__).parent / 'py.typed').exists())"
     )
     assert typed.strip() == "True", "py.typed is missing"
+    built = output(
+        python, "-c", "from leafwise.web.app_files import asset; print(len(asset('app.js')), len(asset('app.css')))"
+    )
+    assert min(map(int, built.split())) > 1_000, "the page of the viewer is missing"
     if shutil.which("cc"):
         kernels = "pathlib.Path(leafwise.__file__).parent / 'kernels'"
         output(python, "-c", f"import ctypes, leafwise, pathlib; ctypes.CDLL(str({kernels} / '_cpu.shared'))")
