@@ -91,11 +91,6 @@ class TreeLines:
         return {self.places[line]: line for line, kind in enumerate(self.kinds) if kind == LEAF}
 
     @cached_property
-    def lines_of_nodes(self) -> dict[int, int]:
-        """The line of each node of the tree that has one."""
-        return {self.places[line]: line for line, kind in enumerate(self.kinds) if kind == NODE}
-
-    @cached_property
     def parents(self) -> "array[int]":
         """The line above each line; -1 for the root."""
         parents = array("q", [-1]) * len(self)

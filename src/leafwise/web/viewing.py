@@ -153,15 +153,17 @@ def start_view(
 
 
 def exported(sources: Sequence[Any], names: Sequence[str], path: str, measure: bool | None, progress: bool) -> str:
-    """Writes a report without starting a server, and returns its path. By default everything is measured."""
+    """Writes a report without starting a server, and returns its path. By default everything on this machine is
+    measured, however large it is."""
     with _installed():
         from leafwise.web.export import check_name, write_report
         from leafwise.web.session import Session
+        from leafwise.web.watched_files import is_local
 
     check_name(path)  # before anything is read
     with ExitStack() as files:
         trees = [files.enter_context(opened(source, "view")) for source in sources]
-        session = Session(trees, names, measure)
+        session = Session(trees, names, all(map(is_local, trees)) if measure is None else measure)
         files.callback(session.close)
         return write_report(session, path, progress)
 
