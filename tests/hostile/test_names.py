@@ -223,6 +223,7 @@ def test_every_command_prints_names_harmlessly(
             "check": [[path], [path, "--against", path], [path, "--select", EVIL]],
             "diff": [[path, path, "--full"], [path, "hostile_names:build"], [path, path, "--rename", f"({EVIL}=x"]],
             "image": [[path, leaf], [path, leaf, "-o", f"{written}.png"], [path, leaf, "--style", EVIL]],
+            "view": [[path, "--export", f"{written}.html"], [path, "--export", written]],
             "ties": [[path], [path, "--equal-untied"]],
             "groups": [[path]],
             "plan": [[path, "hostile_names:build"], [path, path]],
@@ -247,7 +248,13 @@ def test_every_command_prints_names_harmlessly(
 
 
 def test_arguments_that_are_not_understood_are_printed_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([EVIL], ["verify", "x", EVIL], ["show", "x", f"--{EVIL}"], ["check", "x", "--fail", EVIL]):
+    for arguments in (
+        [EVIL],
+        ["verify", "x", EVIL],
+        ["show", "x", f"--{EVIL}"],
+        ["check", "x", "--fail", EVIL],
+        ["view", "x", "--port", EVIL],
+    ):
         with pytest.raises(SystemExit):
             main(arguments)
         harmless(*capsys.readouterr())
