@@ -478,3 +478,13 @@ def test_shards_of_an_index_are_loaded_as_others_load_them(tmp_path: Path) -> No
     lw.load(model, tmp_path)
     shard = load_file(tmp_path / "model.bf16-00001-of-00002.safetensors")
     assert torch.equal(model.layer.weight, shard["layer.weight"])  # type: ignore[union-attr]
+
+
+def test_shards_may_have_keys_that_cannot_be_compared(tmp_path: Path) -> None:
+    """A pickled dict may have any keys; numbers without an order are listed like others."""
+    torch.save(
+        {"a": torch.ones(2), 1j: torch.zeros(3), 2j: torch.ones(1)}, tmp_path / "pytorch_model-00001-of-00002.bin"
+    )
+    torch.save({"b": torch.ones(2)}, tmp_path / "pytorch_model-00002-of-00002.bin")
+    with lw.open(tmp_path) as t:
+        assert sorted(leaf.size for leaf in t) == [1, 2, 2, 3]

@@ -166,8 +166,9 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     return merged
 
 
-def _is_sorted(names: Iterable[str]) -> bool:
-    return all(first <= second for first, second in pairwise(names))
+def _is_sorted(names: Iterable[Any]) -> bool:
+    """Whether names are in order. A pickle may have other keys than text, which cannot always be compared."""
+    return all(isinstance(name, str) for name in names) and all(first <= second for first, second in pairwise(names))
 
 
 def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
