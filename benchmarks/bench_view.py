@@ -135,7 +135,7 @@ def main() -> int:
         from playwright.sync_api import sync_playwright
 
         sys.path.insert(0, str(ROOT))
-        from tools.chromium import find_chromium
+        from tools.chromium import ARGUMENTS, find_chromium
     except ImportError:
         return not_run("playwright is not installed")
     program = find_chromium()
@@ -150,8 +150,7 @@ def main() -> int:
     ):
         path = Path(folder, "huge.safetensors")
         sparse_safetensors(path)
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = play.chromium.launch(executable_path=program, args=options)
+        browser = play.chromium.launch(executable_path=program, args=ARGUMENTS)
         first_paint(browser, path)  # so that bytecode is compiled, and the file is in the cache
         times = [first_paint(browser, path) for _ in range(ROUNDS)]
         print(f"# first useful paint: {', '.join(f'{taken:.2f}' for taken in times)} s")

@@ -16,6 +16,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 _UPDATE = ["apt-get", "update"]
 _INSTALL = ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]
 _SECONDS = 600  # for each of the two commands
+# Containers often have little shared memory, and no sandbox.
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 MISSING = f"""\
 **********************************************************************
 Chromium was not found: the viewer is NOT tested in a browser.
@@ -31,6 +33,16 @@ def find_chromium() -> str | None:
     if given:
         return shutil.which(given)
     return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def starts(path: str) -> bool:
+    """Whether a browser can show an empty page here. One that is installed may still lack what it needs."""
+    command = [path, "--headless", *ARGUMENTS, "--dump-dom", "about:blank"]
+    try:
+        shown = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return shown.returncode == 0 and b"<html" in shown.stdout
 
 
 def install() -> None:
@@ -60,8 +72,11 @@ def main() -> int:
     # A path that was named, and is wrong, is not repaired by an installation.
     if find_chromium() is None and not os.environ.get(VARIABLE):
         install()
-    if find_chromium() is None:
+    path = find_chromium()
+    if path is None:
         print(MISSING, file=sys.stderr)
+    elif not starts(path):
+        print(MISSING.replace("was not found", f"does not start ({path})"), file=sys.stderr)
     return 0
 
 

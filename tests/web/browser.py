@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-from tools.chromium import MISSING, find_chromium
+from tools.chromium import ARGUMENTS, MISSING, find_chromium
 
 SIZE = {"width": 1400, "height": 1_000}
-_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
@@ -20,7 +19,7 @@ def started() -> Iterator[Browser]:
     path = find_chromium()
     assert path is not None, MISSING
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, headless=True, args=_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, headless=True, args=ARGUMENTS)
         try:
             yield browser
         finally:

@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 from tests.web.browser import SIZE, Problems, started
-from tools.chromium import find_chromium
+from tools.chromium import find_chromium, starts
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium, for all tests of a process."""
-    if find_chromium() is None:
-        pytest.skip("Chromium was not found; install it, or name one in LEAFWISE_CHROMIUM")
+    path = find_chromium()
+    if path is None or not starts(path):
+        pytest.skip("Chromium was not found, or does not start; install it, or name one in LEAFWISE_CHROMIUM")
     with started() as browser:
         yield browser
 

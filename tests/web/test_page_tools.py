@@ -35,11 +35,9 @@ def test_chromium_is_installed_once_or_its_absence_is_said(
 ) -> None:
     log = tmp_path / "log"
     apt = Path(executable(tmp_path / "bin" / "apt-get"))
-    made = (
-        f'printf "#!/bin/sh\\n" > {tmp_path}/bin/chromium && /bin/chmod 755 {tmp_path}/bin/chromium'
-        if works
-        else "exit 100"
-    )
+    browser = tmp_path / "bin" / "chromium"
+    content = '"#!/bin/sh\\necho \\\\<html\\\\>\\n"'
+    made = f"printf {content} > {browser} && /bin/chmod 755 {browser}" if works else "exit 100"
     apt.write_text(f'#!/bin/sh\necho "$@" >> {log}\nif [ "$1" = install ]; then {made}; fi\n')
     monkeypatch.delenv("LEAFWISE_CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -51,6 +49,16 @@ def test_chromium_is_installed_once_or_its_absence_is_said(
     if works:
         assert chromium.main() == 0
         assert len(log.read_text().splitlines()) == 2  # it costs nothing any more
+
+
+def test_a_browser_that_does_not_start_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = executable(tmp_path / "chromium")  # it ends at once, and shows nothing
+    monkeypatch.setenv("LEAFWISE_CHROMIUM", path)
+    assert not chromium.starts(path)
+    assert chromium.main() == 0
+    assert f"Chromium does not start ({path})" in capsys.readouterr().err
 
 
 def test_without_rights_nothing_is_installed(
