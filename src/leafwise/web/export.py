@@ -6,12 +6,11 @@ import hashlib
 import json
 import os
 import re
-import secrets
-from contextlib import suppress
 from typing import Any
 
 from leafwise.core.progress import bar
-from leafwise.errors import Error, FileError, QueryError
+from leafwise.core.small_files import write_small_file
+from leafwise.errors import Error, QueryError
 from leafwise.web.answers import comparison, leaf, lines, tables, whole
 from leafwise.web.app_files import asset
 from leafwise.web.jobs import Job
@@ -33,16 +32,7 @@ def write_report(session: Session, path: "str | os.PathLike[str]", progress: boo
     """Writes the report and returns its path. If that fails, an existing file stays as it was."""
     target = check_name(path)
     text = report_html(session, progress)
-    staged = os.path.join(os.path.dirname(os.path.abspath(target)), f".{secrets.token_hex(8)}.part")
-    try:
-        with open(staged, "x", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(staged, target)
-    except OSError as error:
-        raise FileError(f"cannot write {target!r}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            os.remove(staged)
+    write_small_file(target, text.encode())
     return target
 
 

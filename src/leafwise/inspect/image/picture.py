@@ -2,14 +2,13 @@
 
 import math
 import os
-import secrets
-from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 from leafwise.core.result import Result
+from leafwise.core.small_files import write_small_file
 from leafwise.errors import FileError, QueryError
 
 if TYPE_CHECKING:
@@ -154,17 +153,7 @@ class Image(Result, kind="image"):
         """
         text = must_be_png(path)
         data = self.png(bare=bare)
-        target = os.path.realpath(text)
-        staged = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
-        try:
-            with open(staged, "xb") as file:
-                file.write(data)
-            os.replace(staged, target)
-        except OSError as error:
-            raise FileError(f"cannot write {text!r}: {error.strerror or error}") from error
-        finally:
-            with suppress(OSError):
-                os.remove(staged)
+        write_small_file(text, data)
         return text
 
     def text(self, *, width: int | None = None, full: bool = False) -> str:
