@@ -6,13 +6,12 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from leafwise.core.path import escape
+from leafwise.core.path import escape, quote
 from leafwise.core.tree import Tree
 
 NODE, LEAF, VALUE = range(3)  # the kinds of lines
 _KEPT_LISTS = 16  # lists of visible lines that are remembered, for scrolling
 
-Sort = str
 SORTS = ("tree", "path", "bytes", "size", "dtype", "std", "absmax", "zeros", "change")
 
 
@@ -20,7 +19,7 @@ class Asked(NamedTuple):
     """Which lines, and in which order."""
 
     query: str = ""
-    sort: Sort = "tree"
+    sort: str = "tree"  # one of SORTS
     descending: bool = False
     depth: int = 1  # nodes above this depth are unfolded
     toggled: tuple[int, ...] = ()  # nodes that are folded, or unfolded, by hand
@@ -141,8 +140,6 @@ class TreeLines:
             return columns.node_text(place)
         if self.kinds[line] == LEAF:
             return columns.row_text(place)
-        from leafwise.core.path import quote
-
         front = self.path(self.parents[line])
         name = quote(self.values[place][0])
         return f"{front}.{name}" if front else name

@@ -16,6 +16,7 @@ from leafwise.errors import Error, PathError, QueryError
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.phrases import bytes_text
+from leafwise.web.comparing import plan_rows
 from leafwise.web.jobs import Job, Worker
 from leafwise.web.lines import LEAF, TreeLines, VisibleLines
 from leafwise.web.measured import Measured
@@ -44,6 +45,7 @@ class Session:
         self.lines = TreeLines(self.tree)
         self.listing = VisibleLines(self.lines, lambda query: matching_lines(self.lines, query), self._sort_key)
         self.measured = Measured(self.tree, self._news)
+        self.sums: tuple[int, list[dict[str, Any]]] = 0, []  # of the statistics, with the version they are of
         self.findings: Findings | None = None
         self.findings_of_leaf: dict[int, list[Finding]] = {}
         self.not_checked: set[int] = set()  # leaves whose values the check could not read
@@ -149,6 +151,11 @@ class Session:
             return make_plan(target, source), ""
         except Error as error:
             return None, str(error)
+
+    @cached_property
+    def plan_rows(self) -> list[dict[str, Any]]:
+        """The lines of the plan: made once, and not for every window of them."""
+        return [] if self.plan[0] is None else plan_rows(self.plan[0])
 
     @property
     def loads_into_other(self) -> bool:

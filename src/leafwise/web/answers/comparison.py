@@ -7,7 +7,7 @@ from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.web.answers import MOST_LISTED, MOST_ROWS
-from leafwise.web.comparing import change_json, kind_counts, plan_rows
+from leafwise.web.comparing import change_json, kind_counts
 from leafwise.web.numbers import num
 from leafwise.web.searching import path_test
 from leafwise.web.session import Session, change_key
@@ -89,7 +89,7 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
     }
     if loading is None:
         return answer
-    everything = plan_rows(loading)
+    everything = session.plan_rows
     try:
         rows = [row for row in _matching_rows(session, everything, query) if not status or row["status"] == status]
     except QueryError as error:

@@ -48,7 +48,7 @@ def find(session: Session, path: str, asked: Asked) -> dict[str, Any]:
 
 
 def row_json(session: Session, window: Sequence[int], asked: Asked) -> list[dict[str, Any]]:
-    """TreeLines as the page shows them."""
+    """Lines as the page shows them."""
     lines, columns = session.lines, session.tree.columns
     toggled = set(asked.toggled)
     depth = asked.depth if not asked.query else len(lines)

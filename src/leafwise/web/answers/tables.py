@@ -6,6 +6,7 @@ from typing import Any
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.inspect.check.findings import LEVELS, Finding
+from leafwise.inspect.stats.rows import Row
 from leafwise.web.answers import MOST_LISTED, MOST_ROWS
 from leafwise.web.measured import columns_json, sums, table_row
 from leafwise.web.searching import matching_lines
@@ -57,6 +58,7 @@ def table(
         "skipped": [],
         "error": None,
     }
+    version = session.version  # before the statistics are copied, so that sums are never older than their version
     rows = dict(session.measured.rows)
     skipped = dict(session.measured.skipped)
     try:
@@ -72,9 +74,16 @@ def table(
         "rows": [
             table_row(rows[lines.leaf(line)], lines.path(line)) for line in order[first : first + min(count, most)]
         ],
-        "sums": sums(session.tree, rows) if rows else [],
+        "sums": _sums(session, version, rows),
         "skipped": _reasons(reasons),
     }
+
+
+def _sums(session: Session, version: int, rows: dict[int, Row]) -> list[dict[str, Any]]:
+    """The sums of all leaves, computed once and not for every window of the table."""
+    if session.sums[0] != version:
+        session.sums = version, sums(session.tree, rows) if rows else []
+    return session.sums[1]
 
 
 def _order(session: Session, rows: dict[int, Any], query: str, sort: str, descending: bool) -> list[int]:
