@@ -1,5 +1,6 @@
 """A real Dask cluster of several processes on this machine, which reads local files and an S3 server."""
 
+import asyncio
 import gc
 import logging
 import os
@@ -207,6 +208,18 @@ def test_the_command_line_uses_a_cluster(
     assert main(["edit", path, "-o", f"{tmp_path}/b.safetensors", "--cast", "float16", "--dask", address]) == 0
     assert lw.open(tmp_path / "b.safetensors")["w"].dtype == "float16"
     assert "every checksum matches" in capsys.readouterr().out
+
+
+def test_the_command_line_uses_a_cluster_where_an_event_loop_runs_as_in_a_notebook(
+    client: Any, cluster: Any, tmp_path: Path
+) -> None:
+    path = str(lw.save({"w": torch.randn(50, 50)}, tmp_path / "a.safetensors"))
+
+    async def in_a_cell() -> int:
+        return main(["verify", path, "--dask", cluster.scheduler_address])
+
+    with ThreadPoolExecutor(1) as thread:  # this one may run the loop of a browser test
+        assert thread.submit(lambda: asyncio.run(in_a_cell())).result() == 0
 
 
 def test_a_cluster_that_does_not_answer_is_an_error(

@@ -62,8 +62,10 @@ def executor_of(options: argparse.Namespace, is_fleet: bool) -> Iterator[Any]:
 
 def _call(address: str) -> None:
     """Raises unless a Dask scheduler answers. A client would wait without end for another kind of server, and it takes
-    long to close after an error."""
+    long to close after an error. The call has a thread of its own, because this one may run an event loop already, as
+    in a notebook."""
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
     comm, security = import_module("distributed.comm"), import_module("distributed").Security()
 
@@ -71,4 +73,5 @@ def _call(address: str) -> None:
         options = security.get_connection_args("client")
         (await asyncio.wait_for(comm.connect(address, timeout=_PATIENCE, **options), _PATIENCE + 5)).abort()
 
-    asyncio.run(call())
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(call())).result()
