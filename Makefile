@@ -20,10 +20,12 @@ help:  ## Show this list
 run: $(VENV)/run.stamp  ## Take the tour
 	@$(BIN)/leafwise tour
 
-test: $(VENV)/dev.stamp build/deepspeed/stamp  ## Run the tests and every example in the docs
+test: $(VENV)/dev.stamp build/deepspeed/stamp build/jax_alone/stamp  ## Run the tests and every example in the docs
 	@$(PYTHON) -m tools.chromium
 	@PYTHONHASHSEED=$(HASH_SEED) LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
 	@PYTHONPATH=src build/deepspeed/bin/python -m pytest -q tests/ecosystem/test_deepspeed.py
+	@PYTHONPATH=src build/jax_alone/bin/python -m pytest -q tests/jax src/leafwise/homes/jax --ignore=tests/jax/with_torch
+	@PYTHONPATH=src:$$(echo build/jax_alone/lib/python*/site-packages) $(BIN)/python -m pytest -q tests/jax/with_torch
 
 # Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
 gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=
@@ -131,6 +133,15 @@ build/deepspeed/stamp: $(VENV)/dev.stamp
 	@readlink -f $(VENV)/lib/python*/site-packages > build/dev.pth && mv build/dev.pth build/deepspeed/lib/python*/site-packages
 	@$(DEEPSPEED_PIP) einops hjson msgpack ninja py-cpuinfo 'setuptools<80' wheel
 	@DS_BUILD_OPS=0 $(DEEPSPEED_PIP) --no-deps --no-build-isolation deepspeed==0.19.8
+	@touch $@
+
+# JAX is in an environment of its own, without PyTorch: each must work without the other. The tests that carry weights between them run
+# in $(VENV), which then sees the packages of this environment, too.
+JAX_PIP := build/jax_alone/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+build/jax_alone/stamp: $(VENV)/dev.stamp
+	@rm -rf build/jax_alone && $(BIN)/python -m venv build/jax_alone
+	@$(JAX_PIP) equinox==0.13.8 flax==0.12.8 hypothesis jax==0.10.2 ml_dtypes optax==0.2.8 orbax-checkpoint==0.12.8 pandas \
+		pytest safetensors tensorstore==0.1.86 xxhash
 	@touch $@
 
 # The tools whose checkpoints `make kinds` opens are in an environment of their own, which also sees the packages of $(VENV). They are

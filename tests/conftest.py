@@ -3,11 +3,11 @@
 import os
 import signal
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 from tests import message_page
 from tests.message_page import MessagePage
@@ -31,8 +31,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if os.environ.get("TRITON_INTERPRET") == "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 # Without a GPU, the interpreter runs the kernels, which must be set before Triton is first imported.
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+if find_spec("torch"):  # there are tests of JAX without PyTorch
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
 # Commands write UTF-8 whatever the locale, as the tests expect; a test of another encoding sets that itself.
 os.environ["PYTHONIOENCODING"] = "utf-8"
 # Output is as wide and as colored as the tests expect, whatever is set for other commands.

@@ -100,7 +100,7 @@ _HOLDS = {
         "WorkerError",
         "WriteError",
     ),
-    "leafwise.homes.torch.roles": ("add_roles",),
+    "leafwise.core.role_table": ("add_roles",),
     "leafwise.inspect.check.linter": ("check",),
     "leafwise.inspect.image.plot": ("image",),
     "leafwise.inspect.diff.difference": ("diff",),
@@ -134,6 +134,7 @@ if TYPE_CHECKING:
     from leafwise.core.leaf import Leaf, Name, Node, Tie
     from leafwise.core.path import Path
     from leafwise.core.query import Query, where
+    from leafwise.core.role_table import add_roles
     from leafwise.core.tree import Tree, open, tree
     from leafwise.errors import (
         ArgumentError,
@@ -154,7 +155,6 @@ if TYPE_CHECKING:
         WorkerError,
         WriteError,
     )
-    from leafwise.homes.torch.roles import add_roles
     from leafwise.inspect.check.linter import check
     from leafwise.inspect.diff.difference import diff
     from leafwise.inspect.image.plot import image

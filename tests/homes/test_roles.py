@@ -211,7 +211,7 @@ def test_a_tied_embedding_has_two_roles_one_a_name() -> None:
 
 
 def test_anybody_can_add_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes.torch import roles
+    from leafwise.core import role_table as roles
 
     monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
 
@@ -237,7 +237,7 @@ def test_add_roles_refuses_what_is_not_a_layer() -> None:
 
 
 def test_add_roles_refuses_a_class_that_is_not_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    import leafwise.homes.torch.roles as roles
+    import leafwise.core.role_table as roles
 
     monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
     before = list(roles._TABLE)
@@ -245,7 +245,7 @@ def test_add_roles_refuses_a_class_that_is_not_a_module(monkeypatch: pytest.Monk
     class Plain:
         pass
 
-    message = r"cannot add roles to .*Plain: it is not a torch\.nn\.Module, .*; give the class of the module that owns"
+    message = r"cannot add roles to .*Plain: it is not a class of modules, .*; give the class of the module that owns"
     with pytest.raises(lw.RuleError, match=message):
         lw.add_roles(Plain, {"w": ("norm.scale", ("features",))})
     with pytest.raises(lw.RuleError, match=r"cannot add roles to torch\.Tensor"):
@@ -254,7 +254,7 @@ def test_add_roles_refuses_a_class_that_is_not_a_module(monkeypatch: pytest.Monk
 
 
 def test_the_roles_of_a_mixin_are_those_of_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    import leafwise.homes.torch.roles as roles
+    import leafwise.core.role_table as roles
 
     monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
 

@@ -75,7 +75,11 @@ class Home:
     `walks` names the objects that users can pass to `lw.tree`, for the error about an object that cannot be walked.
     `in_place` is whether values are written into existing arrays; if not, the capability `Rebuilding` makes new ones.
     `arrays_in` is the attribute of nodes that maps the names of most of their arrays to the current arrays, if there is
-    one: it is faster than `current`. `capabilities` says where each capability is implemented: a class, or
+    one: it is faster than `current`. `ties_by_identity` is whether one array at two places is one leaf; it is not in
+    JAX, where arrays are values. `nodes_by_reference` is whether one node at two places is shared, as a module is, and
+    not a value that is there twice. `roles_by_class` is whether roles follow from the types of nodes, so that
+    `lw.add_roles` accepts these types, and `roles_by_name` whether `role` also knows the roles of arrays in plain
+    containers. `capabilities` says where each capability is implemented: a class, or
     "module:class", which is imported on first use.
     """
 
@@ -83,6 +87,10 @@ class Home:
     walks: ClassVar[str] = ""
     in_place: ClassVar[bool] = True
     arrays_in: ClassVar[str] = ""
+    ties_by_identity: ClassVar[bool] = True
+    nodes_by_reference: ClassVar[bool] = True
+    roles_by_class: ClassVar[bool] = False
+    roles_by_name: ClassVar[bool] = False
     capabilities: ClassVar[Capabilities] = {}
 
     # -- the walk ------------------------------------------------------------------------------------

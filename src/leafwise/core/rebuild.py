@@ -3,35 +3,60 @@
 from collections.abc import Iterable
 from typing import Any
 
+from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
+from leafwise.core.dotted import VirtualNode
 from leafwise.core.tree import Tree
 
 
 def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) -> Any:
     """The object of the node `below` with some leaves, children and plain values replaced, given by node and name.
 
-    Works from the leaves up: a node that cannot change is replaced by a new one, and so are its parents. Nodes outside
-    of `below`, where a changed leaf has another name, must be able to change in place.
+    Works from the leaves up: a node that cannot change is replaced by a new one, and so are its parents. A container
+    of arrays that cannot change, such as a dict of JAX arrays, is replaced by a new one, too, and stays as it was.
+    Nodes outside of `below`, where a changed leaf has another name, must be able to change in place.
     """
     root = columns.node_objects[below]
     changes = {node: dict(names) for node, names in changes.items()}
     for node in [node for node in changes if not below <= node < columns.node_ends[below]]:
         owner = columns.node_objects[node]
         columns.home(owner).capability(Rebuilding).replace(owner, changes.pop(node))
-    done: dict[int, Any] = {}
+    done: dict[int, Any] = {}  # by the first node of the same object
+    are_new: set[int] = set()  # nodes with a new array, or a new node, because arrays cannot change
     for node in range(columns.node_ends[below] - 1, below - 1, -1) if changes else ():
         if node not in changes:
             continue
-        obj = columns.node_objects[node]
-        if id(obj) not in done:
-            done[id(obj)] = columns.home(obj).capability(Rebuilding).replace(obj, changes[node])
+        obj, parent = columns.node_objects[node], columns.node_parents[node]
+        if node in are_new or any(_is_value(value) for value in changes[node].values()):
+            are_new.add(node)
+        if type(obj) is VirtualNode:  # it represents keys of the mapping above it
+            while type(columns.node_objects[parent]) is VirtualNode:
+                parent = columns.node_parents[parent]
+            whole_keys = {obj.prefix + name: value for name, value in changes[node].items()}
+            changes.setdefault(parent, {}).update(whole_keys)
+            if node in are_new:
+                are_new.add(parent)
+            continue
+        first = columns.repeats.get(node, node)
+        if first not in done:
+            rebuilding = columns.home(obj).capability(Rebuilding)
+            replace = rebuilding.replaced_copy if node in are_new else rebuilding.replace
+            done[first] = replace(obj, changes[node])
         if node > below:
-            changes.setdefault(columns.node_parents[node], {})[columns.node_names[node]] = done[id(obj)]
+            changes.setdefault(parent, {})[columns.node_names[node]] = done[first]
+            if node in are_new and done[first] is not obj:
+                are_new.add(parent)
         else:
-            root = done[id(obj)]
+            root = done[first]
     return root
+
+
+def _is_value(value: Any) -> bool:
+    """Whether a new leaf is an array that cannot change."""
+    handled = homes.find(type(value))
+    return handled is not None and handled[1] == "leaf" and not handled[0].in_place
 
 
 def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:

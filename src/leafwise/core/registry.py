@@ -12,6 +12,8 @@ from leafwise.errors import WalkError
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "leafwise.gluon": ("leafwise.gluon.home", "leafwise.gluon.array_home"),
     "torch": ("leafwise.homes.torch.home", "leafwise.homes.torch.optimizers"),
+    "flax.nnx": ("leafwise.homes.jax.nnx",),
+    "jax": ("leafwise.homes.jax.arrays", "leafwise.homes.jax.pytrees"),
     "numpy": ("leafwise.homes.numpy",),
     "leafwise.files": ("leafwise.files.home",),
     "builtins": ("leafwise.homes.containers", "leafwise.homes.stateful"),

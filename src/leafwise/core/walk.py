@@ -217,9 +217,12 @@ def _closes_cycle(parents: list[int], above: int, first: int, cyclic: set[int]) 
 def _find_ties(columns: Columns) -> None:
     """Ties rows with the same object, and rows over the same memory."""
     values = columns.row_values
-    if columns.views or len(set(map(id, values))) < len(values):
+    is_repeated = len(set(map(id, values))) < len(values)
+    if columns.repeats or is_repeated:
+        _forget_repeated_values(columns)
+    if columns.views or is_repeated:
         first_rows = dict(zip(map(id, reversed(values)), range(len(values) - 1, -1, -1), strict=True))
-        for row, first in enumerate(map(first_rows.__getitem__, map(id, values))):
+        for row, first in enumerate(_first_rows_of_leaves(columns, first_rows)):
             if first != row:
                 columns.ties[row] = first
                 columns.further_rows.setdefault(first, []).append(row)
@@ -233,6 +236,41 @@ def _find_ties(columns: Columns) -> None:
             # A buffer that is saved under any of its names is saved; in a file, it may even be a parameter.
             if kinds[leaf] == "transient" and (others := {kinds[row] for row in rows} - {"transient"}):
                 kinds[leaf] = "recorded" if "recorded" in others else "buffer"
+
+
+def _are_values(columns: Columns) -> set[type]:
+    """The types of arrays that are values: one such array at two places is two leaves."""
+    examples = {type(value): value for value in columns.row_values}
+    return {cls for cls, example in examples.items() if not columns.home(example).ties_by_identity}
+
+
+def _forget_repeated_values(columns: Columns) -> None:
+    """If a node is a value, such as a dict of JAX arrays, the same object at two places is two nodes."""
+    types = _are_values(columns)
+    if not types:
+        return
+    for node in [node for node in columns.repeats if node not in columns.listed_elsewhere]:
+        if not columns.home(columns.node_objects[node]).nodes_by_reference:
+            rows = range(*columns.row_ranges[node])
+            if any(type(columns.row_values[row]) in types for row in rows):
+                del columns.repeats[node]
+
+
+def _first_rows_of_leaves(columns: Columns, first_rows: dict[int, int]) -> Iterator[int]:
+    """For each row, the first row with the same object. An array that is a value is the same leaf only in a node that
+    is shared."""
+    types = _are_values(columns)
+    if not types:
+        yield from map(first_rows.__getitem__, map(id, columns.row_values))
+        return
+    first_in_node: dict[tuple[int, str], int] = {}
+    for row, (node, value) in enumerate(zip(columns.row_nodes, columns.row_values, strict=True)):
+        if type(value) not in types:
+            yield first_rows[id(value)]
+            continue
+        owner = columns.node_objects[node]
+        is_shared = columns.home(owner).nodes_by_reference
+        yield first_in_node.setdefault((id(owner), columns.row_names[row]), row) if is_shared else row
 
 
 def _tie_views(columns: Columns, first_rows: dict[int, int]) -> None:

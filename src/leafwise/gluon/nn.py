@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from leafwise.core.role_table import add_roles
 from leafwise.gluon.array import ndarray, through_torch
 from leafwise.gluon.base import MXNetError, missing
 from leafwise.gluon.block import Block, HybridBlock
 from leafwise.gluon.parameter import Parameter
-from leafwise.homes.torch.roles import add_roles
 
 __all__ = ["Activation", "Block", "Dense", "HybridBlock", "HybridSequential", "Sequential"]
 

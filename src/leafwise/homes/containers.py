@@ -1,13 +1,14 @@
 """Plain containers: dicts, lists, tuples and dataclasses that contain models, optimizers or arrays."""
 
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from copy import copy
 from typing import Any, ClassVar, Literal
 
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.dotted import DistinctNames, VirtualNode, split
-from leafwise.core.home import MANY_VALUES, Capabilities, Home, Visit
+from leafwise.core.home import MANY_VALUES, Axes, Capabilities, Home, Visit
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.core.sections import is_optimizer_state
@@ -26,14 +27,21 @@ class ContainerRebuilding(Rebuilding):
             return _changed_mapping(owner, changes)
         if _is_sequence(owner):
             return _changed_sequence(owner, changes)
+        if hasattr(owner, "_fields"):
+            return _changed_named_tuple(owner, changes)
+        return self._changed_fields(owner, changes, type(owner).__dataclass_params__.frozen)
+
+    def replaced_copy(self, owner: Any, changes: dict[str, Any]) -> Any:
+        if isinstance(owner, MutableMapping | list):
+            owner = copy(owner)
+        elif not isinstance(owner, Mapping | tuple | VirtualNode):
+            return self._changed_fields(owner, changes, True)
+        return self.replace(owner, changes)
+
+    def _changed_fields(self, owner: Any, changes: dict[str, Any], copied: bool) -> Any:
         if all(value is getattr(owner, name) for name, value in changes.items()):
             return owner
-        if hasattr(owner, "_replace"):
-            return owner._replace(**changes)
-        if type(owner).__dataclass_params__.frozen:
-            from copy import copy
-
-            owner = copy(owner)
+        owner = copy(owner) if copied else owner
         for name, value in changes.items():
             object.__setattr__(owner, name, value)
         return owner
@@ -56,6 +64,7 @@ class ContainersHome(Home):
     name = "containers"
     walks = "dicts, lists, tuples and dataclasses that contain these or arrays"
     capabilities: ClassVar[Capabilities] = {Rebuilding: ContainerRebuilding, Saving: ContainerSaving}
+    nodes_by_reference = False
     _last_keys: tuple[tuple[int, int], dict[str, Any]] = (0, 0), {}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
@@ -76,7 +85,7 @@ class ContainersHome(Home):
                 return None
             return (), [(str(index), item) for index, item in enumerate(obj)], None
         names = getattr(obj, "_fields", None)
-        if not names:
+        if names is None:
             from dataclasses import fields  # already imported, because there is a dataclass
 
             names = [field.name for field in fields(obj)]
@@ -92,6 +101,12 @@ class ContainersHome(Home):
         if _is_sequence(owner):
             return Entry(name, "index", int(name))
         return Entry(name, "attribute")
+
+    def role(
+        self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
+    ) -> tuple[str | None, Axes]:
+        home = homes.home_of(value)
+        return home.role(owner, name, value, lineage) if home.roles_by_name else (None, None)
 
     def _key(self, owner: Mapping[Any, Any], name: str) -> Any:
         """The key with this name in a path. The keys of the last mapping are cached, since it is usually asked next."""
@@ -124,6 +139,11 @@ def _changed_sequence(owner: Any, changes: dict[str, Any]) -> Any:
             owner[index] = value
         return owner
     return type(owner)(new.get(index, item) for index, item in enumerate(owner))
+
+
+def _changed_named_tuple(owner: Any, changes: dict[str, Any]) -> Any:
+    is_same = all(value is getattr(owner, name) for name, value in changes.items())
+    return owner if is_same else owner._replace(**changes)
 
 
 def _is_sequence(obj: Any) -> bool:

@@ -35,6 +35,11 @@ class Rebuilding(Capability):
                 raise Unsupported(self.home.name, f"put a new value at {name!r}", CANNOT_REPLACE)
         return owner
 
+    def replaced_copy(self, owner: Any, changes: dict[str, Any]) -> Any:
+        """Like `replace`, for a node that has arrays which cannot change: the owner itself stays as it is. The default
+        is for nodes that are references, as modules are, which `replace` changes."""
+        return self.replace(owner, changes)
+
     def cannot_replace(self, owner: Any) -> str:
         """Why the plain values of a node cannot be replaced; empty if they can."""
         if type(self).replace is Rebuilding.replace:

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.role_table import role_of
 from leafwise.homes.torch.flat_shards import FlatShard
-from leafwise.homes.torch.roles import role_of
 from leafwise.homes.torch.tensors import is_lazy
 
 _STATISTICS = ("norm.mean", "norm.variance", "norm.count")

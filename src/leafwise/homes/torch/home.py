@@ -33,8 +33,9 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Pairs, Spec, Visit
 from leafwise.core.path import Entry, Path
+from leafwise.core.role_table import add_rows, role_of
 from leafwise.errors import WriteError
-from leafwise.homes.torch import fsdp1, tensors, zero
+from leafwise.homes.torch import fsdp1, roles, tensors, zero
 from leafwise.homes.torch.flat_shards import FLAT, FlatShard, names_with_stand_ins
 from leafwise.homes.torch.foreign import (
     facts,
@@ -43,7 +44,6 @@ from leafwise.homes.torch.foreign import (
     is_sharded_tensor,
     may_be_marked,
 )
-from leafwise.homes.torch.roles import role_of
 from leafwise.homes.torch.sharding import local_nbytes, sharding_of
 from leafwise.homes.torch.state import EXTRA, extras, has_extra_state, writes_its_own
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, holds_nothing, is_lazy, tensor_to_write
@@ -72,6 +72,7 @@ class TorchHome(Home):
     name = "torch"
     walks = "torch.nn.Module"
     arrays_in = "_parameters"
+    roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
         Averaging: "leafwise.homes.torch.averaging:TorchAveraging",
         Clipping: "leafwise.homes.torch.clipping:TorchClipping",
@@ -357,4 +358,5 @@ def _before_hooks(owner: Any, name: str) -> str:
     return name
 
 
+add_rows(roles.ROWS)
 HOME = TorchHome()

@@ -1,22 +1,6 @@
-"""Roles and axes of PyTorch layers, in one table that users can extend.
+"""Roles and axes of the layers of PyTorch, for the table in `core.role_table`."""
 
-A row has the role and the axes of each leaf of one type of layer. Rows are looked up along the base classes of a layer,
-so a subclass of `nn.Linear` counts as a Linear unless it has its own row.
-"""
-
-import sys
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
-from weakref import WeakKeyDictionary
-
-from leafwise.core.home import Axes
-from leafwise.errors import ArgumentError, RuleError
-
-# The name of a leaf → its role and its axes. `*space` stands for any number of spatial axes, and `*features` for the
-# one or more axes that a norm runs over.
-Roles = Mapping[str, tuple[str, tuple[str, ...]]]
-
-_SPACE = ("d", "h", "w")
+from leafwise.core.role_table import Roles
 
 _BIAS = ("bias", ("out",))
 _LINEAR: Roles = {"weight": ("linear.weight", ("out", "in")), "bias": _BIAS}
@@ -38,9 +22,7 @@ _RNN: Roles = {
     "bias_hh*": ("rnn.bias_hh", ("out",)),
 }
 
-# "torch.nn.Linear" is the class of that name in torch.nn or below it; a name without dots may be a class of any module,
-# and may be a glob. The first row that matches a class is used. Rows that are added later come first.
-_TABLE: list[tuple[str | type, Roles]] = [
+ROWS: list[tuple[str, Roles]] = [
     ("torch.nn.Linear", _LINEAR),
     ("torch.nn.Bilinear", {"weight": ("bilinear.weight", ("out", "in1", "in2")), "bias": _BIAS}),
     ("torch.nn._ConvTransposeNd", {"weight": ("conv_transpose.weight", ("in", "out", "*space")), "bias": _BIAS}),
@@ -72,101 +54,3 @@ _TABLE: list[tuple[str | type, Roles]] = [
     ("*LayerNorm", _NORM),
     ("*LayerNorm?d", _NORM),
 ]
-
-# A cache: for each class its row of the table, and the answers so far. A model repeats the same few layers.
-_Answers = dict[tuple[str, int | None], tuple[str | None, Axes]]
-_answers_by_class: "WeakKeyDictionary[type, tuple[Roles | None, _Answers]]" = WeakKeyDictionary()
-
-
-def add_roles(layer: str | type, roles: Roles) -> None:
-    """Declares the roles and axes of the leaves of a PyTorch layer, such as one of your own.
-
-    `layer` is a class of modules, its dotted name, or a glob over class names. `roles` maps the name of each leaf to
-    its role and its axes. If several declarations match a class, the latest one is used.
-
-    >>> import torch, leafwise as lw
-    >>> class Scale(torch.nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.gain = torch.nn.Parameter(torch.ones(8))
-    >>> lw.add_roles(Scale, {"gain": ("norm.scale", ("features",))})
-    >>> lw.tree(Scale())["gain"].role
-    'norm.scale'
-    """
-    if not isinstance(layer, str | type):
-        raise ArgumentError(f"layer= takes a class or the name of a class, not {layer!r}")
-    if isinstance(layer, type) and not _has_modules(layer):
-        raise RuleError(
-            f"cannot add roles to {layer.__module__}.{layer.__qualname__}: it is not a torch.nn.Module, and only "
-            "PyTorch layers have a table of roles; give the class of the module that owns the leaves"
-        )
-    for name, row in roles.items():
-        if [type(part) for part in row] != [str, tuple]:
-            raise ArgumentError(
-                f"the roles of {layer!r} need a role and a tuple of axes for {name!r}, such as "
-                f"('norm.scale', ('features',)), not {row!r}"
-            )
-    _TABLE.insert(0, (layer, dict(roles)))
-    _answers_by_class.clear()
-
-
-def _has_modules(cls: type) -> bool:
-    """Whether instances of a class or of one of its subclasses, as of a mixin, are PyTorch modules."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    return issubclass(cls, torch.nn.Module) or any(map(_has_modules, type.__subclasses__(cls)))
-
-
-def role_of(cls: type, name: str, ndim: int | None) -> tuple[str | None, Axes]:
-    """The role and the axes of the leaf `name` in a layer of this class."""
-    known = _answers_by_class.get(cls)
-    if known is None:
-        known = _answers_by_class[cls] = _roles_of_class(cls), {}
-    roles, answers = known
-    if roles is None:
-        return None, None
-    answer = answers.get((name, ndim))
-    if answer is None:
-        answer = answers[name, ndim] = _role_in(roles, name, ndim)
-    return answer
-
-
-def _role_in(roles: Roles, name: str, ndim: int | None) -> tuple[str | None, Axes]:
-    row = roles.get(name)
-    if row is None:
-        row = next((row for pattern, row in roles.items() if "*" in pattern and fnmatchcase(name, pattern)), None)
-    if row is None:
-        return None, None
-    return row[0], _spread(row[1], ndim)
-
-
-def _roles_of_class(cls: type) -> Roles | None:
-    for base in cls.__mro__:
-        for layer, roles in _TABLE:
-            if _is_layer(base, layer):
-                return roles
-    return None
-
-
-def _is_layer(cls: type, layer: str | type) -> bool:
-    if isinstance(layer, type):
-        return cls is layer
-    package, _, name = layer.rpartition(".")
-    if package and not (cls.__module__ + ".").startswith(package + "."):
-        return False
-    return fnmatchcase(cls.__name__, name)
-
-
-def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
-    """The axes of a leaf with `ndim` dimensions; None if the table has another number of axes."""
-    if ndim is None:
-        return None if any(axis.startswith("*") for axis in axes) else axes
-    named = [axis for axis in axes if not axis.startswith("*")]
-    missing = ndim - len(named)
-    if len(named) == len(axes):
-        return axes if not missing else None
-    if axes[-1] == "*space":
-        return (*named, *_SPACE[-missing:]) if 0 < missing <= len(_SPACE) else None
-    # The axes of a norm over several axes are numbered. A flattened or expanded weight is allowed, too.
-    return ("features",) if missing == 1 else tuple(f"features{number}" for number in range(missing))

@@ -1,0 +1,120 @@
+"""Nodes of pytrees that are registered with JAX: Equinox modules, `flax.struct` dataclasses, and classes of users.
+
+Only their dynamic content is shown, as JAX flattens it; static fields are part of the type. Dicts, lists, tuples and
+named tuples are shown by `homes.containers`.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+from jax._src import tree_util as _tree_util  # JAX has no public list of the types that are registered
+
+from leafwise.core import registry as homes
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.dotted import DistinctNames
+from leafwise.core.home import Axes, Capabilities, Home, Visit
+from leafwise.core.path import Entry
+from leafwise.homes.jax.roles import role_of
+
+_CONTAINERS = frozenset({tuple, list, dict, type(None), OrderedDict, defaultdict})
+
+
+class Child(NamedTuple):
+    """A child of a node as JAX flattens it: its name in paths, the key of JAX, and the child itself."""
+
+    name: str
+    key: Any
+    value: Any
+
+
+def is_registered(cls: type) -> bool:
+    """Whether JAX flattens objects of this class, other than those of plain containers."""
+    return cls in _tree_util._registry and cls not in _CONTAINERS
+
+
+def flattened(obj: Any) -> tuple[list[Child], Any]:
+    """The children of a registered node, and the structure that puts them together again."""
+    keyed, structure = jax.tree_util.tree_flatten_with_path(obj, is_leaf=lambda child: child is not obj)
+    if len(keyed) == 1 and not keyed[0][0]:
+        return [], structure  # JAX considers this object a leaf
+    names = DistinctNames()
+    return [Child(names.of(*_name(path[0])), path[0], value) for path, value in keyed], structure
+
+
+def _name(key: Any) -> tuple[str, str]:
+    """The name of a key of JAX, and the name of its type, which tells equal names apart."""
+    for attribute in ("name", "key", "idx"):
+        if hasattr(key, attribute):
+            value = getattr(key, attribute)
+            return str(value), type(value).__name__
+    return str(key), type(key).__name__
+
+
+class PytreeRebuilding(Rebuilding):
+    def is_container(self, obj: Any) -> bool:
+        return False
+
+    def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
+        children, structure = flattened(owner)
+        if all(child.value is changes.get(child.name, child.value) for child in children):
+            return owner
+        new = [changes.get(child.name, child.value) for child in children]
+        return jax.tree_util.tree_unflatten(structure, new)
+
+
+class PytreeSaving(Saving):
+    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
+        return f"{type(obj).__module__}.{type(obj).__qualname__}", None
+
+
+class PytreeHome(Home):
+    name = "jax pytrees"
+    walks = "pytrees of JAX, such as Equinox modules and variable dicts of Flax Linen"
+    nodes_by_reference = False
+    capabilities: ClassVar[Capabilities] = {Rebuilding: PytreeRebuilding, Saving: PytreeSaving}
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        return "node" if is_registered(cls) else None
+
+    def visit(self, obj: Any) -> Visit | None:
+        return (), [(child.name, child.value) for child in flattened(obj)[0] if not _is_code(child.value)], None
+
+    def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        key = next((child.key for child in flattened(owner)[0] if child.name == name), None)
+        if isinstance(key, jax.tree_util.SequenceKey):
+            return Entry(name, "index", key.idx)
+        if isinstance(key, jax.tree_util.DictKey):
+            return Entry(name, "key", key.key)
+        if isinstance(key, jax.tree_util.GetAttrKey):
+            return Entry(name, "attribute")
+        return Entry(
+            name,
+            "step",
+            _Flattened(name),
+            spelling=f"jax.tree_util.default_registry.flatten_one_level({{root}})[0][{name}]",
+        )
+
+    def role(
+        self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
+    ) -> tuple[str | None, Axes]:
+        return role_of(owner, name, value)
+
+
+class _Flattened(NamedTuple):
+    """Fetches a child that has only a number among the children of its node."""
+
+    name: str
+
+    def __call__(self, obj: Any) -> Any:
+        return next(child.value for child in flattened(obj)[0] if child.name == self.name)
+
+
+def _is_code(value: Any) -> bool:
+    """Whether a child is a function, such as the activation of a layer, or None: nothing that a checkpoint contains."""
+    return value is None or (callable(value) and homes.find(type(value)) is None)
+
+
+HOME = PytreeHome()
