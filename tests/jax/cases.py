@@ -153,7 +153,7 @@ CASES = {
         mutable=False,
     ),
     "an optimizer state": Case(
-        lambda: (optax.adam(1e-3).init({"w": jnp.ones(3)})),
+        lambda: optax.adam(1e-3).init({"w": jnp.ones(3)}),
         _without_ties("0.count", "0.mu.w", "0.nu.w"),
         6,
         mutable=False,
