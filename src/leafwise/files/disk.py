@@ -3,6 +3,7 @@
 import errno
 import mmap
 import os
+import shutil
 import stat
 import sys
 import threading
@@ -236,6 +237,24 @@ class Disk:
             if held is not None:
                 threading.Thread(target=os.close, args=(held,), daemon=True).start()
 
+    def exchange_folders(self, first: str, second: str) -> None:
+        """Gives two folders each other's name, in one step. Raises on systems where that is not possible."""
+        import ctypes
+
+        exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+        here, flag = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
+        if exchange is None:
+            raise OSError(errno.ENOSYS, _CANNOT_EXCHANGE)
+        if exchange(here, os.fsencode(first), here, os.fsencode(second), flag):
+            code = ctypes.get_errno()
+            is_impossible = code in (errno.EINVAL, errno.ENOSYS)
+            raise OSError(code, _CANNOT_EXCHANGE if is_impossible else os.strerror(code))
+
+    def remove_tree(self, folder: str) -> None:
+        """Removes a folder with everything in it, if it exists."""
+        if os.path.lexists(folder):
+            shutil.rmtree(folder)
+
     def remove(self, path: str) -> None:
         os.remove(path)
 
@@ -251,6 +270,10 @@ class Disk:
             os.close(file)
 
 
+_CANNOT_EXCHANGE = (
+    "there is a checkpoint already, and this file system cannot replace a folder in one step; choose a new name, or "
+    "remove the old one first"
+)
 _CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 
 
