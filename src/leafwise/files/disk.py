@@ -237,18 +237,17 @@ class Disk:
             if held is not None:
                 threading.Thread(target=os.close, args=(held,), daemon=True).start()
 
-    def exchange_folders(self, first: str, second: str) -> None:
-        """Gives two folders each other's name, in one step. Raises on systems where that is not possible."""
+    def exchange_folders(self, first: str, second: str) -> int:
+        """Gives two folders each other's name, in one step. Returns 0, or the number of the error: that of `ENOSYS` or
+        `EINVAL` on systems where it is not possible."""
         import ctypes
 
         exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
         here, flag = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
         if exchange is None:
-            raise OSError(errno.ENOSYS, _CANNOT_EXCHANGE)
-        if exchange(here, os.fsencode(first), here, os.fsencode(second), flag):
-            code = ctypes.get_errno()
-            is_impossible = code in (errno.EINVAL, errno.ENOSYS)
-            raise OSError(code, _CANNOT_EXCHANGE if is_impossible else os.strerror(code))
+            return errno.ENOSYS
+        failed = exchange(here, os.fsencode(first), here, os.fsencode(second), flag)
+        return ctypes.get_errno() if failed else 0
 
     def remove_tree(self, folder: str) -> None:
         """Removes a folder with everything in it, if it exists."""
@@ -270,10 +269,6 @@ class Disk:
             os.close(file)
 
 
-_CANNOT_EXCHANGE = (
-    "there is a checkpoint already, and this file system cannot replace a folder in one step; choose a new name, or "
-    "remove the old one first"
-)
 _CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 
 

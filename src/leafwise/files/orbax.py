@@ -23,7 +23,7 @@ from leafwise.files.orbax_metadata import METADATA, RANDOM_KEYS, SCALAR, STRING,
 from leafwise.files.orbax_names import PROCESS, STEP, unfinished, unfinished_error
 from leafwise.files.source import LocalSource, Source
 from leafwise.files.stored_file import StoredFile
-from leafwise.files.zarr_arrays import ZarrArray, ZarrStore, open_arrays
+from leafwise.files.zarr_arrays import ZarrArray, ZarrStore, inode, open_arrays
 
 MANIFEST = "manifest.ocdbt"
 STRINGS = "_strings.json"
@@ -154,7 +154,14 @@ class _Item:
     def _contents(self, source: Source, metadata: OrbaxMetadata) -> list[tuple[OrbaxValue, Any]]:
         """Each value of the tree with its content: an array that was opened, or a plain value."""
         folder = os.path.realpath(self._folder.path)
-        store = ZarrStore(folder, metadata.is_database, metadata.zarr_version, metadata.fills)
+        store = ZarrStore(
+            folder,
+            metadata.is_database,
+            metadata.zarr_version,
+            metadata.fills,
+            source,
+            inode(os.path.join(folder, METADATA)),
+        )
         times = Counter(value.stored_name for value in metadata.values if value.is_stored)
         if not metadata.is_database:
             _check_names(source, times)
@@ -224,12 +231,12 @@ def _scalar(source: Source, array: ZarrArray) -> Any:
 
 
 def _string(source: Source, strings: Any, name: str) -> str:
-    found = strings
+    text = strings
     for part in name.split("/"):
-        found = found.get(part) if isinstance(found, dict) else None
-    if not isinstance(found, str):
+        text = text.get(part) if isinstance(text, dict) else None
+    if not isinstance(text, str):
         raise source.error(0, f"{STRINGS} has no text for {name[:200]!a}")
-    return found
+    return text
 
 
 # -- the files -----------------------------------------------------------------------------------------------------
@@ -285,5 +292,5 @@ class _Files:
 
 def _blobs(folder: str) -> list[str]:
     """Where the files of a folder in the cache of huggingface_hub are, to which it has links."""
-    above, found, _ = folder.rpartition("/snapshots/")
-    return [f"{above}/blobs"] if found else []
+    above, snapshots, _ = folder.rpartition("/snapshots/")
+    return [f"{above}/blobs"] if snapshots else []

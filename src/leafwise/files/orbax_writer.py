@@ -5,6 +5,7 @@ save. The folder is then renamed. If there is a checkpoint already, the two fold
 happens, there is the old checkpoint or the new one.
 """
 
+import errno
 import json
 import os
 import re
@@ -271,10 +272,10 @@ def _check_target(folder: str) -> None:
     names = local.disk.names_in(folder)
     others = [name for name in names if name not in _OWN_NAMES and not name.startswith(PROCESS)]
     if names and (METADATA not in names or others):
-        found = ascii(others[0]) if others else "files"
+        other = ascii(others[0]) if others else "files"
         raise FileError(
-            f"cannot write {shown_file(folder)}: the folder contains {found}, which is not part of an Orbax checkpoint "
-            "of leafwise; choose a new name, or remove the folder first"
+            f"cannot write {shown_file(folder)}: the folder contains {other}, and leafwise only replaces folders that "
+            "contain an Orbax checkpoint in a database and nothing else; choose a new name, or remove the folder first"
         )
 
 
@@ -327,7 +328,7 @@ class _Staged:
         self._check_readable(arrays)
         with _named(self._target):
             if os.path.isdir(folder) and local.disk.names_in(folder):
-                local.disk.exchange_folders(self.path, folder)
+                self._exchange(folder)
             else:
                 local.disk.rename(self.path, folder)
             local.disk.sync_folder(os.path.dirname(folder))
@@ -335,6 +336,17 @@ class _Staged:
         self._lock = None
         with suppress(OSError):  # the old checkpoint, if there was one; the new one is in place
             local.disk.remove_tree(self.path)
+
+    def _exchange(self, folder: str) -> None:
+        """Exchanges the new folder and the old one."""
+        code = local.disk.exchange_folders(self.path, folder)
+        if code in (errno.EINVAL, errno.ENOSYS):
+            raise FileError(
+                f"cannot replace {shown_file(folder)}: this file system cannot replace a folder in one step; choose a "
+                "new name, or remove the old checkpoint first"
+            )
+        if code:
+            raise FileError(f"cannot replace {shown_file(folder)}: {os.strerror(code)}")
 
     def _check_readable(self, arrays: set[str]) -> None:
         try:

@@ -11,6 +11,7 @@ from leafwise.core.path import escape, shown_file
 from leafwise.errors import Error, FileError
 from leafwise.files.arrays import CHUNK, Stored, numpy_dtype
 from leafwise.files.slices import Index, expanded, is_shape
+from leafwise.files.source import Source
 
 _BATCH = 500  # arrays that are opened at a time
 _LONGEST = 300  # characters of a message of tensorstore
@@ -28,13 +29,16 @@ def tensorstore() -> Any:
 
 
 class ZarrStore(NamedTuple):
-    """Where arrays are stored: a folder, whether it is a database, the version of zarr, and whether chunks that are
-    missing have the fill value, which is zero. If they do not, the checkpoint is damaged."""
+    """Where arrays are stored: the absolute path of a folder, whether it is a database, the version of zarr, and
+    whether chunks that are missing are filled with zeros (otherwise, a missing chunk is damage). `source` is a file of
+    the folder that is open, and `number` its inode."""
 
     folder: str
     is_database: bool
     version: int
     fills: bool
+    source: Source
+    number: int
 
     def spec(self, name: str) -> dict[str, Any]:
         """What tensorstore opens. Only the name comes from the checkpoint."""
@@ -50,9 +54,23 @@ class ZarrStore(NamedTuple):
             "recheck_cached_data": "open",
         }
 
+    def check_unchanged(self) -> None:
+        """Raises if another checkpoint has replaced this one: tensorstore opens files by their names again."""
+        place = os.path.join(self.folder, os.path.basename(self.source.name))
+        if self.source.was_changed() or inode(place) != self.number:
+            raise FileError(f"{shown_file(self.folder)} was changed since it was opened; open it again")
+
     def error(self, name: str, error: BaseException) -> FileError:
         reason = escape(short_reason(error))
         return FileError(f"{shown_file(self.folder)}: {escape(name)[:_LONGEST]} cannot be read: {reason}")
+
+
+def inode(path: str) -> int:
+    """The number of a file, which differs from that of a file that replaces it; -1 if there is no file."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return -1
 
 
 def short_reason(error: BaseException) -> str:
@@ -143,6 +161,7 @@ class ZarrArray(Stored):
                 ts.array(values).write(seen).result()
         except Exception as error:
             raise self.store.error(self.name, error) from error
+        self.store.check_unchanged()
         return values[turned] if turned else values
 
     def parts(self) -> Iterator[Any]:
