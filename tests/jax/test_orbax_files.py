@@ -71,7 +71,18 @@ def test_only_headers_are_read_on_opening(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("writer", ["StandardCheckpointer", "zarr3"])
 @pytest.mark.parametrize(
     "index",
-    [1, -1, slice(1, 3), (slice(None), 2), (slice(3, 0, -2), slice(None, None, 3)), (2, 3), slice(3, 1), ..., ()],
+    [
+        1,
+        -1,
+        slice(1, 3),
+        (slice(None), 2),
+        (slice(3, 0, -2), slice(None, None, 3)),
+        (2, 3),
+        slice(3, 1),
+        slice(None, None, -2),
+        ...,
+        (),
+    ],
     ids=str,
 )
 def test_a_part_is_read_by_its_index(tmp_path: Path, writer: str, index: Any) -> None:
@@ -321,6 +332,24 @@ def test_a_saved_checkpoint_opens_with_its_metadata_and_loads(tmp_path: Path) ->
     target["params"]["dense"]["kernel"][:] = 0
     lw.load(target, tmp_path / "run")
     assert same(target["params"]["dense"]["kernel"], source()["params"]["dense"]["kernel"])
+
+
+def test_plain_values_keep_types_that_orbax_does_not_have(tmp_path: Path) -> None:
+    values = {"betas": (0.9, 0.99), "by": {1: [np.float32(2), ()], "x": None}, "nan": (float("nan"), -0.0)}
+    lw.save({"w": np.ones(2), **values}, tmp_path / "run", format="orbax")
+    with lw.open(tmp_path / "run") as t:
+        assert repr({name: t[name] for name in ("betas", "nan")}) == repr({"betas": (0.9, 0.99), "nan": values["nan"]})
+        assert repr(t.columns.node_objects[0].content["by"]) == repr(values["by"])
+    metadata = tmp_path / "run" / "_METADATA"
+    changed = json.loads(metadata.read_text())
+    changed["custom_metadata"]["leafwise"][0] = [["betas"], {"tuple": [0.5, 0.99]}]
+    metadata.write_text(json.dumps(changed))
+    with lw.open(tmp_path / "run") as t:
+        assert t["betas"] == [0.9, 0.99]  # what Orbax restores is what counts
+    changed["custom_metadata"]["leafwise"][0] = [["betas"], {"unknown": 3}]
+    metadata.write_text(json.dumps(changed))
+    with pytest.raises(lw.FileError, match="leafwise's entry in it cannot be read"):
+        lw.open(tmp_path / "run")
 
 
 def test_a_selection_of_a_list_becomes_a_dict_because_orbax_would_close_the_gap(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from leafwise.files.folder import Folder, is_bare
 from leafwise.files.limits import names_cost
 from leafwise.files.orbax_metadata import METADATA, RANDOM_KEYS, SCALAR, STRING, OrbaxMetadata, OrbaxValue, parsed_json
 from leafwise.files.orbax_names import PROCESS, STEP, unfinished, unfinished_error
+from leafwise.files.orbax_values import restore_types
+from leafwise.files.record import KEY
 from leafwise.files.source import LocalSource, Source
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.zarr_arrays import ZarrArray, ZarrStore, inode, open_arrays
@@ -140,6 +142,8 @@ class _Item:
         source.limits.spend_bytes(names_cost((value.stored_name for value in metadata.values), source.limits.bytes))
         contents = self._contents(source, metadata)
         opened = StoredFile(source, "Orbax", orbax_metadata.nested(source, contents))
+        if isinstance(metadata.custom, dict) and KEY in metadata.custom:
+            restore_types(metadata.custom.pop(KEY), opened.content, source)
         if metadata.is_database:
             opened.add_sources({MANIFEST: folder.open(MANIFEST)})
         if isinstance(metadata.custom, dict):

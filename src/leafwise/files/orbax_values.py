@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 from leafwise.core.path import escape
 from leafwise.errors import WalkError
 from leafwise.files.orbax_metadata import SCALAR, STRING, OrbaxKey
+from leafwise.files.plain_values import decoded, encoded
 from leafwise.files.record import NodeType
+from leafwise.files.source import Source
 
 Keys = tuple[OrbaxKey, ...]
 _SEQUENCES = ("list", "tuple")
@@ -75,6 +77,48 @@ def _is_number(value: Any) -> bool:
     import numpy as np
 
     return isinstance(value, np.bool_ | np.integer | np.floating)
+
+
+# -- types that Orbax does not keep --------------------------------------------------------------------------------
+
+
+def type_rows(values: list[tuple[Keys, Any]]) -> list[Any]:
+    """The plain values whose types Orbax does not keep, such as tuples, as JSON: the keys and the encoded value."""
+    return [[[key.name for key in keys], encoded(value)] for keys, value in values if not _keeps_types(value)]
+
+
+def restore_types(rows: Any, content: Any, source: Source) -> None:
+    """Gives plain values in a tree the types of `type_rows`. A row is ignored if Orbax has other values there."""
+    try:
+        for names, row in rows:
+            below = content
+            for name in names[:-1]:
+                below = below[int(name)] if isinstance(below, list) else below[name]
+            last = int(names[-1]) if isinstance(below, list) else names[-1]
+            value = decoded(row)
+            if _flattened(value) == _flattened(below[last]):
+                below[last] = value
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, WalkError) as error:
+        raise source.error(0, f"leafwise's entry in it cannot be read ({error!r:.200})") from error
+
+
+def _keeps_types(value: Any) -> bool:
+    if type(value) is dict:
+        return all(type(key) is str and _keeps_types(item) for key, item in value.items())
+    if type(value) is list:
+        return all(map(_keeps_types, value))
+    return type(value) in (type(None), bool, int, float, str) or value == ()
+
+
+def _flattened(value: Any) -> dict[Keys, tuple[str, str]]:
+    """What Orbax stores of a plain value."""
+    leaves = plain_leaves((), value)
+    return {
+        keys: (leaf.kind, repr(leaf.value.item() if _is_number(leaf.value) else leaf.value)) for keys, leaf in leaves
+    }
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
 
 
 def stored_name(keys: Keys) -> str:

@@ -27,8 +27,17 @@ from leafwise.files.item_writer import Checkpoint, Item
 from leafwise.files.limits import Limits
 from leafwise.files.orbax_metadata import METADATA, RANDOM_KEYS, SCALAR, STRING
 from leafwise.files.orbax_names import COMMITTED, PROCESS, STEP, UNFINISHED
-from leafwise.files.orbax_values import Keys, OrbaxNames, PlainLeaf, plain_leaves, stored_name, with_whole_lists
+from leafwise.files.orbax_values import (
+    Keys,
+    OrbaxNames,
+    PlainLeaf,
+    plain_leaves,
+    stored_name,
+    type_rows,
+    with_whole_lists,
+)
 from leafwise.files.output import Progress
+from leafwise.files.record import KEY
 from leafwise.files.zarr_arrays import ZarrArray, short_reason, tensorstore
 
 _AHEAD = 8 * CHUNK  # bytes that may wait to be written
@@ -76,13 +85,17 @@ class _Content:
         names = OrbaxNames(checkpoint.nodes)
         values: list[tuple[Keys, Item | PlainLeaf]] = [(names.keys(item.name), item) for item in checkpoint.items]
         self.metadata: dict[str, Any] = {}
+        plain: list[tuple[Keys, Any]] = []
         for name, value in checkpoint.scalars.items():
             head, _, key = name.partition(".")
             if head == _METADATA_OF_SOURCE:
                 self.metadata |= {key: value} if key else value
             else:
-                values += plain_leaves(names.keys(name), value)
+                plain.append((names.keys(name), value))
+                values += plain_leaves(*plain[-1])
         self.metadata |= checkpoint.metadata
+        if rows := type_rows(plain):
+            self.metadata[KEY] = rows
         all_keys = with_whole_lists([keys for keys, _ in values])
         self._values: dict[str, tuple[Keys, Item | PlainLeaf]] = {}
         for keys, (_, value) in zip(all_keys, values, strict=True):
@@ -126,12 +139,12 @@ class _Content:
         }
 
     def _kinds(self) -> dict[Keys, str]:
-        """What Orbax calls the type of each value, in the order that JAX uses: dicts by key, lists by position."""
+        """What Orbax calls the type of each value."""
         kinds: dict[Keys, str] = {}
         for name, (keys, value) in self._values.items():
             array = "jax.Array" if name in self._random_keys else "np.ndarray"
             kinds[keys] = array if isinstance(value, Item) else value.kind
-        return {keys: kinds[keys] for keys in sorted(kinds, key=_order)}
+        return kinds
 
     def array_names(self) -> set[str]:
         return {name for name, _ in self.items()}
@@ -149,10 +162,6 @@ def _key_metadata(keys: list[tuple[Item, str]]) -> str:
         for item, kind in keys
     ]
     return json.dumps({"array_metadatas": [{"array_metadata": row} for row in rows]})
-
-
-def _order(keys: Keys) -> list[tuple[int, str]]:
-    return [(int(key.name) if key.is_position else -1, key.name) for key in keys]
 
 
 # -- arrays --------------------------------------------------------------------------------------------------------

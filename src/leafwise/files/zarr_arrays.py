@@ -206,5 +206,5 @@ def _forward(parts: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[tuple[Any,
         if taken.step < 0:
             taken = taken[::-1]
         turned.append(slice(None, None, -1 if part.step is not None and part.step < 0 else None))
-        forward.append(slice(taken.start, max(taken.stop, taken.start), taken.step))
+        forward.append(slice(taken.start, taken[-1] + 1 if len(taken) else taken.start, taken.step))
     return tuple(forward), tuple(turned)

@@ -57,6 +57,7 @@ def test_a_model_and_its_optimizer_resume_from_an_orbax_checkpoint(tmp_path: Pat
     assert run["step"] == 3
     assert other.head.weight is other.embed.weight
     assert other_optimizer.param_groups[0]["lr"] == 1e-3
+    assert other_optimizer.param_groups[0]["betas"] == (0.9, 0.999)  # a tuple, although Orbax has only lists
     for ours, theirs in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
     for trained_model, its_optimizer in ((model, optimizer), (other, other_optimizer)):
