@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,18 @@ def test_a_folder_that_orbax_is_writing_is_refused(tmp_path: Path) -> None:
     standard(tmp_path / "older", {"w": jnp.ones(2)})
     with lw.open(tmp_path) as t:  # what is being written is not one of the checkpoints yet
         assert len(t) == 1
+
+
+def test_of_many_checkpoints_only_the_unfinished_one_is_an_error(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        standard(tmp_path / name, {"w": jnp.ones(2)})
+    os.rename(tmp_path / "c", tmp_path / "c.orbax-checkpoint-tmp")
+    (tmp_path / "c.orbax-checkpoint-tmp" / "_METADATA").unlink()
+    (tmp_path / "c.orbax-checkpoint-tmp" / "_CHECKPOINT_METADATA").unlink()
+    with ThreadPoolExecutor(1) as executor:
+        fleet = lw.stats(str(tmp_path / "**"), executor=executor)
+    assert [os.path.basename(path) for path in fleet] == ["a", "b"]
+    assert [os.path.basename(path) for path in fleet.errors] == ["c.orbax-checkpoint-tmp"]
 
 
 @pytest.mark.parametrize("lost", ["manifest.ocdbt", "_METADATA"])

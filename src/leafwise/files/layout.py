@@ -42,15 +42,14 @@ class InFolder(NamedTuple):
 def candidates_in(folder: Folder, deep: bool) -> InFolder:
     """The checkpoints in a folder; with `deep`, also those in its subfolders if there is none in itself."""
     is_cache = hub_cache.revisions(folder) is not None
-    is_distributed = ".metadata" in folder.names or orbax_names.is_checkpoint(folder)
-    is_whole = is_distributed or pipeline.INDEX in folder.names or is_cache
+    is_unfinished = orbax_names.unfinished(folder) is not None
+    is_whole = ".metadata" in folder.names or pipeline.INDEX in folder.names or is_cache
+    is_whole = is_whole or is_unfinished or orbax_names.is_checkpoint(folder)
     candidates = _Search(folder).candidates(folder, _DEEPEST if deep or is_cache else 0)
     is_whole = is_whole or deep or bool(candidates and deepspeed.candidates(folder))
     # A distributed checkpoint whose save did not finish must not go unnoticed; opening the folder raises an error.
-    is_unfinished = not candidates and (
-        any(name.endswith(".distcp") for name in folder.names) or orbax_names.unfinished(folder) is not None
-    )
-    if len(candidates) == 1 or is_unfinished:
+    is_unfinished = is_unfinished or any(name.endswith(".distcp") for name in folder.names)
+    if len(candidates) == 1 or (is_unfinished and not candidates):
         return InFolder([folder.path], is_whole)
     # Shards without an index beside other checkpoints have no name; opening the folder says what to do.
     paths = [folder.path if is_shard(candidate.path) else candidate.path for candidate in candidates]
@@ -140,7 +139,7 @@ def _unfinished(folder: Folder) -> FileError | None:
     """The error for a folder in which a checkpoint is not complete; None if there is none."""
     from leafwise.files import dcp_record
 
-    return dcp_record.unfinished(folder) or orbax_names.unfinished(folder)
+    return dcp_record.unfinished(folder) or orbax_names.unfinished(folder) or orbax_names.only_unfinished(folder)
 
 
 def by_number(name: str) -> list[tuple[int, str]]:

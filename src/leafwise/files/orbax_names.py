@@ -25,7 +25,7 @@ def is_being_written(name: str) -> bool:
 
 
 def unfinished(folder: Folder) -> FileError | None:
-    """The error for a folder in which Orbax began a checkpoint but did not finish one; None if there is none."""
+    """The error for a checkpoint that Orbax did not finish; None for any other folder."""
     above, name = os.path.split(os.path.abspath(folder.path))
     if is_being_written(name) or is_being_written(os.path.basename(above)):
         return unfinished_error(
@@ -33,9 +33,6 @@ def unfinished(folder: Folder) -> FileError | None:
         )
     if METADATA not in folder.names and any(name.startswith(PROCESS) for name in folder.names):
         return unfinished_error(folder, f"it has no {METADATA}")
-    if not is_checkpoint(folder):
-        names = [ascii(name) for name in sorted(folder.folders) if is_being_written(name)]
-        return unfinished_error(folder, f"there is only {listed(names)}") if names else None
     if STEP in folder.names and COMMITTED not in folder.names:
         source = folder.open(STEP)
         described = parsed_json(source)
@@ -43,6 +40,12 @@ def unfinished(folder: Folder) -> FileError | None:
         if isinstance(described, dict) and described.get("commit_timestamp_nsecs", 0) is None:
             return unfinished_error(folder, f"{STEP} has no commit_timestamp_nsecs")
     return None
+
+
+def only_unfinished(folder: Folder) -> FileError | None:
+    """The error for a folder without a checkpoint, if Orbax began one in a folder in it."""
+    names = [ascii(name) for name in sorted(folder.folders) if is_being_written(name)]
+    return unfinished_error(folder, f"there is only {listed(names)}") if names else None
 
 
 def unfinished_error(folder: Folder, reason: str) -> FileError:
