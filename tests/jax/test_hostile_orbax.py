@@ -11,10 +11,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from tests.jax.orbax_folders import WRITERS, same, standard
 
 import leafwise as lw
+from leafwise.files.reader import verify_sections
+from leafwise.files.sections import section
 
 TREE: dict[str, Any] = {"a": {"w": jnp.arange(6.0).reshape(2, 3)}, "b": [jnp.ones(2), jnp.zeros(3)], "step": 5}
 
@@ -181,6 +184,37 @@ def test_a_chunk_that_is_missing_is_not_read_as_zeros(plain: Path) -> None:
         with pytest.raises(lw.FileError, match=r"a\.w cannot be read: NOT_FOUND: chunk"):
             np.asarray(t["a.w"].value)
         assert same(t["b.0"].value, TREE["b"][0])
+
+
+def test_a_load_from_a_damaged_checkpoint_changes_nothing(plain: Path) -> None:
+    (plain / "b.1" / "0").write_bytes(b"damaged")
+    target = {"a": {"w": np.zeros((2, 3), np.float32)}, "b": [np.zeros(2, np.float32), np.ones(3, np.float32)]}
+    with pytest.raises(lw.FileError, match=r"b\.1 cannot be read"):
+        lw.load(target, plain, allow={"unexpected"})
+    assert not target["a"]["w"].any()  # type: ignore[call-overload]
+    assert not target["b"][0].any()  # type: ignore[index]
+    with pytest.raises(lw.FileError, match=r"b\.1 cannot be read"):
+        lw.save(lw.open(plain), plain.parent / "copy.safetensors")
+    with pytest.raises(lw.FileError, match=r"b\.1 cannot be read"):
+        lw.edit(plain, plain.parent / "copy", format="orbax")
+    assert os.listdir(plain.parent) == ["run"]
+
+
+def test_a_part_of_an_array_is_checked_without_the_rest(tmp_path: Path) -> None:
+    array = np.arange(32, dtype=np.float32).reshape(4, 8)
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=False, use_zarr3=False)
+    with ocp.Checkpointer(handler) as checkpointer:
+        in_rows = {"w": ocp.SaveArgs(chunk_byte_size=32)}
+        checkpointer.save(tmp_path / "run", args=ocp.args.PyTreeSave({"w": array}, save_args=in_rows))
+    (tmp_path / "run" / "w" / "0.0").write_bytes(b"damaged")
+    with lw.open(tmp_path / "run") as t:
+        (stored,) = t.columns.row_values
+        assert stored.chunk_shape[0] < 4
+        sound, damaged = section(stored, (slice(3, 4), slice(0, 5))), section(stored, (slice(0, 1), slice(0, 8)))
+        verify_sections([("w", sound)])
+        assert same(sound.read(), array[3:4, :5])
+        with pytest.raises(lw.FileError, match="w cannot be read"):
+            verify_sections([("w", sound), ("w", damaged)])
 
 
 def test_a_chunk_that_an_older_release_left_out_is_read_as_zeros(plain: Path) -> None:

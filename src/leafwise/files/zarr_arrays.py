@@ -110,6 +110,8 @@ class ZarrArray(Stored):
     """An array in zarr. A part is read without the rest, except for the chunks that it touches."""
 
     __slots__ = ("_opened", "name", "store")
+    checks_itself = True  # a chunk that is missing or cannot be decoded is an error, which a load must find in time
+    checks_parts = True
 
     def __init__(self, store: ZarrStore, name: str, opened: Any) -> None:
         shape, dtype = tuple(opened.shape), str(opened.dtype.name)
@@ -163,6 +165,9 @@ class ZarrArray(Stored):
             raise self.store.error(self.name, error) from error
         self.store.check_unchanged()
         return values[turned] if turned else values
+
+    def is_checked(self) -> bool:
+        return False  # there are no checksums of the values
 
     def parts(self) -> Iterator[Any]:
         shape = self.spec.shape or ()
