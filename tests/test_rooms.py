@@ -286,7 +286,7 @@ def test_only_homes_name_a_framework(room: str) -> None:
         outside = {name.split(".")[0] for name in imports_of(path)} - {"leafwise"}
         foreign = outside - sys.stdlib_module_names
         allowed = (
-            {"numpy", "ml_dtypes", "gguf", "fsspec", "aiohttp", "xxhash"}
+            {"numpy", "ml_dtypes", "gguf", "fsspec", "aiohttp", "xxhash", "tensorstore"}
             if room == "files"
             else {"numpy"}
             if path.name in _WITH_NUMPY

@@ -60,7 +60,7 @@ def test_format_writes_safetensors_under_any_name(options: dict[str, object], tm
     assert lw.verify(tmp_path / "model.pt").ok
     if not options:
         assert load_file(path).keys() == {"a", "b"}
-    with pytest.raises(lw.QueryError, match='format= takes "safetensors" or "dcp", not \'pt\''):
+    with pytest.raises(lw.QueryError, match='format= takes "safetensors", "dcp" or "orbax", not \'pt\''):
         lw.save(state, tmp_path / "x.pt", format="pt")  # type: ignore[call-overload]
 
 

@@ -240,7 +240,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         lw.save({"w": torch.ones(2)}, tmp_path / "a", format="dcp", shard_size=5)
     with pytest.raises(lw.FileError, match="No such file or directory"):
         lw.save({"w": torch.ones(2)}, tmp_path / "none" / "a", format="dcp")
-    with pytest.raises(lw.QueryError, match='format= takes "safetensors" or "dcp"'):
+    with pytest.raises(lw.QueryError, match='format= takes "safetensors", "dcp" or "orbax"'):
         lw.save({"w": torch.ones(2)}, tmp_path / "a", format="npz")  # type: ignore[call-overload]
 
 

@@ -20,6 +20,7 @@ from leafwise.files.safetensors import CODES
 METADATA = "__metadata__"  # the key of the metadata of a file
 LETTERS = {"parameter": "p", "buffer": "b", "state": "s"}  # of the kinds of leaves, in a file
 assert set(LETTERS.values()) == set(KINDS)
+_OWNERS = {"dcp": "PyTorch", "orbax": "Orbax"}  # formats that have every dtype that leafwise stores
 
 
 def stored_and_tied(
@@ -107,9 +108,9 @@ def keyed_nodes(columns: Columns, below: int) -> frozenset[str]:
 
 def cannot_store(dtype: str, format_name: str | None) -> str:
     """Why a format cannot store arrays of a dtype; empty if it can."""
-    if dtype in ITEM_BYTES and (format_name == "dcp" or dtype in CODES):
+    if dtype in ITEM_BYTES and (format_name in _OWNERS or dtype in CODES):
         return ""
-    return f"{'PyTorch' if format_name == 'dcp' else 'safetensors'} cannot store {dtype}; cast it first"
+    return f"{_OWNERS.get(format_name or '', 'safetensors')} cannot store {dtype}; cast it first"
 
 
 def check_circles(columns: Columns, below: int) -> None:

@@ -24,7 +24,7 @@ _OTHERS = {
 def check_name(path: str, format_name: Any, verb: str = "save") -> None:
     """Raises if a file of this name would be expected to be in another format than safetensors."""
     if format_name is not None and format_name != "safetensors":
-        raise QueryError(f'format= takes "safetensors" or "dcp", not {format_name!r}')
+        raise QueryError(f'format= takes "safetensors", "dcp" or "orbax", not {format_name!r}')
     stem, suffix = os.path.splitext(path)
     if suffix.lower() in _OTHERS and format_name is None:
         owner, other = _OTHERS[suffix.lower()]

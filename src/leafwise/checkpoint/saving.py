@@ -16,9 +16,11 @@ from leafwise.core.progress import bar
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import QueryError
-from leafwise.files import checkpoint_writer, dcp_writer, reader
+from leafwise.files import checkpoint_writer, dcp_writer, orbax_writer, reader
 from leafwise.files.arrays import Stored
 from leafwise.files.casts import checked_cast, checked_dtype
+from leafwise.files.item_writer import Checkpoint
+from leafwise.files.output import Progress
 from leafwise.files.safetensors import CODES
 
 
@@ -33,7 +35,7 @@ def save(
     cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
-    format: Literal["safetensors", "dcp"] | None = None,
+    format: Literal["safetensors", "dcp", "orbax"] | None = None,
     background: Literal[False] = False,
     progress: bool = False,
 ) -> str: ...
@@ -48,7 +50,7 @@ def save(
     cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
-    format: Literal["safetensors", "dcp"] | None = None,
+    format: Literal["safetensors", "dcp", "orbax"] | None = None,
     background: Literal[True],
     progress: bool = False,
 ) -> BackgroundSave: ...
@@ -63,7 +65,7 @@ def save(
     cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
-    format: Literal["safetensors", "dcp"] | None = None,
+    format: Literal["safetensors", "dcp", "orbax"] | None = None,
     background: bool = False,
     progress: bool = False,
 ) -> str | BackgroundSave: ...
@@ -78,7 +80,7 @@ def save(
     cast: Literal[True, "saturate"] = True,
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
-    format: Literal["safetensors", "dcp"] | None = None,
+    format: Literal["safetensors", "dcp", "orbax"] | None = None,
     background: bool = False,
     progress: bool = False,
 ) -> str | BackgroundSave:
@@ -96,8 +98,10 @@ def save(
     - `ties="copy"` stores a tied leaf under each of its names, for readers that need them all. By default it is stored
       once.
     - `format="safetensors"` writes safetensors under a name that belongs to another format, such as `model.pt`. Without
-      it, these names are refused. `format="dcp"` writes a folder that `torch.distributed.checkpoint` loads.
-      A model that is sharded over processes can only be saved this way; every process must call this.
+      it, these names are refused. `format="dcp"` writes a folder that `torch.distributed.checkpoint` loads,
+      and `format="orbax"` one that Orbax's `StandardCheckpointer` restores, as NumPy arrays. `ties="copy"` is for
+      programs that expect each name there, since Orbax has no ties.
+      A model that is sharded over processes can only be saved with `format="dcp"`; every process must call this.
     - `background=True` returns a `BackgroundSave` as soon as the values are copied; its `wait()` returns the path.
     - `progress=True` shows a progress bar.
 
@@ -111,8 +115,8 @@ def save(
     (7, (2, 4), 'linear.weight')
     """
     finish_saves()
-    if format == "dcp":
-        target, size = target_folder(path, shard_size), None
+    if format in ("dcp", "orbax"):
+        target, size = target_folder(path, shard_size, format), None
     else:
         target = target_path(path)
         check_name(target, format)
@@ -143,9 +147,7 @@ def save(
             named = zip(checkpoint.items, values, strict=True)
             reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
             with bar(sum(item.nbytes for item in checkpoint.items), "saving", progress) as count:
-                if format == "dcp":
-                    return dcp_writer.write(checkpoint, target, count)
-                return checkpoint_writer.write(checkpoint, target, size, count)
+                return _written(checkpoint, format, target, size, count)
 
         if not background:
             return work()
@@ -156,6 +158,16 @@ def save(
                 return work()
 
         return BackgroundSave(target, work_then_close)
+
+
+def _written(
+    checkpoint: Checkpoint, format_name: str | None, target: str, shard_size: int | None, progress: Progress
+) -> str:
+    if format_name == "dcp":
+        return dcp_writer.write(checkpoint, target, progress)
+    if format_name == "orbax":
+        return orbax_writer.write(checkpoint, target, progress)
+    return checkpoint_writer.write(checkpoint, target, shard_size, progress)
 
 
 def _save_together(

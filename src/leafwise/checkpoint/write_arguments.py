@@ -13,6 +13,8 @@ from leafwise.files.remote import is_url
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
+_FOLDERS = {"dcp": "a distributed checkpoint", "orbax": "an Orbax checkpoint"}  # formats that are folders
+
 
 def target_path(path: Any) -> str:
     """The path of the file to write, or its URL."""
@@ -37,20 +39,21 @@ def _without_index(name: str) -> str:
     return target
 
 
-def target_folder(path: Any, shard_size: Any) -> str:
-    """The path of the folder to write a distributed checkpoint into."""
+def target_folder(path: Any, shard_size: Any, format_name: str = "dcp") -> str:
+    """The path of the folder to write a distributed checkpoint or an Orbax checkpoint into."""
     name = _given_path(path)
     if is_url(name):
         raise FileError(
-            f'cannot save to {shown_file(name)}: format="dcp" writes to local folders only; save to a folder, then '
-            "upload it, or save as safetensors"
+            f'cannot save to {shown_file(name)}: format="{format_name}" writes to local folders only; save to a '
+            "folder, then upload it, or save as safetensors"
         )
     if shard_size is not None:
-        raise QueryError('shard_size= is for safetensors; with format="dcp", each process writes one file')
+        instead = "each process writes one file" if format_name == "dcp" else "tensorstore decides what is in a file"
+        raise QueryError(f'shard_size= is for safetensors; with format="{format_name}", {instead}')
     if os.path.lexists(name) and not os.path.isdir(name):
         raise FileError(
-            f"cannot write {shown_file(name)}: a distributed checkpoint is a folder, and this is a file; choose "
-            "another name"
+            f"cannot write {shown_file(name)}: {_FOLDERS[format_name]} is a folder, and this is a file; choose another "
+            "name"
         )
     return name.rstrip("/" + os.sep) or name
 
@@ -94,7 +97,7 @@ def header_metadata(given: Any, format_name: str | None = None) -> dict[str, str
     if given is not None and not isinstance(given, Mapping):
         raise QueryError(f"metadata= takes a dict of strings, not {given!r}")
     metadata = dict(given or {})
-    if format_name == "dcp":
+    if format_name in _FOLDERS:
         metadata = {key: value for key, value in metadata.items() if (key, value) != ("format", "pt")}
     else:
         metadata = {"format": "pt", **metadata}  # Hugging Face does not load a file without it

@@ -1,4 +1,4 @@
-"""`leafwise convert`: the simplest edit, which writes any checkpoint as safetensors, npz or DCP."""
+"""`leafwise convert`: the simplest edit, which writes any checkpoint as safetensors, npz, DCP or Orbax."""
 
 import argparse
 import sys
@@ -16,9 +16,10 @@ from leafwise.errors import EditError, Error
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "convert",
-        help="write a checkpoint as safetensors, npz or DCP",
+        help="write a checkpoint as safetensors, npz, DCP or Orbax",
         description="Converts a checkpoint of any supported format to safetensors or npz, depending on the name of "
-        "DST, or with --format dcp to a folder that torch.distributed.checkpoint loads. Reads and writes in chunks. "
+        "DST, or with --format dcp or --format orbax to a folder that torch.distributed.checkpoint or Orbax loads. "
+        "Reads and writes in chunks. "
         "DST is replaced only when everything is written. Ties, plain values and metadata are kept; an "
         "npz file contains only arrays, and each tied leaf under each of its names. For "
         "other changes, see leafwise edit.",
@@ -28,7 +29,7 @@ def add_to(verbs: Any) -> None:
     parser.add_argument(
         "destination", metavar="DST", help="the file or URL to write; its name ends in .safetensors or .npz"
     )
-    parser.add_argument("--format", choices=["dcp"], help="write a distributed checkpoint: DST is a folder")
+    parser.add_argument("--format", choices=["dcp", "orbax"], help="what to write into DST, which is a folder")
     parser.add_argument(
         "--shard-size", metavar="SIZE", help="write several safetensors files of at most this size: 5GB"
     )
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format is None and not options.destination.endswith((".safetensors", ".npz")):
         raise Error(
             f"cannot write {shown_file(options.destination)}: unknown format; use a name that ends in .safetensors or "
-            ".npz, or --format dcp"
+            ".npz, --format dcp, or --format orbax"
         )
     if options.cast is not None and options.dtype is None:
         raise Error(f"--cast {options.cast} needs --dtype")

@@ -130,8 +130,9 @@ def _add_writing(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--format",
-        choices=["safetensors", "dcp"],
-        help="write safetensors under a name that belongs to another format, or a distributed checkpoint (a folder)",
+        choices=["safetensors", "dcp", "orbax"],
+        help="write safetensors under a name that belongs to another format, or a distributed or Orbax checkpoint "
+        "(a folder)",
     )
     group.add_argument("--dry-run", action="store_true", help="print the steps, and write nothing")
     group.add_argument("--full", action="store_true", help="print every step")

@@ -52,7 +52,7 @@ class FilesHome(Home):
             if isinstance(content, Opaque) and content.content is None:
                 # Nothing but an object, such as the training_args.bin of transformers: its attributes are shown.
                 content.content = (), [(str(name), value) for name, value in content.attributes.items()], None
-            return (), [("content", content)], None
+            return (), [*([("__metadata__", obj.metadata)] if obj.metadata else ()), ("content", content)], None
         record = obj.record
         if record is None:
             listing = obj.listing()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from leafwise.core.path import listed, shown_file
 from leafwise.errors import FileError
-from leafwise.files import deepspeed, hub_cache, pipeline, rank_files
+from leafwise.files import deepspeed, hub_cache, orbax_names, pipeline, rank_files
 from leafwise.files.candidate import Candidate
 from leafwise.files.folder import Folder
 from leafwise.files.shards import is_shard
@@ -42,12 +42,14 @@ class InFolder(NamedTuple):
 def candidates_in(folder: Folder, deep: bool) -> InFolder:
     """The checkpoints in a folder; with `deep`, also those in its subfolders if there is none in itself."""
     is_cache = hub_cache.revisions(folder) is not None
+    is_unfinished = orbax_names.unfinished(folder) is not None
     is_whole = ".metadata" in folder.names or pipeline.INDEX in folder.names or is_cache
+    is_whole = is_whole or is_unfinished or orbax_names.is_checkpoint(folder)
     candidates = _Search(folder).candidates(folder, _DEEPEST if deep or is_cache else 0)
     is_whole = is_whole or deep or bool(candidates and deepspeed.candidates(folder))
     # A distributed checkpoint whose save did not finish must not go unnoticed; opening the folder raises an error.
-    is_unfinished = not candidates and any(name.endswith(".distcp") for name in folder.names)
-    if len(candidates) == 1 or is_unfinished:
+    is_unfinished = is_unfinished or any(name.endswith(".distcp") for name in folder.names)
+    if len(candidates) == 1 or (is_unfinished and not candidates):
         return InFolder([folder.path], is_whole)
     # Shards without an index beside other checkpoints have no name; opening the folder says what to do.
     paths = [folder.path if is_shard(candidate.path) else candidate.path for candidate in candidates]
@@ -73,6 +75,8 @@ class _Search:
         folder.limits.spend_bytes(_NAME * len(folder.names))
         if ".metadata" in folder.names:
             return [Candidate(folder.path, lambda: _distributed(folder))]
+        if orbax_names.is_checkpoint(folder):
+            return [Candidate(folder.path, lambda: orbax_names.read(folder))]
         if pipeline.INDEX in folder.names:
             return [Candidate(folder.path, lambda: pipeline.read(folder))]
         if files := weight_files(folder):
@@ -97,7 +101,11 @@ class _Search:
     def _in_subfolders(self, folder: Folder, levels: int) -> list[Candidate]:
         candidates: list[Candidate] = []
         for name in sorted(folder.folders, key=by_number) if levels else ():
-            if name.startswith((".", "__")) or re.fullmatch(r"optimizer(_\d+)?", name):
+            if (
+                name.startswith((".", "__"))
+                or re.fullmatch(r"optimizer(_\d+)?", name)
+                or orbax_names.is_being_written(name)
+            ):
                 continue
             below = folder.folder(name)
             if not self._enter(below):
@@ -128,10 +136,10 @@ def _distributed(folder: Folder) -> StoredFile:
 
 
 def _unfinished(folder: Folder) -> FileError | None:
-    """The error for a folder in which a distributed checkpoint is not complete; None if there is none."""
+    """The error for a folder in which a checkpoint is not complete; None if there is none."""
     from leafwise.files import dcp_record
 
-    return dcp_record.unfinished(folder)
+    return dcp_record.unfinished(folder) or orbax_names.unfinished(folder) or orbax_names.only_unfinished(folder)
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
@@ -150,7 +158,8 @@ def _several(folder: Folder, candidates: list[Candidate]) -> FileError:
 
 def _nothing(folder: Folder) -> FileError:
     """What is there, and what was expected."""
-    formats = f"a file that ends in {EXPECTED}, a .metadata (distributed checkpoint), or a {pipeline.INDEX} (diffusers)"
+    formats = f"a file that ends in {EXPECTED}, a .metadata (distributed checkpoint), "
+    formats += f"a _METADATA (Orbax), or a {pipeline.INDEX} (diffusers)"
     expected = f"expected {formats}"
     names = [ascii(name + "/" * (name in folder.folders)) for name in folder.names]
     contain = "it and its subfolders contain" if folder.folders else "it contains"

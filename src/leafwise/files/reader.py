@@ -142,7 +142,7 @@ def verify_sections(sections: Iterable[tuple[str, Stored]], progress: Progress =
     alone: dict[int, Stored] = {}
     for name, array in sections:
         if array.checks_itself:
-            alone[id(array.of if isinstance(array, Section) else array)] = array
+            alone[id(array.of if isinstance(array, Section) and not array.checks_parts else array)] = array
         for storage, start, stop in touched(array):
             assert storage.checksums is not None
             ranges.setdefault(id(storage), []).append((start, stop))

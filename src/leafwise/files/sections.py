@@ -75,8 +75,15 @@ class Section(Stored):
     def checks_itself(self) -> bool:  # type: ignore[override]
         return self.of.checks_itself
 
+    @property
+    def checks_parts(self) -> bool:  # type: ignore[override]
+        return self.of.checks_parts
+
     def check(self) -> None:
-        self.of.check()
+        if self.checks_parts:
+            super().check()
+        else:
+            self.of.check()
 
     def storages(self) -> list[Storage]:
         return self.of.storages()
@@ -138,7 +145,9 @@ def is_checked_whole(array: Stored) -> bool:
     """Whether the checksum of an array covers all of it, so that a part cannot be checked alone."""
     if isinstance(array, Pieces):
         return False  # it consists of parts
-    return array.checks_itself or any(isinstance(storage.checksums, Crc32) for storage in array.storages())
+    if array.checks_itself:
+        return not array.checks_parts
+    return any(isinstance(storage.checksums, Crc32) for storage in array.storages())
 
 
 def is_dense(array: Strided) -> bool:

@@ -165,7 +165,7 @@ class _Watched(Ranged):
 
 def _way(array: Stored) -> _Way:
     leaves = list(_leaves(array))
-    if not all(leaf.reads_parts and not leaf.checks_itself for leaf in leaves):
+    if not all(leaf.reads_parts and leaf.checks_itself == leaf.checks_parts for leaf in leaves):
         return _Way(array, 0, True)
     item = ITEM_BYTES[array.spec.dtype]
     widest = max(item, *(ITEM_BYTES[leaf.spec.dtype] for leaf in leaves))

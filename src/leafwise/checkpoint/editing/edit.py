@@ -33,7 +33,7 @@ def edit(
     allow: Iterable[str] = (),
     ties: Literal["once", "copy"] = "once",
     shard_size: int | str | None = None,
-    format: Literal["safetensors", "dcp"] | None = None,
+    format: Literal["safetensors", "dcp", "orbax"] | None = None,
     dry_run: bool = False,
     progress: bool = False,
     executor: Any = None,

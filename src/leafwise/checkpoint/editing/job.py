@@ -13,7 +13,7 @@ from leafwise.core.path import escape
 from leafwise.core.progress import bar
 from leafwise.core.recipes import Recipe, Taken, Turned
 from leafwise.errors import EditError, WriteError
-from leafwise.files import checkpoint_writer, dcp_writer, npz_writer
+from leafwise.files import checkpoint_writer, dcp_writer, npz_writer, orbax_writer
 from leafwise.files.arrays import Stored, same_values
 from leafwise.files.casts import SATURATE, CastArray
 from leafwise.files.combined import Combined
@@ -51,6 +51,8 @@ class EditJob:
                 npz_writer.write(checkpoint.items, path, count)
             elif self.format_name == "dcp":
                 self.result.path = dcp_writer.write(checkpoint, path, count, crew)
+            elif self.format_name == "orbax":
+                self.result.path = orbax_writer.write(checkpoint, path, count)
             else:
                 self.result.path = checkpoint_writer.write(checkpoint, path, self.shard_size, count, crew)
         self.result.written = True

@@ -142,7 +142,7 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
     if steps.problems:
         every_name = dict.fromkeys(name for source in sources.values() for name in source.rows)
         raise EditError(_refusal(steps.problem_lines(every_name), target), steps.problems)
-    _add_notes(first, contents, target, format_name, steps)
+    _add_notes(first, contents, target, format_name, options.ties == "copy", steps)
     after = EditSize(
         len(contents.arrays),
         len(contents.names()),
@@ -167,10 +167,10 @@ def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str
     if unknown:
         raise QueryError(f'allow= takes {{"objects"}}, not {unknown[0]!r}')
     sources = [name for t in trees.values() for name in _files_of(t)]
-    if options.format == "dcp":
-        target = target_folder(out, options.shard_size)
+    if options.format in ("dcp", "orbax"):
+        target = target_folder(out, options.shard_size, options.format)
         _check_no_source_inside(target, sources)
-        return target, "dcp"
+        return target, options.format
     target = target_path(out)
     is_npz = target.lower().endswith(".npz") and options.format is None
     if is_npz and (options.shard_size is not None or options.metadata is not None):
@@ -183,8 +183,9 @@ def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str
 
 def _check_shared_target(target: str, format_name: str | None) -> None:
     """Raises if several processes cannot write the target together."""
-    if format_name == "npz":
-        raise QueryError("an npz file is written by one process; leave out executor=, or write safetensors")
+    if format_name in ("npz", "orbax"):
+        what = "an npz file" if format_name == "npz" else "an Orbax checkpoint"
+        raise QueryError(f"{what} is written by one process; leave out executor=, or write safetensors")
     if is_url(target):
         raise QueryError(
             f"cannot write {shown_file(target)} with executor=: workers write into one file, which a store does not "
@@ -395,12 +396,18 @@ def _check_contents(contents: Contents, format_name: str | None, steps: Steps) -
         steps.problems.append("the new file would contain no array")
 
 
-def _add_notes(first: SourceRows, contents: Contents, target: str, format_name: str | None, steps: Steps) -> None:
+def _add_notes(
+    first: SourceRows, contents: Contents, target: str, format_name: str | None, copies: bool, steps: Steps
+) -> None:
     is_npz = format_name == "npz"
     if format_name == "safetensors" and destination(target).index_text() is not None:
         steps.notes.append(f"replaces the checkpoint of {shown_file(target + INDEX)}, an index of shards")
     if first.not_stored:
         steps.notes.append(f"left out: {first.not_stored:,} arrays that are not part of a state dict")
+    if format_name == "orbax" and contents.ties and not copies:
+        steps.notes.append(
+            f"Orbax has no ties: {len(contents.ties):,} tied names are left out; with ties='copy' they are written, too"
+        )
     if is_npz and (contents.ties or contents.scalars):
         steps.notes.append(
             f"npz stores only arrays: {len(contents.ties):,} tied names are written as copies, and "
