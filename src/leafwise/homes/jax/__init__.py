@@ -1,0 +1,1 @@
+"""JAX: its arrays, pytrees and the modules of its libraries; one file for each capability."""
