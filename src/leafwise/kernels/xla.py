@@ -19,7 +19,7 @@ from leafwise.core.threads import in_threads
 from leafwise.errors import Unsupported
 from leafwise.kernels import cpu, xla_passes
 from leafwise.kernels.dtypes import check_known, is_whole, smallest_normal, unknown_dtype
-from leafwise.kernels.xla_passes import Measured
+from leafwise.kernels.xla_passes import Figures
 
 # Integers of less than a byte, which are measured as these.
 _NARROW = {"int1": "int8", "int2": "int8", "int4": "int8", "uint1": "uint8", "uint2": "uint8", "uint4": "uint8"}
@@ -109,7 +109,7 @@ def _host_chunks(arrays: Sequence[Any], histogram: bool) -> list[list[Moments]]:
     by_number: dict[int, list[Moments]] = {}
     here = [number for number, array in enumerate(arrays) if _is_on_cpu(array)]
     values = [_host_values(arrays[number]) for number in here]
-    by_number |= zip(here, cpu.measure_chunks([cpu.run_of(one) for one in values], histogram), strict=True)
+    by_number |= zip(here, cpu.measure_chunks([cpu.run_of(array) for array in values], histogram), strict=True)
     for number in [number for number in range(len(arrays)) if number not in by_number]:  # one at a time, to save memory
         [by_number[number]] = cpu.measure_chunks([cpu.run_of(_host_values(arrays[number]))], histogram)
     return [by_number[number] for number in range(len(arrays))]
@@ -159,7 +159,7 @@ class _DevicePasses:
     def __init__(self, arrays: Sequence[Any], histogram: bool) -> None:
         self._arrays, self._histogram = arrays, histogram
         self._groups = _grouped(arrays)
-        self._results: dict[int, Measured] = {}
+        self._results: dict[int, Figures] = {}
         new = [number for number, group in enumerate(self._groups) if group.signature(histogram) not in _started_before]
         in_threads(self._start, new)  # because XLA compiles in parallel
         for number, group in enumerate(self._groups):
@@ -172,24 +172,24 @@ class _DevicePasses:
 
     def moments(self) -> list[Moments]:
         """Waits for the results."""
-        found = [nothing(NOTHING if self._histogram else None)] * len(self._arrays)
+        every = [nothing(NOTHING if self._histogram else None)] * len(self._arrays)
         for number, group in enumerate(self._groups):
             for place, moments in zip(group.numbers, _of_group(group, self._results[number]), strict=True):
-                found[place] = moments
-        return found
+                every[place] = moments
+        return every
 
 
-def _started(arrays: tuple[Any, ...], histogram: bool) -> Measured:
+def _started(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     """Starts measuring arrays of one shape and dtype, and copying the results to the host."""
     with _ready():
-        found: Measured = xla_passes.first_pass(arrays, histogram)
-        if isinstance(found.lowest, tuple):
-            bins = tuple(map(xla_passes.window_pass, arrays, found.lowest))
-            found = found._replace(lowest=xla_passes.join_bins(found.lowest), bins=xla_passes.join_bins(bins))
-    for result in found:
+        figures: Figures = xla_passes.first_pass(arrays, histogram)
+        if isinstance(figures.lowest, tuple):
+            bins = tuple(map(xla_passes.window_pass, arrays, figures.lowest))
+            figures = figures._replace(lowest=xla_passes.join_bins(figures.lowest), bins=xla_passes.join_bins(bins))
+    for result in figures:
         if result is not None:
             result.copy_to_host_async()
-    return found
+    return figures
 
 
 def _grouped(arrays: Sequence[Any]) -> list[_Group]:
@@ -262,7 +262,7 @@ class _Facts(NamedTuple):
         return Moments.of(row, numbers, histogram)
 
 
-def _of_group(group: _Group, results: Measured) -> list[Moments]:
+def _of_group(group: _Group, results: Figures) -> list[Moments]:
     """The moments of each array of a group, from the results of the first pass."""
     results = jax.device_get(results)
     dtype = group.arrays[0].dtype.name
@@ -295,7 +295,7 @@ def _with_care(array: Any, shift: float, histogram: bool) -> Moments:
     for _ in range(3):
         with _ready():
             results = xla_passes.careful_pass(array, jax.device_put(np.float64(shift), array.sharding))
-        stacked = Measured(*(None if one is None else one[None] for one in jax.device_get(results)))
+        stacked = Figures(*(None if result is None else result[None] for result in jax.device_get(results)))
         [facts] = _facts(dtype, stacked, xla_passes.COUNTED_WITH_CARE, xla_passes.SUMMED_WITH_CARE)
         finite = array.size - facts.nonfinite
         if not finite:
@@ -309,7 +309,7 @@ def _with_care(array: Any, shift: float, histogram: bool) -> Moments:
     return together(_host_chunks([array], histogram)[0])
 
 
-def _facts(dtype: str, results: Measured, counted: Sequence[str], summed: Sequence[str]) -> list[_Facts]:
+def _facts(dtype: str, results: Figures, counted: Sequence[str], summed: Sequence[str]) -> list[_Facts]:
     return [
         _Facts(dict(zip(counted, counts, strict=True)), dict(zip(summed, sums, strict=True)), least, largest)
         for counts, sums, (least, largest) in zip(
@@ -328,7 +328,7 @@ def _extremes(dtype: str, keys: Any) -> Any:
     return (bits.view(number).astype(np.float64) + 0.0).tolist()  # zero has no sign
 
 
-def _counted_windows(results: Measured) -> list[Histogram]:
+def _counted_windows(results: Figures) -> list[Histogram]:
     """The histograms of arrays, as far as the first pass counted them."""
     bins = np.zeros((len(results.bins), xla_passes.BINS), np.int64)
     places = results.lowest[:, None] + np.arange(results.bins.shape[1])
@@ -348,8 +348,8 @@ def _all_windows(array: Any, facts: _Facts) -> Histogram:
     while remaining:
         stop, start = start, max(start - xla_passes.WINDOW, 0)
         with _ready():
-            found = jax.device_get(xla_passes.window_pass(array, jax.device_put(np.int32(start), array.sharding)))
-        bins[start:stop] = found[: stop - start]
+            counts = jax.device_get(xla_passes.window_pass(array, jax.device_put(np.int32(start), array.sharding)))
+        bins[start:stop] = counts[: stop - start]
         if stop == len(bins):
             bins[-1] -= facts.nonfinite
         if start == 0:

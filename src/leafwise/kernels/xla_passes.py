@@ -29,7 +29,7 @@ COUNTED_WITH_CARE = (*COUNTED, "nan", "posinf", "neginf")
 SUMMED_WITH_CARE = (*SUMMED, "distance", "deviation")
 
 
-class Measured(NamedTuple):
+class Figures(NamedTuple):
     """The results of a pass, one row for each array: counts, sums, and the extremes as integers of the same order
     (xla.py decodes them). `lowest` is the first of the exponents that `bins` counts."""
 
@@ -93,8 +93,8 @@ def _reduced(values: Sequence[Any], folds: Sequence[Callable[[Any, Any], Any]], 
         limits = jnp.iinfo(value.dtype)
         return np.array(limits.max if fold is lax.min else limits.min, value.dtype)
 
-    def combine(one: Sequence[Any], other: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(fold(a, b) for fold, a, b in zip(folds, one, other, strict=True))
+    def combine(left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(fold(a, b) for fold, a, b in zip(folds, left, right, strict=True))
 
     starts = tuple(map(start, values, folds))
     return list(lax.reduce(tuple(values), starts, combine, (axis,)))
@@ -104,7 +104,7 @@ def columns_of(size: int) -> int:
     """The length of the rows into which a large array is cut: if possible, one that leaves no rest.
 
     >>> columns_of(4096 * 4096), columns_of(50_257 * 768), columns_of(1_000_003)
-    (8192, 22272, 8192)
+    (8192, 27728, 8192)
     """
     whole = (columns for columns in (8192, *range(SMALL, 2047, -_AT_A_TIME)) if size % columns == 0)
     return next(whole, 8192)
@@ -121,14 +121,14 @@ def _rows(x: Any) -> list[Any]:
     return rows if cut == flat.size else [*rows, flat[cut:][None]]
 
 
-class _Pass(NamedTuple):
+class _Reduction(NamedTuple):
     """What a pass reduces: counts, sums and extremes, in this order."""
 
     values: list[Any]
     folds: list[Callable[[Any, Any], Any]]
 
     @classmethod
-    def of(cls, counted: Sequence[Any], summed: Sequence[Any], least: Any, largest: Any) -> "_Pass":
+    def of(cls, counted: Sequence[Any], summed: Sequence[Any], least: Any, largest: Any) -> "_Reduction":
         values = [*(count.astype(jnp.int32) for count in counted), *summed, least, largest]
         return cls(values, [*[lax.add] * (len(counted) + len(summed)), lax.min, lax.max])
 
@@ -136,7 +136,7 @@ class _Pass(NamedTuple):
         return _reduced(self.values, self.folds, 1)
 
 
-def _over_large(parts: list[_Pass]) -> list[Any]:
+def _over_large(parts: list[_Reduction]) -> list[Any]:
     """The results for all parts of an array together."""
     by_part = [part.over_rows() for part in parts]
     joined = [jnp.concatenate(rows) for rows in zip(*by_part, strict=True)]
@@ -144,23 +144,23 @@ def _over_large(parts: list[_Pass]) -> list[Any]:
     return _reduced(wide, parts[0].folds, 0)
 
 
-def _measured(results: list[Any], counts: int) -> Measured:
+def _measured(results: list[Any], counts: int) -> Figures:
     *sums, least, largest = results[counts:]
-    return Measured(
+    return Figures(
         jnp.stack([count.astype(jnp.int64) for count in results[:counts]], -1),
         jnp.stack(sums, -1),
         jnp.stack([least, largest], -1).astype(jnp.uint64 if least.dtype == jnp.uint64 else jnp.int64),
     )
 
 
-def _fast(x: Any) -> _Pass:
+def _fast(x: Any) -> _Reduction:
     values = _values(x)
     number = values.number
     counted = [values.magnitude == 0, values.magnitude < values.tiny]
-    return _Pass.of(counted, [number, abs(number), number * number], values.key, values.key)
+    return _Reduction.of(counted, [number, abs(number), number * number], values.key, values.key)
 
 
-def _with_care(x: Any, shift: Any) -> _Pass:
+def _with_care(x: Any, shift: Any) -> _Reduction:
     values = _values(x)
     number, key, magnitude = values.number, values.key, values.magnitude
     counted = [magnitude == 0, magnitude < values.tiny]
@@ -175,30 +175,30 @@ def _with_care(x: Any, shift: Any) -> _Pass:
         limits = jnp.iinfo(key.dtype)
         least, largest = jnp.where(finite, key, limits.max), jnp.where(finite, key, limits.min)
     summed = [number, abs(number), number * number, distance, distance * distance]
-    return _Pass.of(counted, summed, least, largest)
+    return _Reduction.of(counted, summed, least, largest)
 
 
 _measure_large = jax.jit(lambda x: _over_large([_fast(part) for part in _rows(x)]))  # traced once for all of a shape
 
 
-def _first_pass(arrays: tuple[Any, ...], histogram: bool) -> Measured:
+def _first_pass(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     """Measures arrays of one shape and dtype. The bins of large arrays are left to `window_pass`, because compiling
     them for each array takes long."""
     if arrays[0].size <= SMALL:
         stacked = jnp.stack([x.reshape(-1) for x in arrays])
-        found = _measured(_fast(stacked).over_rows(), len(COUNTED))
+        figures = _measured(_fast(stacked).over_rows(), len(COUNTED))
     else:
         each = map(_measure_large, arrays)
-        found = _measured([jnp.stack(results) for results in zip(*each, strict=True)], len(COUNTED))
+        figures = _measured([jnp.stack(results) for results in zip(*each, strict=True)], len(COUNTED))
     if not histogram:
-        return found
-    lowest = _window_below(found.extremes, arrays[0].dtype)
+        return figures
+    lowest = _window_below(figures.extremes, arrays[0].dtype)
     if arrays[0].size > SMALL:
-        return found._replace(lowest=tuple(lowest))
-    return found._replace(lowest=lowest, bins=_window_counts(stacked, lowest[:, None]).astype(jnp.int64))
+        return figures._replace(lowest=tuple(lowest))
+    return figures._replace(lowest=lowest, bins=_window_counts(stacked, lowest[:, None]).astype(jnp.int64))
 
 
-def _careful_pass(x: Any, shift: Any) -> Measured:
+def _careful_pass(x: Any, shift: Any) -> Figures:
     return _measured(_over_large([_with_care(part, shift) for part in _rows(x)]), len(COUNTED_WITH_CARE))
 
 
@@ -233,10 +233,10 @@ def _window_counts(x: Any, lowest: Any) -> Any:
     if rest:
         place = jnp.pad(place, ((0, 0), (0, rest)), constant_values=-1)  # in no window
     place = lax.bitcast_convert_type(place, jnp.uint32).reshape(len(place), _AT_A_TIME, -1)
-    one, word = jnp.uint32(1) << ((place & 7) << 2), place >> 3
+    bit, word = jnp.uint32(1) << ((place & 7) << 2), place >> 3
     wide = []
     for number in range(_WORDS):
-        ones = jnp.where(word == number, one, jnp.uint32(0))
+        ones = jnp.where(word == number, bit, jnp.uint32(0))
         fields = sum((ones[:, turn] for turn in range(1, _AT_A_TIME)), ones[:, 0])
         wide += [(fields >> (4 * field)) & jnp.uint32(0x000F000F) for field in range(4)]
     sums = jnp.stack(_reduced(wide, [lax.add] * len(wide), 1), -1).reshape(len(place), _WORDS, 1, 4)
