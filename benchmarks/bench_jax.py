@@ -8,26 +8,29 @@
 The folder of the environment variable OUT, if it is set, gets what XLA compiled on a GPU.
 """
 
-import os
-
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-
 import gc
 import math
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from figures import exit_status, not_run, report
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+if find_spec("jax") is None:
+    sys.exit(not_run("JAX is not installed"))
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from common import interleaved, machine
-from figures import exit_status, not_run, report
 
 from leafwise.core.moments import COUNTS, Moments
 from leafwise.kernels import reference, xla, xla_passes

@@ -1,6 +1,8 @@
 """Statistics by XLA, on the CPU, against the reference. Subnormal numbers are zero in XLA's arithmetic there."""
 
+import gc
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,7 +120,7 @@ def test_one_subnormal_among_ordinary_values_is_the_least() -> None:
 def test_many_arrays_of_few_shapes_come_back_in_order() -> None:
     rng = np.random.default_rng(5)
     shapes = [(3, 5), (7,), (), (200, 201), (0, 4)]
-    arrays = [np.asarray(rng.normal(size=shapes[number % 5]), np.float32) for number in range(400)]
+    arrays = [np.asarray(rng.normal(size=shapes[number % 5]), np.float32) for number in range(100)]
     counted: list[int] = []
     wait = xla.measure_arrays(list(map(on_jax, arrays)), True, counted.append, **ALWAYS)
     for array, found in zip(arrays, wait(), strict=True):
@@ -193,6 +195,18 @@ def test_an_array_that_is_donated_before_its_statistics_are_read() -> None:
     sick.delete()
     with pytest.raises(lw.Unsupported, match="read its statistics before it is donated"):
         wait()
+
+
+@pytest.mark.parametrize("options", [NEVER, ALWAYS], ids=["in C", "by XLA"])
+def test_statistics_do_not_keep_arrays_alive(options: Any) -> None:
+    array = jnp.array([1.0, math.nan])
+    alive = weakref.ref(array)
+    wait = xla.measure_arrays([array], True, lambda count: None, **options)
+    assert wait()[0].nan == 1
+    del array
+    gc.collect()
+    assert alive() is None
+    assert wait()[0].nan == 1
 
 
 def test_nothing_is_known_of_an_array_without_elements() -> None:

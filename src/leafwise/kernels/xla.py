@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import jax
@@ -69,19 +70,19 @@ def measure_arrays(
     every = [part for of_array in parts for part in of_array]
     on_device = [number for number, part in enumerate(every) if part.dtype.name in _PASSED and by_xla(part)]
     passes = _DevicePasses([every[number] for number in on_device], histogram)  # works while the CPU measures the rest
-    on_device_set = set(on_device)
-    on_host = [number for number in range(len(every)) if number not in on_device_set]
+    on_host = sorted(set(range(len(every))) - set(on_device))
     chunks = dict(zip(on_host, _host_chunks([every[number] for number in on_host], histogram), strict=True))
     for array in arrays:
         count(array.nbytes)
+    part_counts = list(map(len, parts))
 
     @cache
     def wait() -> list[Moments]:
         measured = chunks | {number: [moments] for number, moments in zip(on_device, passes.moments(), strict=True)}
-        numbers = iter(range(len(every)))
+        in_order = (measured[number] for number in range(len(measured)))
         # The chunks of an array are combined only once, so that they give the same bits however it is sharded, unless
         # that cuts it elsewhere.
-        return [together([chunk for _ in of_array for chunk in measured[next(numbers)]]) for of_array in parts]
+        return [together(chain.from_iterable(islice(in_order, number))) for number in part_counts]
 
     return wait
 
@@ -171,11 +172,13 @@ class _DevicePasses:
         self._results[number] = _started(self._groups[number].arrays, self._histogram)
 
     def moments(self) -> list[Moments]:
-        """Waits for the results."""
+        """Waits for the results, and forgets the arrays."""
         every = [nothing(NOTHING if self._histogram else None)] * len(self._arrays)
         for number, group in enumerate(self._groups):
             for place, moments in zip(group.numbers, _of_group(group, self._results[number]), strict=True):
                 every[place] = moments
+        self._arrays, self._groups = [], []
+        self._results.clear()
         return every
 
 
