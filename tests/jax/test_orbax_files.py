@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -20,7 +21,6 @@ import pytest
 from tests.jax import orbax_folders
 from tests.jax.orbax_folders import WRITERS, flat, same, standard
 
-import jax
 import leafwise as lw
 from leafwise.cli import main
 from leafwise.files import disk as local

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import numpy as np
 
+from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec
@@ -39,6 +40,7 @@ class JaxHome(Home):
     ties_by_identity = False
     roles_by_name = True
     capabilities: ClassVar[Capabilities] = {
+        Measuring: "leafwise.homes.jax.measuring:JaxMeasuring",
         Rebuilding: JaxRebuilding,
         Saving: JaxSaving,
     }
