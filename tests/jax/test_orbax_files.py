@@ -144,6 +144,29 @@ def test_the_verbs_take_a_folder_of_orbax(tmp_path: Path) -> None:
         assert [str(leaf.path) for leaf in t] == ["dense.kernel"]
 
 
+def test_small_integers_are_read_but_not_converted(tmp_path: Path) -> None:
+    standard(tmp_path / "run", {"i4": jnp.arange(3, dtype=jnp.int4), "w": jnp.ones(2)})
+    target = {"i4": np.zeros(3, ml_dtypes.int4), "w": np.zeros(2, np.float32)}
+    lw.load(target, tmp_path / "run")
+    assert same(target["i4"], np.arange(3).astype(ml_dtypes.int4))
+    for format_name in ("safetensors", "orbax"):
+        with pytest.raises(lw.EditError, match="leafwise does not convert int4"):
+            lw.edit(tmp_path / "run", tmp_path / "copy", format=format_name)  # type: ignore[arg-type]
+        with pytest.raises(lw.Error, match="cannot store int4"):
+            lw.save(lw.open(tmp_path / "run"), tmp_path / "copy", format=format_name)  # type: ignore[call-overload]
+    assert "there are no statistics of int4" in str(lw.stats(tmp_path / "run"))
+    assert os.listdir(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize("dtype", ["float4_e2m1fn", "float8_e3m4"])
+def test_floats_that_other_formats_lack_are_converted_like_quantized_ones(tmp_path: Path, dtype: str) -> None:
+    array = np.asarray([0.5, 1, -2], np.float32)
+    standard(tmp_path / "run", {"w": array.astype(getattr(ml_dtypes, dtype))})
+    lw.edit(tmp_path / "run", tmp_path / "w.safetensors")
+    with lw.open(tmp_path / "w.safetensors") as t:
+        assert same(t["w"].value, array)
+
+
 # -- steps, and folders of steps -----------------------------------------------------------------------------------
 
 

@@ -9,14 +9,14 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
 from leafwise.errors import Error, FileError
-from leafwise.files.arrays import CHUNK, Stored, numpy_dtype
+from leafwise.files.arrays import CHUNK, ITEM_BYTES, Stored, numpy_dtype
 from leafwise.files.slices import Index, expanded, is_shape
 from leafwise.files.source import Source
 
 _BATCH = 500  # arrays that are opened at a time
 _LONGEST = 300  # characters of a message of tensorstore
 _WHOLE = 4 * CHUNK  # bytes; if reading one row decodes more than this, an array is better read at once
-_PACKED = {"int4": 1, "int2": 1}  # bytes of an element in memory, of dtypes that are not in the table of dtypes
+SMALL_INTEGERS = frozenset({"int4", "int2"})  # dtypes that are listed and read, but not measured, cast or saved
 
 
 def tensorstore() -> Any:
@@ -118,14 +118,13 @@ class ZarrArray(Stored):
         if not is_shape(shape):
             raise FileError(f"{shown_file(store.folder)}: {escape(name)} has a shape that is larger than any file")
         known = DTYPES.get(dtype)
-        itemsize = _PACKED.get(dtype) if known is None else known.itemsize
-        if itemsize is None:
+        if known is None and dtype not in SMALL_INTEGERS:
             raise FileError(
                 f"{shown_file(store.folder)}: {escape(name)} has the dtype {escape(dtype)}, which leafwise does not "
                 "know"
             )
         size = prod(shape)
-        super().__init__(Spec(shape, dtype, "file", size, size * itemsize))
+        super().__init__(Spec(shape, dtype, "file", size, size * (1 if known is None else known.itemsize)))
         self.store, self.name, self._opened = store, name, opened
 
     def __getstate__(self) -> tuple[ZarrStore, str]:
@@ -144,6 +143,8 @@ class ZarrArray(Stored):
     @property
     def reads_parts(self) -> bool:  # type: ignore[override]
         shape = self.spec.shape
+        if self.spec.dtype not in ITEM_BYTES:
+            return False  # it is cast as a whole
         if not shape or not self.spec.size:
             return True
         return self.chunk_shape[0] * self.spec.nbytes // shape[0] <= _WHOLE

@@ -20,6 +20,7 @@ from leafwise.files.assembled import Assembled, Live
 from leafwise.files.casts import CastArray
 from leafwise.files.record import NodeType, Role
 from leafwise.files.stored_file import StoredFile
+from leafwise.files.zarr_arrays import SMALL_INTEGERS
 
 _INDEX_TOTALS = ("total_size", "total_parameters")  # in the metadata of an index of shards; they describe the source
 
@@ -227,6 +228,8 @@ def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:
             reasons.setdefault(name, reason)
         elif spec.shape is None:
             reasons.setdefault(name, "its shape is not known yet; run a forward pass first")
+        elif spec.dtype in SMALL_INTEGERS:
+            reasons.setdefault(name, f"leafwise does not convert {spec.dtype}; drop it, or cast it where it was made")
         elif spec.device == "meta":
             reasons.setdefault(name, "it is on meta and has no values; load or initialize the model first")
     return {name: reason for name, reason in reasons.items() if name in set(names)}
