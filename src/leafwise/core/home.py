@@ -41,7 +41,8 @@ class Spec(NamedTuple):
 
     `trainable` is whether training changes it; None if that is not known, as in a file. If the array is sharded over
     several processes, `sharding` says how, shape and sizes are those of the whole array, and `local_nbytes` is the
-    number of bytes in this process. Both are None if it is whole.
+    number of bytes in this process. Both are None if it is whole. `on_devices` says how an array is split that one
+    object of the framework spreads over several devices, as JAX does; it is read and written like a whole one.
     """
 
     shape: tuple[int, ...] | None
@@ -52,6 +53,12 @@ class Spec(NamedTuple):
     trainable: bool | None = None
     sharding: Sharding | None = None
     local_nbytes: int | None = None
+    on_devices: Sharding | None = None
+
+    @property
+    def split(self) -> Sharding | None:
+        """How the array is split, over processes or over devices; None if it is in one place."""
+        return self.on_devices if self.sharding is None else self.sharding
 
     @property
     def nbytes_here(self) -> int:

@@ -1,15 +1,15 @@
-"""Arrays that are sharded over several processes: how they are split, and the parts that this process has."""
+"""Arrays that are sharded over several processes or devices: how they are split, and the parts in this process."""
 
 from collections.abc import Iterable
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from leafwise.printable import escape
 
 
 class Sharding(NamedTuple):
-    """How an array is split over ranks, which are arranged in a mesh.
+    """How an array is split over ranks, which are arranged in a mesh. In JAX, these are devices: `over` says which.
 
     `mesh` has the size of each dimension of the mesh, and `mesh_names` their names, if they have any. `placements` says
     for each of these dimensions what its ranks have of the array:
@@ -27,20 +27,23 @@ class Sharding(NamedTuple):
     shard(1) over 4 ranks
     >>> print(Sharding((1,), None, ("replicate",)))
     replicate over 1 rank
+    >>> print(Sharding((8,), None, ("shard(0)",), "devices"))
+    shard(0) over 8 devices
     """
 
     mesh: tuple[int, ...]
     mesh_names: tuple[str, ...] | None
     placements: tuple[str, ...]
+    over: Literal["ranks", "devices"] = "ranks"
 
     @property
     def ranks(self) -> int:
-        """The number of ranks in the mesh."""
+        """The number of ranks, or devices, in the mesh."""
         return prod(self.mesh)
 
     def __str__(self) -> str:
         if self.mesh_names is None:
-            over = "×".join(map(str, self.mesh)) + (" rank" if self.ranks == 1 else " ranks")
+            over = "×".join(map(str, self.mesh)) + f" {self.over[:-1] if self.ranks == 1 else self.over}"
         else:
             over = ", ".join(f"{name}={size}" for name, size in zip(self.mesh_names, self.mesh, strict=True))
         return escape(f"{', '.join(self.placements)} over {over}")
