@@ -4,6 +4,7 @@ For an array on several devices, there is memory for the part of each, and only 
 """
 
 from collections.abc import Callable, Iterator
+from itertools import compress
 from typing import Any
 
 from leafwise.checkpoint.load_reads import LoadReads, LoadTarget
@@ -16,6 +17,7 @@ from leafwise.errors import ChecksumError, LoadError, Unsupported
 from leafwise.files import reader
 from leafwise.files.arrays import Stored, spec_of
 from leafwise.files.casts import cast_to
+from leafwise.files.scattering import ScatteredArray, can_scatter, scatter
 from leafwise.files.sections import before_turn
 
 _BATCH = 1 << 28  # bytes that are read before arrays are made of them; on other devices, this bounds the memory here
@@ -40,13 +42,21 @@ class LoadRooms:
         cast must fit, unless that was `checked` before."""
         for batch in _batches(targets):
             rooms = [self._rooms(target) for target in batch]
-            parts = [part for target, some in zip(batch, rooms, strict=True) for part in self._parts(target, some)]
+            filled = list(zip(batch, rooms, strict=True))
+            scattered = [self._is_scattered(*pair) for pair in filled]
+            parts = [
+                part
+                for pair, is_scattered in zip(filled, scattered, strict=True)
+                if not is_scattered
+                for part in self._parts(*pair)
+            ]
             try:
+                self._scatter(list(compress(filled, scattered)), checked)
                 self._read(parts, checked)
             except ChecksumError:
                 self._verify(targets)  # to list every damaged leaf, not only those of the batch
                 raise
-            for target, some in zip(batch, rooms, strict=True):
+            for target, some in filled:
                 yield target, target.home.capability(Rebuilding).from_rooms(target.value, some)
 
     def _rooms(self, target: LoadTarget) -> list[LocalPart]:
@@ -71,6 +81,19 @@ class LoadRooms:
             box = before_turn(room.inside(), target.feed.order)
             section = None if room.shape == shape else self._source.section(target.feed.source, box)
             yield LoadTarget(target.feed, handled[0], room.value, True, number, section, target.value)
+
+    def _is_scattered(self, target: LoadTarget, rooms: list[LocalPart]) -> bool:
+        """Whether the bytes of one array of a file are copied to several rooms as they are."""
+        stored = self._source.current(target.feed.source)
+        is_plain = not target.is_cast and target.feed.order is None and isinstance(stored, Stored)
+        return len(rooms) > 1 and is_plain and can_scatter(stored)
+
+    def _scatter(self, filled: list[tuple[LoadTarget, list[LocalPart]]], checked: bool) -> None:
+        arrays = [
+            ScatteredArray(target.feed.name, self._source.current(target.feed.source), rooms)
+            for target, rooms in filled
+        ]
+        scatter(arrays, self._verifies and not checked, self._progress)
 
     def _read(self, parts: list[LoadTarget], checked: bool) -> None:
         reads = [self._reads.of(part) for part in parts]

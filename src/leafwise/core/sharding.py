@@ -1,6 +1,6 @@
 """Arrays that are sharded over several processes or devices: how they are split, and the parts in this process."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import prod
 from typing import Any, Literal, NamedTuple
@@ -62,6 +62,22 @@ class LocalPart(NamedTuple):
     def inside(self) -> tuple[slice, ...]:
         """The slices of the whole array that select this part."""
         return tuple(slice(first, first + size) for first, size in zip(self.first, self.shape, strict=True))
+
+    def overlap(self, first: Sequence[int], shape: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
+        """What this part has of a box of the whole array, which begins at `first`: the slices of this part, and those
+        of the box. None if it has nothing of it.
+
+        >>> LocalPart(None, (4,), (4,)).overlap((6,), (3,))
+        ((slice(2, 4, None),), (slice(0, 2, None),))
+        """
+        here, there = [], []
+        for own, size, start, length in zip(self.first, self.shape, first, shape, strict=True):
+            low, high = max(own, start), min(own + size, start + length)
+            if low >= high:
+                return None
+            here.append(slice(low - own, high - own))
+            there.append(slice(low - start, high - start))
+        return tuple(here), tuple(there)
 
 
 class Split(NamedTuple):

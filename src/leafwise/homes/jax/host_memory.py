@@ -5,28 +5,22 @@ lives: what is needed is copied from the shards that have it. Of equal shards, o
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from leafwise.core.boxes import boxes
+from leafwise.core.sharding import LocalPart
 
 
-class HostShard(NamedTuple):
-    """The values of a shard as a NumPy array, and where they begin in the whole array."""
-
-    first: tuple[int, ...]
-    array: Any
-
-
-def host_shards(value: Any) -> list[HostShard]:
+def host_shards(value: Any) -> list[LocalPart]:
     """The shards of an array, each once. On the CPU, they are the memory of the array itself; as long as they are in
     use, JAX does not overwrite it, even if the array is donated."""
     if len(value.sharding.device_set) == 1:
-        return [HostShard((0,) * value.ndim, _on_host(value))]
+        return [LocalPart(_on_host(value), (0,) * value.ndim, tuple(value.shape))]
     return [
-        HostShard(tuple(part.start or 0 for part in shard.index), _on_host(shard.data))
+        LocalPart(_on_host(shard.data), tuple(part.start or 0 for part in shard.index), tuple(shard.data.shape))
         for shard in value.addressable_shards
         if shard.replica_id == 0
     ]
@@ -46,10 +40,10 @@ def _on_host(value: Any) -> Any:
     return array
 
 
-def read_shards(shards: Sequence[HostShard], shape: tuple[int, ...], dtype: Any, index: Any = ()) -> Any:
+def read_shards(shards: Sequence[LocalPart], shape: tuple[int, ...], dtype: Any, index: Any = ()) -> Any:
     """The part of an array at an index, as a NumPy array."""
-    if len(shards) == 1 and shards[0].array.shape == shape:
-        return shards[0].array[index]
+    if len(shards) == 1 and shards[0].shape == shape:
+        return shards[0].value[index]
     parts = index if isinstance(index, tuple) else (index,)
     if not all(isinstance(part, int | slice) for part in parts):
         return read_shards(shards, shape, dtype)[index]
@@ -72,7 +66,7 @@ def read_shards(shards: Sequence[HostShard], shape: tuple[int, ...], dtype: Any,
     return array[tuple(rest)]
 
 
-def copy_range(shards: Sequence[HostShard], shape: tuple[int, ...], start: int, out: Any) -> None:
+def copy_range(shards: Sequence[LocalPart], shape: tuple[int, ...], start: int, out: Any) -> None:
     """Copies elements of an array from number `start` on, in C order, into a flat NumPy array of its dtype."""
     done = 0
     for box in boxes(shape, start, start + out.size):
@@ -84,18 +78,12 @@ def copy_range(shards: Sequence[HostShard], shape: tuple[int, ...], start: int, 
         done += count
 
 
-def _copy_box(shards: Sequence[HostShard], low: Sequence[int], out: Any) -> None:
+def _copy_box(shards: Sequence[LocalPart], low: Sequence[int], out: Any) -> None:
     """Copies the box of an array that begins at `low` and has the shape of `out`."""
-    target = _bits(out)
-    for first, array in shards:
-        starts = [max(begin, at) for begin, at in zip(low, first, strict=True)]
-        stops = [
-            min(begin + size, at + own) for begin, size, at, own in zip(low, out.shape, first, array.shape, strict=True)
-        ]
-        if all(start < stop for start, stop in zip(starts, stops, strict=True)):
-            there = tuple(slice(start - at, stop - at) for start, stop, at in zip(starts, stops, low, strict=True))
-            here = tuple(slice(start - at, stop - at) for start, stop, at in zip(starts, stops, first, strict=True))
-            target[there] = _bits(array)[here]
+    for shard in shards:
+        overlap = shard.overlap(low, out.shape)
+        if overlap is not None:
+            _bits(out)[overlap[1]] = _bits(shard.value)[overlap[0]]
 
 
 def _bits(array: Any) -> Any:

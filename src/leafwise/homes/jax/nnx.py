@@ -161,8 +161,10 @@ class NnxHome(Home):
 
     def spec(self, value: Any) -> Spec:
         array = array_in(value)
-        spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
-        spec = spec if isinstance(array, np.ndarray) else spec_of(array)
+        if isinstance(array, np.ndarray):
+            spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
+        else:
+            spec = spec_of(array)
         return spec._replace(trainable=True if isinstance(value, nnx.Param) else None)
 
     def value(self, value: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from leafwise.core.capabilities.saving import Extraction, Part, Saving
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import is_key_dtype, read_array, why_unreadable
-from leafwise.homes.jax.host_memory import HostShard, copy_range, host_shards, is_on_cpu
+from leafwise.homes.jax.host_memory import copy_range, host_shards, is_on_cpu
 
 _PIECE = 4 << 20  # bytes that are copied at a time
 
@@ -23,12 +23,12 @@ class HostArray:
         if is_key_dtype(value.dtype):
             value = jax.random.key_data(value)
         self.shape, self.dtype = tuple(value.shape), np.dtype(value.dtype)
-        self.shards: list[HostShard] = host_shards(value)
+        self.shards = host_shards(value)
         self.nbytes = prod(self.shape) * self.dtype.itemsize
 
     def memory(self) -> memoryview | None:
         """All bytes in C order, if they are in one place."""
-        array = self.shards[0].array
+        array = self.shards[0].value
         if len(self.shards) > 1 or not array.flags.c_contiguous:
             return None
         return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
