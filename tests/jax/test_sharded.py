@@ -229,6 +229,15 @@ def test_a_step_may_donate_what_is_saved_in_the_background(tmp_path: Path) -> No
         assert np.array_equal(lw.open(tmp_path / "a.safetensors")[name].numpy(), array)
 
 
+def test_a_finished_save_does_not_prevent_donation(tmp_path: Path) -> None:
+    tree = {"split": on_mesh(matrix(), P("dp", "tp")), "plain": matrix()}
+    saving = lw.save(tree, tmp_path / "a.safetensors", background=True)
+    saving.wait()
+    lw.diff(tree, tmp_path / "a.safetensors")
+    jax.block_until_ready(jax.jit(lambda x: jax.tree.map(lambda y: y * 0, x), donate_argnums=0)(tree))
+    assert all(array.is_deleted() for array in tree.values())
+
+
 # -- loading ---------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +297,12 @@ def test_casts_and_transposes_of_a_load(tmp_path: Path) -> None:
         assert np.array_equal(np.asarray(new), np.asarray(matrix().astype(jnp.bfloat16)))
         with pytest.raises(lw.LoadError, match=r"cannot load w: .*nothing was changed"):
             lw.load({"w": on_mesh(jnp.zeros((16, 24), jnp.float16), spec)}, {"w": matrix() * 1e6}, cast=True)
+
+
+def test_a_checkpoint_behind_a_url_is_loaded_into_shards() -> None:
+    tree = model()
+    lw.save(whole(tree), "memory://sharded/a.safetensors")
+    assert_same(lw.load(zeros(tree), "memory://sharded/a.safetensors"), tree)
 
 
 def test_damage_is_found_and_nothing_changes(tmp_path: Path) -> None:
@@ -382,6 +397,16 @@ def test_diff_and_check_of_sharded_arrays() -> None:
     assert change.path == "4"
     bad = {**tree, "2": tree["2"].at[1, 1].set(jnp.nan)}
     assert lw.check(bad).json() == lw.check(whole(bad)).json()
+
+
+def test_diff_of_large_sharded_arrays() -> None:
+    array = jax.random.normal(jax.random.key(0), (1024, 4096))  # several pieces
+    changed = array.at[100, 3].add(1).at[1000, 4000].add(2)
+    expected = lw.diff({"w": array}, {"w": changed}).json()
+    first, second = {"w": on_mesh(array, P("dp", "tp"))}, {"w": on_mesh(changed, P("tp"))}
+    assert lw.diff(first, second).json() == expected
+    assert lw.diff(first, {"w": changed}).json() == expected
+    assert lw.diff({"w": array}, second).json() == expected
 
 
 def test_initialize_average_and_clip_keep_shardings() -> None:

@@ -53,11 +53,11 @@ def scatter(arrays: list[ScatteredArray], verify: bool, progress: Progress) -> N
             step = lcm(step, storage.checksums.piece)
         step *= max(1, _TASK // step)
         tasks += [
-            _Range(scattered, storage, checksum_pass, start, min(start + step, storage.nbytes))
+            _ScatteredRange(scattered, storage, checksum_pass, start, min(start + step, storage.nbytes))
             for start in range(0, storage.nbytes, step)
         ]
 
-    def work(task: _Range) -> None:
+    def work(task: _ScatteredRange) -> None:
         task.read()
         progress(task.stop - task.start)
 
@@ -65,7 +65,7 @@ def scatter(arrays: list[ScatteredArray], verify: bool, progress: Progress) -> N
     raise_damage(passes)
 
 
-class _Range(NamedTuple):
+class _ScatteredRange(NamedTuple):
     """A range of the bytes of an array."""
 
     scattered: ScatteredArray
