@@ -27,8 +27,9 @@ def examples(page: Path, with_jax: bool = False) -> str:
 
 
 # platforms.md is a table that tools/matrix.py writes; architecture.md is checked by tests/test_rooms.py, machines.md by
-# tests/distributed/test_machines_page.py.
-WITH_EXAMPLES = [page for page in PAGES if page.name not in ("platforms.md", "architecture.md", "machines.md")]
+# tests/distributed/test_machines_page.py, and jax-sharding.md, which needs JAX, by tests/jax/test_sharding_page.py.
+OTHERS = ("platforms.md", "architecture.md", "machines.md", "jax-sharding.md")
+WITH_EXAMPLES = [page for page in PAGES if page.name not in OTHERS]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)

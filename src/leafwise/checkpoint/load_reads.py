@@ -60,6 +60,10 @@ class LoadReads:
     def __init__(self, source: SourceValues, staged: dict[TargetKey, Any], transfers: Transfers) -> None:
         self._source, self._staged, self.transfers = source, staged, transfers
 
+    def is_staged(self, target: LoadTarget) -> bool:
+        """Whether the values for a target were copied first."""
+        return target.key in self._staged
+
     def of(self, target: LoadTarget) -> TargetReads | None:
         """What to read for a target; None if its values must be converted on the CPU."""
         return self._to_device(target, False) or self._into_memory(target)

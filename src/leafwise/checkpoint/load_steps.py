@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leafwise.checkpoint.load_reads import KeptRead, LoadReads, LoadTarget, TargetKey, TargetReads
+from leafwise.checkpoint.load_rooms import LoadRooms
 from leafwise.checkpoint.optimizer_states import OptimizerStates
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, RestoredTie, the_source
 from leafwise.checkpoint.source_values import SourceValues
@@ -48,6 +49,7 @@ class Load:
         self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
         self.staged: dict[TargetKey, Any] = {}  # by target, source values that were copied first
         self.reads = LoadReads(self.source, self.staged, transfers)
+        self.rooms = LoadRooms(plan, verify, self.source, self.reads, progress)
         self.cast_on_device: set[TargetKey] = set()  # targets whose values can be cast there
         self.kept: dict[TargetKey, KeptRead] = {}  # by target, verified values on its device
         self._unverified: list[LoadTarget] = []
@@ -233,7 +235,11 @@ class Load:
     def _fill_fresh(self, targets: list[LoadTarget]) -> None:
         """Fills new arrays, which are not in the model yet, and verifies checksums on the way."""
         reads, others = [], []
+        for target, new in self.rooms.fill(list(filter(self.rooms.takes, targets)), checked=False):
+            self._put(target.feed.row, new)
         for target in targets:
+            if self.rooms.takes(target):
+                continue
             read = self.reads.of(target) if target.home.in_place and not self._is_far(target) else None
             if read is None:
                 others.append(target)
@@ -365,8 +371,10 @@ class Load:
         written = [keep.target for keep in self.kept.values()]
         kept, self.kept = set(self.kept), {}  # frees the spare memory
         reads, others = [], []
+        for _ in self.rooms.fill(list(filter(self.rooms.takes, targets)), checked=True):
+            pass  # each array is put in place
         for target in targets:
-            if target.key in kept:
+            if target.key in kept or self.rooms.takes(target):
                 continue
             on_cpu = target.is_cast and target.key not in self.cast_on_device
             read = None if on_cpu else self.reads.of(target)

@@ -42,7 +42,8 @@ class Spec(NamedTuple):
     `trainable` is whether training changes it; None if that is not known, as in a file. If the array is sharded over
     several processes, `sharding` says how, shape and sizes are those of the whole array, and `local_nbytes` is the
     number of bytes in this process. Both are None if it is whole. `kind` is what the array is, if it says so itself, as
-    a typed random key does.
+    a typed random key does. `on_devices` says how an array is split that one object of the framework spreads over several
+    devices, as JAX does; it is read and written like a whole one.
     """
 
     shape: tuple[int, ...] | None
@@ -54,6 +55,12 @@ class Spec(NamedTuple):
     sharding: Sharding | None = None
     local_nbytes: int | None = None
     kind: LeafKind | None = None
+    on_devices: Sharding | None = None
+
+    @property
+    def split(self) -> Sharding | None:
+        """How the array is split, over processes or over devices; None if it is in one place."""
+        return self.on_devices if self.sharding is None else self.sharding
 
     @property
     def nbytes_here(self) -> int:

@@ -151,9 +151,9 @@ class Leaf:
 
     @property
     def sharding(self) -> Sharding | None:
-        """How the leaf is split over several processes, such as `shard(0) over dp=4`; None if this process has all of
-        it. `shape`, `size` and `nbytes` are those of the whole leaf."""
-        return self._facts().sharding
+        """How the leaf is split over several processes, or, in JAX, over several devices, such as `shard(0) over dp=4`;
+        None if it is in one place. `shape`, `size` and `nbytes` are those of the whole leaf."""
+        return self._facts().split
 
     @property
     def local_nbytes(self) -> int:

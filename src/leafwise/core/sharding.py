@@ -1,15 +1,15 @@
-"""Arrays that are sharded over several processes: how they are split, and the parts that this process has."""
+"""Arrays that are sharded over several processes or devices: how they are split, and the parts in this process."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from leafwise.printable import escape
 
 
 class Sharding(NamedTuple):
-    """How an array is split over ranks, which are arranged in a mesh.
+    """How an array is split over ranks, which are arranged in a mesh. In JAX, these are devices: `over` says which.
 
     `mesh` has the size of each dimension of the mesh, and `mesh_names` their names, if they have any. `placements` says
     for each of these dimensions what its ranks have of the array:
@@ -27,20 +27,23 @@ class Sharding(NamedTuple):
     shard(1) over 4 ranks
     >>> print(Sharding((1,), None, ("replicate",)))
     replicate over 1 rank
+    >>> print(Sharding((8,), None, ("shard(0)",), "devices"))
+    shard(0) over 8 devices
     """
 
     mesh: tuple[int, ...]
     mesh_names: tuple[str, ...] | None
     placements: tuple[str, ...]
+    over: Literal["ranks", "devices"] = "ranks"
 
     @property
     def ranks(self) -> int:
-        """The number of ranks in the mesh."""
+        """The number of ranks, or devices, in the mesh."""
         return prod(self.mesh)
 
     def __str__(self) -> str:
         if self.mesh_names is None:
-            over = "×".join(map(str, self.mesh)) + (" rank" if self.ranks == 1 else " ranks")
+            over = "×".join(map(str, self.mesh)) + f" {self.over[:-1] if self.ranks == 1 else self.over}"
         else:
             over = ", ".join(f"{name}={size}" for name, size in zip(self.mesh_names, self.mesh, strict=True))
         return escape(f"{', '.join(self.placements)} over {over}")
@@ -59,6 +62,22 @@ class LocalPart(NamedTuple):
     def inside(self) -> tuple[slice, ...]:
         """The slices of the whole array that select this part."""
         return tuple(slice(first, first + size) for first, size in zip(self.first, self.shape, strict=True))
+
+    def overlap(self, first: Sequence[int], shape: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
+        """What this part has of a box of the whole array, which begins at `first`: the slices of this part, and those
+        of the box. None if it has nothing of it.
+
+        >>> LocalPart(None, (4,), (4,)).overlap((6,), (3,))
+        ((slice(2, 4, None),), (slice(0, 2, None),))
+        """
+        here, there = [], []
+        for own, size, start, length in zip(self.first, self.shape, first, shape, strict=True):
+            low, high = max(own, start), min(own + size, start + length)
+            if low >= high:
+                return None
+            here.append(slice(low - own, high - own))
+            there.append(slice(low - start, high - start))
+        return tuple(here), tuple(there)
 
 
 class Split(NamedTuple):

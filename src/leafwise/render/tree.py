@@ -62,7 +62,7 @@ class _TreeOutline:
         self._last_items: dict[int, list[_OutlineItem]] = {}
         self.metadata = [] if not fold else metadata_nodes(tree)
         self.devices = {facts.spec.device for facts in self.subtrees.distinct_facts}
-        self.shardings = {facts.spec.sharding for facts in self.subtrees.distinct_facts}
+        self.shardings = {facts.spec.split for facts in self.subtrees.distinct_facts}
 
     def footer(self) -> list[tuple[Span, ...]]:
         return footer_of(self.tree, self.subtrees) + [metadata_line(self.columns, node) for node in self.metadata]
@@ -221,8 +221,8 @@ class _TreeOutline:
             notes.append(Span("frozen", "warn"))
         if spec.shape is None:
             notes.append(Span("shape not known yet", "warn"))
-        if len(self.shardings) > 1 and spec.sharding is not None:  # if all are the same, the footer has it
-            notes.append(Span(str(spec.sharding), "dim"))
+        if len(self.shardings) > 1 and spec.split is not None:  # if all are the same, the footer has it
+            notes.append(Span(str(spec.split), "dim"))
         if len(self.devices) > 1:
             notes.append(Span(spec.device, "dim"))
         counted = row not in self.subtrees.counted_elsewhere

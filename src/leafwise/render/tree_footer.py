@@ -39,7 +39,7 @@ def footer_of(tree: "Tree", subtrees: Subtrees) -> list[tuple[Span, ...]]:
     if len(sections) == 1 and counts.state:
         leaves += " of optimizer state" if counts.optimizer_leaves else " of other state"
     parts.append(leaves if names == counts.leaves else f"{leaves} under {names:,} names")
-    parts += _memory(tree, counts, {facts.spec.sharding for facts in distinct_facts})
+    parts += _memory(tree, counts, {facts.spec.split for facts in distinct_facts})
     devices = {facts.spec.device for facts in distinct_facts}
     if len(devices) == 1 and devices != {"cpu"}:
         parts.append(f"on {devices.pop()}")
@@ -66,8 +66,11 @@ def _memory(tree: "Tree", counts: SubtreeSums, shardings: "set[Sharding | None]"
     in_all = bytes_text(counts.nbytes - counted_twice) or "0 B"
     if shardings <= {None}:
         return [in_all]
-    here = bytes_text(counts.nbytes_here - counted_twice) or "0 B"
-    return [f"{in_all}, {here} on this rank", *(map(str, shardings) if len(shardings) == 1 else ())]
+    if all(sharding is None or sharding.over == "ranks" for sharding in shardings):
+        in_all += f", {bytes_text(counts.nbytes_here - counted_twice) or '0 B'} on this rank"
+    elif counts.nbytes_here != counts.nbytes:
+        in_all += f", {bytes_text(counts.nbytes_here - counted_twice) or '0 B'} in this process"
+    return [in_all, *(map(str, shardings) if len(shardings) == 1 else ())]
 
 
 def _out_of_reach(tree: "Tree") -> list[str]:

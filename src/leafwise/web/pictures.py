@@ -251,7 +251,7 @@ _LAYOUTS = {"matrix": MatrixLayout, "filters": FilterLayout, "strip": StripLayou
 
 def layouts_of(leaf: Leaf) -> tuple[list[str], str]:
     """The layouts in which a leaf can be drawn, the best first; or none, and the reason."""
-    if leaf.sharding is not None:
+    if leaf.sharding is not None and leaf.sharding.over == "ranks":
         return [], "it is sharded over several processes; draw it with lw.image on every rank"
     columns = leaf.columns
     value = columns.current(leaf.row)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from leafwise.core.capabilities import Capability
+from leafwise.core.sharding import LocalPart
 from leafwise.errors import Unsupported
 
 CANNOT_REPLACE = "its Rebuilding capability does not implement `replace`"
@@ -20,6 +21,20 @@ class Rebuilding(Capability):
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         """An array with memory, to replace one that has none yet."""
         raise Unsupported(self.home.name, "allocate new arrays")
+
+    def has_rooms(self, value: Any) -> bool:
+        """Whether a file is read into `rooms` for the new values of an array."""
+        return False
+
+    def rooms(self, value: Any) -> list[LocalPart]:
+        """New memory of the host for the values of an array that will replace `value`: NumPy arrays in C order. If the
+        array is on several devices, these are the parts of each, and equal parts only once."""
+        raise self.missing("read values into new memory")
+
+    def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
+        """The array with the values of the rooms, which now belong to it: a new one, or `value` if it can change. There
+        may also be one room for the whole array."""
+        raise self.missing("read values into new memory")
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         """The owner with other leaves, children or plain values under these names: itself, or a new object if it cannot

@@ -10,28 +10,24 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh, NamedSharding
 
+from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec
 from leafwise.errors import Unsupported
+from leafwise.homes.jax.host_memory import host_shards, is_on_cpu, read_shards
+from leafwise.homes.jax.splits import described
 from leafwise.homes.jax.variable_dicts import role_in_dict
 
 _KEY_DTYPE = "uint32"
 
-
-class JaxRebuilding(Rebuilding):
-    def from_numpy(self, value: Any, array: Any) -> Any:
-        return new_array(value, array)
-
-    def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
-        return new_array(value, np.zeros(shape, self.home.spec(value).dtype))
-
-
-class JaxSaving(Saving):
-    def snapshot(self, values: list[Any]) -> list[Any]:
-        return values  # they never change; a donated one is refused when it is read
+OTHER_PROCESSES = (
+    "parts of it are on devices of other processes, which leafwise only shows; gather it first, for example with "
+    "jax.experimental.multihost_utils.process_allgather(array, tiled=True)"
+)
 
 
 class JaxHome(Home):
@@ -40,9 +36,10 @@ class JaxHome(Home):
     ties_by_identity = False
     roles_by_name = True
     capabilities: ClassVar[Capabilities] = {
+        Comparing: "leafwise.homes.jax.comparing:JaxComparing",
         Measuring: "leafwise.homes.jax.measuring:JaxMeasuring",
-        Rebuilding: JaxRebuilding,
-        Saving: JaxSaving,
+        Rebuilding: "leafwise.homes.jax.placing:JaxRebuilding",
+        Saving: "leafwise.homes.jax.saving:JaxSaving",
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
@@ -73,8 +70,8 @@ _MOST_SPECS = 100_000
 
 def spec_of(value: Any) -> Spec:
     """What is known about an array without its values. A typed PRNG key is described by the integers that it wraps."""
-    sharding = getattr(value, "sharding", None) if type(value) is not jax.ShapeDtypeStruct else None
-    key = value.shape, value.dtype, sharding
+    sharding = getattr(value, "sharding", None)
+    key = type(value), value.shape, value.dtype, sharding
     spec = _specs.get(key)
     if spec is None:
         if len(_specs) > _MOST_SPECS:
@@ -91,11 +88,20 @@ def _new_spec(value: Any, sharding: Any) -> Spec:
         shape = (*shape, *key_shape(dtype))
         dtype = np.dtype(_KEY_DTYPE)
     size = prod(shape)
-    return Spec(shape, dtype.name, device_text(value, sharding), size, size * dtype.itemsize, kind=kind)
+    nbytes = size * dtype.itemsize
+    spec = Spec(shape, dtype.name, device_text(value, sharding), size, nbytes, kind=kind)
+    if isinstance(value, jax.core.Tracer):
+        return spec
+    split = described(sharding, tuple(value.shape))
+    if isinstance(value, jax.ShapeDtypeStruct) or split is None or sharding.is_fully_addressable:
+        return spec._replace(on_devices=split)
+    parts = set(map(str, sharding.addressable_devices_indices_map(value.shape).values()))
+    here = len(parts) * prod(sharding.shard_shape(value.shape)) * (nbytes // max(prod(value.shape), 1))
+    return spec._replace(on_devices=split, local_nbytes=here)
 
 
 def device_text(value: Any, sharding: Any) -> str:
-    """Where an array is: "cpu", "gpu:0", or "cpu:0-7" if it is sharded over several devices; "meta" if it has no
+    """Where an array is: "cpu", "gpu:0", or "cpu:0-7" or "cpu:0,2" if it is on several devices; "meta" if it has no
     memory."""
     if isinstance(value, jax.ShapeDtypeStruct):
         return "meta"
@@ -105,7 +111,10 @@ def device_text(value: Any, sharding: Any) -> str:
     platform = devices[0].platform
     if len(devices) == 1:
         return "cpu" if platform == "cpu" and devices[0].id == 0 else f"{platform}:{devices[0].id}"
-    return f"{platform}:{devices[0].id}-{devices[-1].id}"
+    numbers = [device.id for device in devices]
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{platform}:{numbers[0]}-{numbers[-1]}"
+    return f"{platform}:{','.join(map(str, numbers))}"
 
 
 def is_key_dtype(dtype: Any) -> bool:
@@ -131,30 +140,52 @@ def why_unreadable(value: Any) -> str:
             "it was deleted, for example because it was donated to a jitted function; use the array that this returned"
         )
     if not value.is_fully_addressable:
-        return "parts of it are on devices of other processes"
+        return OTHER_PROCESSES
     return ""
 
 
 def read_array(value: Any, index: Any = ()) -> Any:
-    """The values as a NumPy array: the memory of the array itself if it is on the CPU."""
+    """The values as a NumPy array: the memory of the array itself if it is on one device of the CPU. Parts of a sharded
+    array are read from the shards that have them."""
     if reason := why_unreadable(value):
         raise Unsupported("jax", "read an array", reason)
     if is_key_dtype(value.dtype):
         value = jax.random.key_data(value)
-    array = np.asarray(value if isinstance(index, tuple) and not index else value[index])
+    if not is_on_cpu(value) and len(value.sharding.device_set) == 1:
+        value, index = value[index], ()  # so that only this part leaves the device
+    array = read_shards(host_shards(value), tuple(value.shape), value.dtype, index)
     array.flags.writeable = False
     return array
 
 
 def new_array(value: Any, array: Any) -> Any:
     """A NumPy array as a new `jax.Array` that takes the place of `value`: with its sharding, and its kind of key."""
-    if isinstance(value, jax.core.Tracer):
-        raise Unsupported("jax", "replace an array", why_unreadable(value))
+    if reason := why_irreplaceable(value):
+        raise Unsupported("jax", "replace an array", reason)
     if is_key_dtype(value.dtype):
         keys = jax.random.wrap_key_data(np.asarray(array, _KEY_DTYPE), impl=jax.random.key_impl(_any_key(value)))
-        return jax.device_put(keys, _sharding_to_keep(value))
+        return jax.device_put(keys, sharding_to_keep(value))
     # A copy: on the CPU, the array would otherwise share the memory of `array`, which may change.
-    return jax.device_put(np.array(array, value.dtype), _sharding_to_keep(value))
+    return jax.device_put(np.array(array, value.dtype), sharding_to_keep(value))
+
+
+def why_irreplaceable(value: Any) -> str:
+    """Why a new array cannot take the place of this one; empty if it can."""
+    if isinstance(value, jax.core.Tracer):
+        return why_unreadable(value)
+    sharding = getattr(value, "sharding", None)
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
+        return "its sharding has an abstract mesh, without devices; describe it with a sharding over a Mesh of devices"
+    if sharding is not None and not sharding.is_fully_addressable:
+        return OTHER_PROCESSES
+    if not is_key_dtype(value.dtype) and jax.dtypes.canonicalize_dtype(value.dtype) != value.dtype:
+        return f'JAX makes no arrays of {value.dtype.name} now; call jax.config.update("jax_enable_x64", True) first'
+    return ""
+
+
+def sharding_to_keep(value: Any) -> Any:
+    """Where a new array goes that takes the place of `value`; None if JAX may move it between devices."""
+    return getattr(value, "sharding", None) if getattr(value, "committed", True) else None
 
 
 def _any_key(value: Any) -> Any:
@@ -162,10 +193,6 @@ def _any_key(value: Any) -> Any:
     if not isinstance(value, jax.ShapeDtypeStruct):
         return value
     return jax.random.wrap_key_data(np.zeros(key_shape(value.dtype), _KEY_DTYPE), impl=value.dtype._impl.name)
-
-
-def _sharding_to_keep(value: Any) -> Any:
-    return getattr(value, "sharding", None)
 
 
 HOME = JaxHome()

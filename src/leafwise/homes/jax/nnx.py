@@ -4,21 +4,34 @@ A Variable is a reference to an array, so two places with the same Variable are 
 the Variable: models change in place. The kind of a leaf follows from the type of its Variable.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
 from flax import nnx
 
+from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
-from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.saving import Extraction, Saving
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
+from leafwise.core.runs import Run
+from leafwise.core.sharding import LocalPart
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_unreadable
+from leafwise.homes.jax.arrays import (
+    is_key_dtype,
+    new_array,
+    read_array,
+    spec_of,
+    why_irreplaceable,
+    why_unreadable,
+)
+from leafwise.homes.jax.comparing import contiguous_run
+from leafwise.homes.jax.placing import array_from_rooms, rooms_for
 from leafwise.homes.jax.roles import role_of
+from leafwise.homes.jax.saving import extractions, pieces, snapshot
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
 
@@ -46,6 +59,16 @@ class NnxRebuilding(Rebuilding):
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
 
+    def has_rooms(self, value: Any) -> bool:
+        return not is_key_dtype(array_in(value).dtype)
+
+    def rooms(self, value: Any) -> list[LocalPart]:
+        return rooms_for(_like(value))
+
+    def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
+        put_array(value, array_from_rooms(_like(value), rooms))
+        return value
+
     def is_container(self, obj: Any) -> bool:
         return isinstance(obj, nnx.State)
 
@@ -70,12 +93,25 @@ class NnxRebuilding(Rebuilding):
 
 class NnxLoading(Loading):
     def cannot_write(self, value: Any) -> str:
-        return why_unreadable(array_in(value)) if isinstance(array_in(value), jax.core.Tracer) else ""
+        return why_irreplaceable(_like(value))
+
+
+class NnxComparing(Comparing):
+    def contiguous_run(self, value: Any) -> Run | None:
+        return contiguous_run(array_in(value))
 
 
 class NnxSaving(Saving):
+    def pieces(self, value: Any) -> Iterator[Any]:
+        array = array_in(value)
+        return iter([array.tobytes()]) if isinstance(array, np.ndarray) else pieces(array)
+
+    def extractions(self, values: list[Any]) -> list[Extraction | None]:
+        return extractions(values, list(map(array_in, values)))
+
     def snapshot(self, values: list[Any]) -> list[Any]:
-        return [np.array(array) if isinstance(array := array_in(value), np.ndarray) else array for value in values]
+        arrays = map(array_in, values)
+        return [np.array(array) if isinstance(array, np.ndarray) else snapshot(array) for array in arrays]
 
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
         return f"{type(obj).__module__}.{type(obj).__qualname__}", None
@@ -85,7 +121,12 @@ class NnxHome(Home):
     name = "flax nnx"
     walks = "Flax NNX modules"
     roles_by_class = True
-    capabilities: ClassVar[Capabilities] = {Rebuilding: NnxRebuilding, Loading: NnxLoading, Saving: NnxSaving}
+    capabilities: ClassVar[Capabilities] = {
+        Comparing: NnxComparing,
+        Loading: NnxLoading,
+        Rebuilding: NnxRebuilding,
+        Saving: NnxSaving,
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, nnx.Variable):
