@@ -42,8 +42,8 @@ class Spec(NamedTuple):
     `trainable` is whether training changes it; None if that is not known, as in a file. If the array is sharded over
     several processes, `sharding` says how, shape and sizes are those of the whole array, and `local_nbytes` is the
     number of bytes in this process. Both are None if it is whole. `kind` is what the array is, if it says so itself, as
-    a typed random key does. `on_devices` says how an array is split that one object of the framework spreads over several
-    devices, as JAX does; it is read and written like a whole one.
+    a typed random key does. `on_devices` says how an array is split that one object of the framework spreads over
+    several devices, as JAX does; it is read and written like a whole one.
     """
 
     shape: tuple[int, ...] | None

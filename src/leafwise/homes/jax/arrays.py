@@ -153,7 +153,7 @@ def read_array(value: Any, index: Any = ()) -> Any:
         value = jax.random.key_data(value)
     if not is_on_cpu(value) and len(value.sharding.device_set) == 1:
         value, index = value[index], ()  # so that only this part leaves the device
-    array = read_shards(host_shards(value), tuple(value.shape), value.dtype, index)
+    array = np.asarray(read_shards(host_shards(value), tuple(value.shape), value.dtype, index))  # a single number, too
     array.flags.writeable = False
     return array
 
