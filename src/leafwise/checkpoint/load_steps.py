@@ -16,7 +16,7 @@ from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import listed
 from leafwise.core.ranks import drop_gathered
-from leafwise.core.rebuild import rebuilt
+from leafwise.core.rebuild import check_part, rebuilt
 from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files import reader
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
@@ -60,6 +60,7 @@ class Load:
 
     def prepare(self) -> None:
         """Does everything that can fail, before anything changes."""
+        check_part(self.columns, self.plan.target.root)
         self.ties = self._agreed_ties()
         targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.ties})
         self.in_place = [target for target in targets if not target.fresh]

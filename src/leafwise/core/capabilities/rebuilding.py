@@ -58,6 +58,10 @@ class Rebuilding(Capability):
         place is a node, with its parents up to the root, and the names of its leaves. Changes nothing."""
         return [{} for _ in places]
 
+    def why_only_whole(self, obj: Any) -> str:
+        """Why what is inside of a node cannot be changed or returned without the node; empty if it can."""
+        return ""
+
     def is_container(self, obj: Any) -> bool:
         """Whether a node is only a container of its content, as a dict is."""
         return False

@@ -13,6 +13,7 @@ import numpy as np
 
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, Spec
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.variable_dicts import role_in_dict
@@ -41,6 +42,7 @@ class JaxHome(Home):
     capabilities: ClassVar[Capabilities] = {
         Rebuilding: JaxRebuilding,
         Saving: JaxSaving,
+        Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:

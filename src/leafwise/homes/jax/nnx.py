@@ -14,6 +14,7 @@ from flax import nnx
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported, WriteError
@@ -51,8 +52,7 @@ class NnxRebuilding(Rebuilding):
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         for name, new in changes.items():
-            key = _key(owner, name)
-            old = _child(owner, key)
+            key, old = _key(owner, name), child_of(owner, name)
             if old is new:
                 continue
             if isinstance(old, nnx.Variable) and not isinstance(new, nnx.Variable):
@@ -85,7 +85,12 @@ class NnxHome(Home):
     name = "flax nnx"
     walks = "Flax NNX modules"
     roles_by_class = True
-    capabilities: ClassVar[Capabilities] = {Rebuilding: NnxRebuilding, Loading: NnxLoading, Saving: NnxSaving}
+    capabilities: ClassVar[Capabilities] = {
+        Rebuilding: NnxRebuilding,
+        Loading: NnxLoading,
+        Saving: NnxSaving,
+        Tying: "leafwise.homes.jax.nnx_tying:NnxTying",
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, nnx.Variable):
@@ -120,8 +125,10 @@ class NnxHome(Home):
 
     def spec(self, value: Any) -> Spec:
         array = array_in(value)
-        spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
-        spec = spec if isinstance(array, np.ndarray) else spec_of(array)
+        if isinstance(array, np.ndarray):
+            spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
+        else:
+            spec = spec_of(array)
         return spec._replace(trainable=True if isinstance(value, nnx.Param) else None)
 
     def value(self, value: Any) -> Any:
@@ -204,8 +211,9 @@ def _key(owner: Any, name: str) -> Any:
     return name
 
 
-def _child(owner: Any, key: Any) -> Any:
-    return owner[key] if isinstance(owner, nnx.State | nnx.List | nnx.Dict) else getattr(owner, key)
+def child_of(owner: Any, name: str) -> Any:
+    """The Variable, module or other value of this name in a node."""
+    return owner[_key(owner, name)] if isinstance(owner, nnx.State | nnx.List | nnx.Dict) else getattr(owner, name)
 
 
 HOME = NnxHome()
