@@ -369,7 +369,7 @@ def test_a_module_that_refers_to_the_one_above_is_not_copied() -> None:
             self.first = Child(self)
             self.second = self.first
 
-    with pytest.raises(lw.TieError, match=r"cannot (un)?(copy|tie)"):
+    with pytest.raises(lw.TieError, match="cannot copy second: it refers to the module that contains it"):
         lw.untie(Parent(), "second")
 
 
