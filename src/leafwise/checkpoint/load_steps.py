@@ -182,7 +182,8 @@ class Load:
             home = self.columns.home(value)
             spec = home.spec(value)
             fresh = spec.shape is None or spec.device == "meta" or not home.in_place
-            if not fresh and (reason := _cannot_write(home, value, spec)):
+            renewed = "" if home.in_place else home.capability(Rebuilding).cannot_renew(value)
+            if reason := renewed if fresh else _cannot_write(home, value, spec):
                 raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
             if fresh and home.in_place:
                 value = self._allocated(home, value, _turned(facts.spec.shape or (), feed), feed.name)

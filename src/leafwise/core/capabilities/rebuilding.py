@@ -17,6 +17,10 @@ class Rebuilding(Capability):
         """A NumPy array as an array of this home, to replace `value`."""
         raise Unsupported(self.home.name, "convert NumPy arrays into its own")
 
+    def cannot_renew(self, value: Any) -> str:
+        """Why no new array can take the place of this one; empty if one can."""
+        return ""
+
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         """An array with memory, to replace one that has none yet."""
         raise Unsupported(self.home.name, "allocate new arrays")

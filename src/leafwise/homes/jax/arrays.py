@@ -22,6 +22,9 @@ _KEY_DTYPE = "uint32"
 
 
 class JaxRebuilding(Rebuilding):
+    def cannot_renew(self, value: Any) -> str:
+        return why_irreplaceable(value)
+
     def from_numpy(self, value: Any, array: Any) -> Any:
         return new_array(value, array)
 
@@ -31,7 +34,7 @@ class JaxRebuilding(Rebuilding):
 
 class JaxSaving(Saving):
     def snapshot(self, values: list[Any]) -> list[Any]:
-        return values  # they never change; a donated one is refused when it is read
+        return list(map(kept, values))
 
 
 class JaxHome(Home):
@@ -51,7 +54,7 @@ class JaxHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        return role_in_dict(owner, name, value)
+        return (key_role(value), None) if is_key_dtype(value.dtype) else role_in_dict(owner, name, value)
 
     def spec(self, value: Any) -> Spec:
         return spec_of(value)
@@ -110,6 +113,11 @@ def is_key_dtype(dtype: Any) -> bool:
     return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
+def key_role(value: Any) -> str:
+    """The role of typed PRNG keys, by which a load recognizes keys of another implementation."""
+    return f"key.{value.dtype._impl.name}"
+
+
 def key_shape(dtype: Any) -> tuple[int, ...]:
     """The shape of the integers of one typed PRNG key."""
     return tuple(jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype)).shape)
@@ -144,15 +152,39 @@ def read_array(value: Any, index: Any = ()) -> Any:
     return array
 
 
+def kept(value: Any) -> Any:
+    """The values of an array, which stay when the array is donated: in memory of the host, or, if the array is sharded,
+    on its devices."""
+    is_sharded = not isinstance(value, jax.core.Tracer) and len(value.sharding.device_set) > 1
+    return value.copy() if is_sharded else read_array(value)
+
+
 def new_array(value: Any, array: Any) -> Any:
     """A NumPy array as a new `jax.Array` that takes the place of `value`: with its sharding, and its kind of key."""
-    if isinstance(value, jax.core.Tracer):
-        raise Unsupported("jax", "replace an array", why_unreadable(value))
+    if reason := why_irreplaceable(value):
+        raise Unsupported("jax", "replace an array", reason)
     if is_key_dtype(value.dtype):
         keys = jax.random.wrap_key_data(np.asarray(array, _KEY_DTYPE), impl=jax.random.key_impl(_any_key(value)))
         return jax.device_put(keys, _sharding_to_keep(value))
     # A copy: on the CPU, the array would otherwise share the memory of `array`, which may change.
-    return jax.device_put(np.array(array, value.dtype), _sharding_to_keep(value))
+    new = jax.device_put(np.array(array, value.dtype), _sharding_to_keep(value))
+    return _weakly_typed(new) if getattr(value, "weak_type", False) else new
+
+
+def why_irreplaceable(value: Any) -> str:
+    """Why a new array cannot take the place of this one; empty if it can."""
+    if isinstance(value, jax.core.Tracer):
+        return why_unreadable(value)
+    if not is_key_dtype(value.dtype) and jax.dtypes.canonicalize_dtype(value.dtype) != value.dtype:
+        return f'JAX makes no arrays of {value.dtype.name} now; call jax.config.update("jax_enable_x64", True) first'
+    return ""
+
+
+def _weakly_typed(array: Any) -> Any:
+    """An array whose dtype gives way to others in operations, as that of a Python number does."""
+    kinds = {"b": bool, "i": int, "f": float, "c": complex}
+    weak = jax.lax.convert_element_type(array, kinds.get(array.dtype.kind, array.dtype))
+    return weak if weak.dtype == array.dtype else array
 
 
 def _any_key(value: Any) -> Any:

@@ -16,7 +16,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Capabilities, Home, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import TieError
-from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_unreadable
+from leafwise.homes.jax.arrays import kept, new_array, read_array, spec_of, why_irreplaceable, why_unreadable
 
 _ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct, np.ndarray)
 
@@ -30,6 +30,10 @@ class SharedArray:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
 
 
 class Filled(NamedTuple):
@@ -88,6 +92,9 @@ def _shown(shared: eqx.nn.Shared) -> Any:
 
 
 class EquinoxSharedRebuilding(Rebuilding):
+    def cannot_renew(self, value: Any) -> str:
+        return "" if isinstance(value.array, np.ndarray) else why_irreplaceable(value.array)
+
     def from_numpy(self, value: Any, array: Any) -> Any:
         if isinstance(value.array, np.ndarray):
             return np.array(array, value.array.dtype)
@@ -125,7 +132,7 @@ def _is_kept(value: Any) -> bool:
 
 class EquinoxSharedSaving(Saving):
     def snapshot(self, values: list[Any]) -> list[Any]:
-        return [np.array(array) if isinstance(array := value.array, np.ndarray) else array for value in values]
+        return [np.array(array) if isinstance(array := value.array, np.ndarray) else kept(array) for value in values]
 
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
         return f"{type(obj).__module__}.{type(obj).__qualname__}", None

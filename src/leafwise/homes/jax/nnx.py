@@ -18,7 +18,7 @@ from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_unreadable
+from leafwise.homes.jax.arrays import kept, new_array, read_array, spec_of, why_irreplaceable, why_unreadable
 from leafwise.homes.jax.roles import role_of
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
@@ -70,12 +70,15 @@ class NnxRebuilding(Rebuilding):
 
 class NnxLoading(Loading):
     def cannot_write(self, value: Any) -> str:
-        return why_unreadable(array_in(value)) if isinstance(array_in(value), jax.core.Tracer) else ""
+        array = array_in(value)
+        return "" if isinstance(array, np.ndarray) else why_irreplaceable(array)
 
 
 class NnxSaving(Saving):
     def snapshot(self, values: list[Any]) -> list[Any]:
-        return [np.array(array) if isinstance(array := array_in(value), np.ndarray) else array for value in values]
+        return [
+            np.array(array) if isinstance(array := array_in(value), np.ndarray) else kept(array) for value in values
+        ]
 
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
         return f"{type(obj).__module__}.{type(obj).__qualname__}", None
