@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
+from jax._src.lax import lax as _lax
 
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
@@ -168,7 +169,8 @@ def new_array(value: Any, array: Any) -> Any:
         return jax.device_put(keys, _sharding_to_keep(value))
     # A copy: on the CPU, the array would otherwise share the memory of `array`, which may change.
     new = jax.device_put(np.array(array, value.dtype), _sharding_to_keep(value))
-    return _weakly_typed(new) if getattr(value, "weak_type", False) else new
+    # Keeps a dtype that gives way to others in operations, as that of a Python number does. JAX has no public function.
+    return _lax._convert_element_type(new, weak_type=True) if getattr(value, "weak_type", False) else new
 
 
 def why_irreplaceable(value: Any) -> str:
@@ -178,13 +180,6 @@ def why_irreplaceable(value: Any) -> str:
     if not is_key_dtype(value.dtype) and jax.dtypes.canonicalize_dtype(value.dtype) != value.dtype:
         return f'JAX makes no arrays of {value.dtype.name} now; call jax.config.update("jax_enable_x64", True) first'
     return ""
-
-
-def _weakly_typed(array: Any) -> Any:
-    """An array whose dtype gives way to others in operations, as that of a Python number does."""
-    kinds = {"b": bool, "i": int, "f": float, "c": complex}
-    weak = jax.lax.convert_element_type(array, kinds.get(array.dtype.kind, array.dtype))
-    return weak if weak.dtype == array.dtype else array
 
 
 def _any_key(value: Any) -> Any:

@@ -23,6 +23,8 @@ from leafwise.homes.jax.roles import role_of
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
 
+_VARIABLES = (nnx.Variable, nnx.variablelib.HijaxVariable)  # the latter is an instance of nnx.Variable, but no subclass
+
 _ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct)
 
 
@@ -42,7 +44,7 @@ def put_array(variable: nnx.Variable[Any], array: Any) -> None:
 
 class NnxRebuilding(Rebuilding):
     def from_numpy(self, value: Any, array: Any) -> Any:
-        return type(value)(new_array(_like(value), array), **_metadata(value))
+        return value.copy(_new_array_in(value, array))
 
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
@@ -64,7 +66,7 @@ class NnxRebuilding(Rebuilding):
         return owner
 
     def updated(self, value: Any, array: Any) -> Any:
-        put_array(value, new_array(_like(value), array))
+        put_array(value, _new_array_in(value, array))
         return value
 
 
@@ -96,7 +98,7 @@ class NnxHome(Home):
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        if issubclass(cls, nnx.Variable):
+        if issubclass(cls, _VARIABLES):
             return "leaf"
         return "node" if issubclass(cls, (nnx.Pytree, nnx.State)) else None
 
@@ -158,20 +160,16 @@ class NnxHome(Home):
             raise WriteError(
                 f"cannot write {source.dtype} of shape {source.shape} into {spec.dtype} of shape {spec.shape}"
             )
-        put_array(value, new_array(_like(value), source))
+        put_array(value, _new_array_in(value, source))
 
     def own_gradient(self, value: Any) -> bool:
         return True
 
 
-def _like(variable: nnx.Variable[Any]) -> Any:
-    """The array in a Variable, or one that describes it if it is a NumPy array."""
-    array = array_in(variable)
-    return jax.ShapeDtypeStruct(array.shape, array.dtype) if isinstance(array, np.ndarray) else array
-
-
-def _metadata(variable: nnx.Variable[Any]) -> dict[str, Any]:
-    return dict(variable.get_metadata())
+def _new_array_in(variable: nnx.Variable[Any], array: Any) -> Any:
+    """A NumPy array as a new array of the kind that a Variable has, which may be NumPy's."""
+    before = array_in(variable)
+    return np.array(array, before.dtype) if isinstance(before, np.ndarray) else new_array(before, array)
 
 
 def _kind(variable: nnx.Variable[Any]) -> LeafKind:

@@ -111,11 +111,11 @@ class NnxTying(Tying):
 
 def _check_types(group: TiedPlaces) -> None:
     source, *targets = group.places
-    expected = type(_held(source))
+    expected = _held(source).var_type
     for place in targets:
-        if type(_held(place)) is not expected:
+        if _held(place).var_type is not expected:
             raise TieError(
-                f"cannot tie {place.path} to {source.path}: one is a {type(_held(place)).__name__} and the other a "
+                f"cannot tie {place.path} to {source.path}: one is a {_held(place).var_type.__name__} and the other a "
                 f"{expected.__name__}, so filters of NNX would no longer find both; make them Variables of one type"
             )
 
