@@ -215,8 +215,8 @@ def test_a_plain_pytree_is_refused_with_the_way(transpose: bool) -> None:
     turned = ".T" if transpose else ""
     assert str(error.value) == (
         f"containers cannot tie head.kernel to embed.embedding{turned}: arrays in a pytree are values, and the same "
-        "array at two places gets two gradients; leave out params['head']['kernel'], and let the code that used it read "
-        f"params['embed']['embedding']{turned}"
+        "array at two places gets two gradients; leave out params['head']['kernel'], and let the code that used it "
+        f"read params['embed']['embedding']{turned}"
     )
     with pytest.raises(lw.TieError, match="not tied to anything"):
         lw.untie(params, "head.kernel")

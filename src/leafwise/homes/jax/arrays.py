@@ -78,7 +78,7 @@ _MOST_SPECS = 100_000
 def spec_of(value: Any) -> Spec:
     """What is known about an array without its values. A typed PRNG key is described by the integers that it wraps."""
     sharding = getattr(value, "sharding", None) if type(value) is not jax.ShapeDtypeStruct else None
-    key = value.shape, value.dtype, sharding
+    key = type(value), value.shape, value.dtype, sharding
     spec = _specs.get(key)
     if spec is None:
         if len(_specs) > _MOST_SPECS:
