@@ -174,6 +174,23 @@ def test_it_is_shown_inside_of_jit() -> None:
     assert count(LanguageModel()) == 4
 
 
+def test_it_is_averaged_once_and_as_a_plain_array() -> None:
+    first, second = LanguageModel(0), LanguageModel(1)
+    average, plain = lw.Average(first, decay=0.5), lw.Average({"w": table(first.shared.pytree)}, decay=0.5)
+    average.update(second)
+    plain.update({"w": table(second.shared.pytree)})
+    state = average.state_dict()["values"]
+    assert {type(array) for array in state.values()} == {type(jnp.ones(1))}
+    with average.applied(first) as averaged:
+        embedding, linear = averaged.shared()
+    assert embedding.weight is linear.weight
+    np.testing.assert_array_equal(linear.weight, plain.state_dict()["values"]["w"])
+    assert eqx.tree_equal(first.shared(), LanguageModel(0).shared())
+    restored = lw.Average(LanguageModel(2), decay=0.5)
+    restored.load_state_dict(average.state_dict())
+    np.testing.assert_array_equal(restored.state_dict()["values"]["shared.pytree.0.weight"], linear.weight)
+
+
 def test_parts_of_a_shared_are_changed_only_with_it() -> None:
     part = lw.tree(LanguageModel())["shared.pytree.0"]
     with pytest.raises(lw.Unsupported, match=r"cannot change shared\.pytree\.0 by itself: .*; pass shared"):

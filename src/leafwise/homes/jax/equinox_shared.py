@@ -11,6 +11,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from leafwise.core import registry as homes
+from leafwise.core.capabilities.averaging import Averaging
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Capabilities, Home, Spec, Visit
@@ -38,7 +40,7 @@ class SharedArray:
 
 class Filled(NamedTuple):
     """What fills a placeholder: the structure of a node, and, for each of its leaves, the number of the leaf of the
-    pytree that is there; None if the values are computed, or are no array."""
+    pytree that is there; None if the values are computed, or if it is not an array."""
 
     structure: Any
     sources: list[int | None]
@@ -75,8 +77,7 @@ def _fillings(shared: eqx.nn.Shared) -> dict[int, Filled]:
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    array = leaf.array if isinstance(leaf, SharedArray) else leaf
-    return jax.ShapeDtypeStruct(array.shape, array.dtype)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def _shown(shared: eqx.nn.Shared) -> Any:
@@ -97,8 +98,8 @@ class EquinoxSharedRebuilding(Rebuilding):
 
     def from_numpy(self, value: Any, array: Any) -> Any:
         if isinstance(value.array, np.ndarray):
-            return np.array(array, value.array.dtype)
-        return new_array(value.array, array)
+            return SharedArray(np.array(array, value.array.dtype))
+        return SharedArray(new_array(value.array, array))
 
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
@@ -107,27 +108,64 @@ class EquinoxSharedRebuilding(Rebuilding):
         leaves, structure = jax.tree_util.tree_flatten(owner.pytree)
         nodes = structure.flatten_up_to(changes["pytree"])
         fillings = _fillings(owner)
-        new: dict[int, list[Any]] = {
-            number: [node] for number, node in enumerate(nodes) if number not in fillings and not _is_kept(node)
-        }
+        given: list[tuple[int | None, Any]] = [
+            (number, node) for number, node in enumerate(nodes) if number not in fillings
+        ]
         for place, (inside, sources) in fillings.items():
-            for source, value in zip(sources, inside.flatten_up_to(nodes[place]), strict=True):
-                if source is not None and not _is_kept(value):
-                    new.setdefault(source, []).append(value)
-        for number, values in new.items():
-            if any(value is not values[0] for value in values):
+            given += zip(sources, inside.flatten_up_to(nodes[place]), strict=True)
+        new: dict[int, Any] = {}
+        for number, value in given:
+            if number is None or _array(value) is _array(leaves[number]):
+                continue
+            if new.setdefault(number, _array(value)) is not _array(value):
                 raise TieError("an eqx.nn.Shared has one array for several places, and they would get different ones")
-            leaves[number] = values[0]
-        if all(leaf is before for leaf, before in zip(leaves, jax.tree_util.tree_leaves(owner.pytree), strict=True)):
+        if not new:
             return owner
+        leaves = [new.get(number, leaf) for number, leaf in enumerate(leaves)]
         return eqx.tree_at(lambda shared: shared.pytree, owner, structure.unflatten(leaves))
 
     def why_only_whole(self, obj: Any) -> str:
         return "it has arrays in common with other parts of an eqx.nn.Shared" if isinstance(obj, eqx.nn.Shared) else ""
 
 
-def _is_kept(value: Any) -> bool:
-    return isinstance(value, SharedArray)
+def _array(leaf: Any) -> Any:
+    return leaf.array if isinstance(leaf, SharedArray) else leaf
+
+
+class EquinoxSharedAveraging(Averaging):
+    """Averages are plain arrays, so that users can save them; the home of these computes them."""
+
+    def first_of_other_shape(self, targets: list[Any], values: list[Any]) -> int | None:
+        shapes = (
+            (np.shape(_array(target)), np.shape(_array(value))) for target, value in zip(targets, values, strict=True)
+        )
+        return next((number for number, (target, value) in enumerate(shapes) if target != value), None)
+
+    def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
+        return [clone for value in values for clone in _averaging(value).clone_many([_own(value)], precise)]
+
+    def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
+        return [
+            new
+            for target, value in zip(targets, values, strict=True)
+            for new in _averaging(target).copy_many([_own(target)], [_array(value)])
+        ]
+
+    def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
+        return [
+            new
+            for target, value in zip(targets, values, strict=True)
+            for new in _averaging(target).lerp_many([_own(target)], [_array(value)], weight)
+        ]
+
+
+def _averaging(value: Any) -> Averaging:
+    return homes.home_of(_array(value)).capability(Averaging)
+
+
+def _own(value: Any) -> Any:
+    """The array, as a copy if it could change in place."""
+    return np.array(array) if isinstance(array := _array(value), np.ndarray) else array
 
 
 class EquinoxSharedSaving(Saving):
@@ -142,7 +180,11 @@ class EquinoxSharedHome(Home):
     name = "equinox"
     in_place = False
     nodes_by_reference = False
-    capabilities: ClassVar[Capabilities] = {Rebuilding: EquinoxSharedRebuilding, Saving: EquinoxSharedSaving}
+    capabilities: ClassVar[Capabilities] = {
+        Averaging: EquinoxSharedAveraging,
+        Rebuilding: EquinoxSharedRebuilding,
+        Saving: EquinoxSharedSaving,
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, eqx.nn.Shared):
@@ -156,7 +198,7 @@ class EquinoxSharedHome(Home):
         return Entry(name, "step", _called, spelling="{root}()")
 
     def spec(self, value: Any) -> Spec:
-        array = value.array
+        array = _array(value)
         if isinstance(array, np.ndarray):
             return Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
         return spec_of(array)
