@@ -304,10 +304,7 @@ def test_dtypes_that_no_file_stores_are_refused_by_name(dtype: str, tmp_path: Pa
     assert dtype in str(lw.tree(of_dtype(dtype)))
 
 
-NOT_MEASURED = {"int4", "uint4", "int2", "uint2", "complex64"}
-
-
-@pytest.mark.parametrize("dtype", sorted({*STORED, *NOT_STORED} - NOT_MEASURED))
+@pytest.mark.parametrize("dtype", sorted({*STORED, *NOT_STORED} - {"complex64"}))
 def test_statistics_are_those_of_the_values(dtype: str) -> None:
     model = of_dtype(dtype)
     row, values = lw.stats(model)["a"], np.asarray(model["a"]).astype("float64")
@@ -315,10 +312,9 @@ def test_statistics_are_those_of_the_values(dtype: str) -> None:
     assert row.mean == pytest.approx(values.mean())
 
 
-@pytest.mark.parametrize("dtype", sorted(NOT_MEASURED))
-def test_dtypes_without_statistics_are_refused_by_name(dtype: str) -> None:
-    with pytest.raises(lw.Error, match=f"cannot measure a: .*there are no statistics of {dtype}"):
-        lw.stats(of_dtype(dtype))
+def test_complex_numbers_are_refused_by_name() -> None:
+    with pytest.raises(lw.Error, match="there are no statistics of complex64"):
+        lw.stats(of_dtype("complex64"))
 
 
 def test_gradients_of_integers_have_no_values(tmp_path: Path) -> None:
