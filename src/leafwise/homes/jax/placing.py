@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import SingleDeviceSharding
 
 from leafwise.core import madvise
 from leafwise.core.capabilities.rebuilding import Rebuilding
@@ -21,8 +20,10 @@ def rooms_for(value: Any) -> list[LocalPart]:
     once."""
     if reason := why_irreplaceable(value):
         raise Unsupported("jax", "replace an array", reason)
-    boxes = _boxes(value)
-    return [LocalPart(_memory(shape, value.dtype), first, shape) for first, shape in dict.fromkeys(boxes.values())]
+    shape, sharding = tuple(value.shape), getattr(value, "sharding", None)
+    indices = [(slice(None),) * len(shape)] if sharding is None else sharding.devices_indices_map(shape).values()
+    boxes = dict.fromkeys(_box(index, shape) for index in indices)
+    return [LocalPart(_memory(size, value.dtype), first, size) for first, size in boxes]
 
 
 def array_from_rooms(value: Any, rooms: list[LocalPart]) -> Any:
@@ -31,24 +32,16 @@ def array_from_rooms(value: Any, rooms: list[LocalPart]) -> Any:
         room.value.flags.writeable = False
     if len(rooms) == 1 and rooms[0].shape == tuple(value.shape):
         return with_weak_type(jax.device_put(rooms[0].value, sharding_to_keep(value)), value)
-    sharding, by_box = value.sharding, {(room.first, room.shape): room.value for room in rooms}
-    arrays = [
-        jax.device_put(by_box[box], SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
-        for device, box in _boxes(value).items()
-    ]
-    return with_weak_type(jax.make_array_from_single_device_arrays(tuple(value.shape), sharding, arrays), value)
+    by_box = {(room.first, room.shape): room.value for room in rooms}
+    shape = tuple(value.shape)
+    new = jax.make_array_from_callback(shape, value.sharding, lambda index: by_box[_box(index, shape)])
+    return with_weak_type(new, value)
 
 
-def _boxes(value: Any) -> dict[Any, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """By device, where its part of an array begins, and the shape of the part."""
-    shape, sharding = tuple(value.shape), getattr(value, "sharding", None)
-    if sharding is None:
-        return {None: ((0,) * len(shape), shape)}
-    boxes = {}
-    for device, index in sharding.devices_indices_map(shape).items():
-        ends = [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
-        boxes[device] = tuple(start for start, _ in ends), tuple(stop - start for start, stop in ends)
-    return boxes
+def _box(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where the part of an array at an index begins, and the shape of the part."""
+    ends = [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
+    return tuple(start for start, _ in ends), tuple(stop - start for start, stop in ends)
 
 
 def _memory(shape: tuple[int, ...], dtype: Any) -> Any:
