@@ -11,6 +11,11 @@ from typing import Any, ClassVar, Literal
 import jax
 import numpy as np
 
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.grouping import Grouping
+from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Axes, Capabilities, Home, Spec
@@ -39,6 +44,11 @@ class JaxHome(Home):
     ties_by_identity = False
     roles_by_name = True
     capabilities: ClassVar[Capabilities] = {
+        Averaging: "leafwise.homes.jax.averaging:JaxAveraging",
+        Clipping: "leafwise.homes.jax.clipping:JaxClipping",
+        Freezing: "leafwise.homes.jax.freezing:JaxFreezing",
+        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
+        Packing: "leafwise.homes.jax.packing:JaxPacking",
         Rebuilding: JaxRebuilding,
         Saving: JaxSaving,
     }

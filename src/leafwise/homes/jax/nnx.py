@@ -11,13 +11,20 @@ import jax
 import numpy as np
 from flax import nnx
 
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.capabilities.filling import Filling
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_unreadable
+from leafwise.homes.jax.nnx_freezing import is_frozen
 from leafwise.homes.jax.roles import role_of
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
@@ -63,6 +70,9 @@ class NnxRebuilding(Rebuilding):
                 setattr(owner, name, new)
         return owner
 
+    def replaced_copy(self, owner: Any, changes: dict[str, Any]) -> Any:
+        return self.replace(type(owner)(owner.raw_mapping) if isinstance(owner, nnx.State) else owner, changes)
+
     def updated(self, value: Any, array: Any) -> Any:
         put_array(value, new_array(_like(value), array))
         return value
@@ -85,7 +95,17 @@ class NnxHome(Home):
     name = "flax nnx"
     walks = "Flax NNX modules"
     roles_by_class = True
-    capabilities: ClassVar[Capabilities] = {Rebuilding: NnxRebuilding, Loading: NnxLoading, Saving: NnxSaving}
+    capabilities: ClassVar[Capabilities] = {
+        Averaging: "leafwise.homes.jax.nnx_values:NnxAveraging",
+        Clipping: "leafwise.homes.jax.nnx_values:NnxClipping",
+        Filling: "leafwise.homes.jax.filling:LayerFilling",
+        Freezing: "leafwise.homes.jax.nnx_freezing:NnxFreezing",
+        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
+        Loading: NnxLoading,
+        Packing: "leafwise.homes.jax.packing:JaxPacking",
+        Rebuilding: NnxRebuilding,
+        Saving: NnxSaving,
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, nnx.Variable):
@@ -98,6 +118,8 @@ class NnxHome(Home):
         for name, value in _content(obj):
             if not isinstance(value, nnx.Variable):
                 children.append((name, value))
+            elif isinstance(obj, nnx.State) and isinstance(value, nnx.Param):
+                children.append((name, value))  # a parameter, unless it is in the state of an optimizer
             elif isinstance(array_in(value), (*_ARRAYS, np.ndarray)):
                 leaves.setdefault(_kind(value), []).append((name, value))
             else:
@@ -122,7 +144,7 @@ class NnxHome(Home):
         array = array_in(value)
         spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
         spec = spec if isinstance(array, np.ndarray) else spec_of(array)
-        return spec._replace(trainable=True if isinstance(value, nnx.Param) else None)
+        return spec._replace(trainable=not is_frozen(value) if isinstance(value, nnx.Param) else None)
 
     def value(self, value: Any) -> Any:
         return array_in(value)
@@ -167,6 +189,8 @@ def _metadata(variable: nnx.Variable[Any]) -> dict[str, Any]:
 def _kind(variable: nnx.Variable[Any]) -> LeafKind:
     if isinstance(variable, nnx.Param):
         return "parameter"
+    if isinstance(variable, nnx.OptState):
+        return "state"
     if isinstance(variable, nnx.RngState):
         return "rest"
     return "buffer"

@@ -1,0 +1,46 @@
+"""Calls of jitted functions on many arrays at once.
+
+XLA takes milliseconds to compile each operation, so a function of all arrays of a large model would take seconds. The
+arrays are sorted by shape, dtype and sharding instead, and the functions get lists of a few that are alike: they are
+compiled once or twice for each kind of array.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from leafwise.errors import Unsupported
+from leafwise.homes.jax.arrays import why_unreadable
+
+_AT_ONCE = 16
+
+
+def in_batches(
+    function: Callable[..., Any], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
+) -> list[tuple[list[int], Any]]:
+    """The results of `function(*lists, *shared)` for lists of arrays, one list from each column; each result with the
+    numbers of the arrays in the columns."""
+    alike: dict[Any, list[int]] = {}
+    for number, row in enumerate(zip(*columns, strict=True)):
+        for value in row:
+            if isinstance(value, jax.Array | jax.core.Tracer) and (reason := why_unreadable(value)):
+                raise Unsupported("jax", "compute with an array", reason)
+        alike.setdefault(tuple(map(_kind, row)), []).append(number)
+    results = []
+    for numbers in alike.values():
+        for start in range(0, len(numbers), _AT_ONCE):
+            some = numbers[start : start + _AT_ONCE]
+            lists = [[column[number] for number in some] for column in columns]
+            results.append((some, function(*lists, *shared)))
+    return results
+
+
+def in_order(results: list[tuple[list[int], Any]]) -> list[Any]:
+    """The results of `in_batches` in the order of the columns, one for each array."""
+    by_number = {number: each for numbers, result in results for number, each in zip(numbers, result, strict=True)}
+    return [by_number[number] for number in range(len(by_number))]
+
+
+def _kind(value: Any) -> Any:
+    return value.shape, value.dtype, getattr(value, "sharding", None)
