@@ -73,6 +73,8 @@ class Average:
 
     def update(self, model: Any = None) -> None:
         """Adds the current values of the model to the average."""
+        if model is None and not all(part.home.in_place for part in self._parts):
+            raise RuleError("the arrays of this model cannot change; pass the new model: average.update(model)")
         walk = self._walk(model)
         weight = self._weight()
         values = [part.checked(walk) for part in self._parts]

@@ -228,8 +228,15 @@ class _Gradients:
 def _gradients_at(columns: Columns, leaves: Sequence[int], values: list[Any]) -> list[Any]:
     """The gradient of each array; None if it has none."""
     gradients: list[Any] = [None] * len(values)
-    for batch in columns.batches(leaves, values):
-        if batch.home.capability(Clipping).takes_gradients:
+    batches = columns.batches(leaves, values)
+    are_gradients = {batch.home: batch.home.capability(Clipping).takes_gradients for batch in batches}
+    for batch in batches:
+        if any(are_gradients.values()) and not are_gradients[batch.home]:
+            raise WalkError(
+                f"{columns.row_text(batch.rows[0])} is an array of {batch.home.name} among gradients of JAX; "
+                "convert it: jax.tree.map(jnp.asarray, gradients)"
+            )
+        if are_gradients[batch.home]:
             _check_are_gradients(columns, batch.rows)
             batch_gradients = batch.values
         else:

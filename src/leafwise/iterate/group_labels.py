@@ -33,7 +33,9 @@ class GroupLabels:
 
     def transformation(self, groups: Sequence[dict[str, Any]], make: Callable[..., Any]) -> Any:
         """One transformation of gradients for groups with these options; `make(**options)` makes that of one group."""
-        transforms = {_label(number): self._made(_label(number), options, make) for number, options in enumerate(groups)}
+        transforms = {
+            _label(number): self._made(_label(number), options, make) for number, options in enumerate(groups)
+        }
         return self._grouping.joined({**transforms, NOT_TRAINED: None}, self.of)
 
     def _made(self, label: str, options: dict[str, Any], make: Callable[..., Any]) -> Any:
@@ -44,7 +46,7 @@ class GroupLabels:
             signature(make).bind(**arguments)
         except TypeError as error:
             given = ", ".join(f"{name}={option_text(option)}" for name, option in arguments.items()) or "no options"
-            example = next(path for path, its_label in self._by_path.items() if its_label == label)
+            example = next(path for path, group_label in self._by_path.items() if group_label == label)
             raise RuleError(
                 f"groups.optax cannot call make for the group of {example}, which has {given}: {error}; make gets the "
                 "options of a group as keyword arguments; give those a default that not every group has"

@@ -16,7 +16,7 @@ class Clipping(Capability):
         return not self.home.in_place
 
     def cannot_have_gradients(self, owner: Any) -> str:
-        """Why the leaves of a node are no gradients, if leaves should be; empty if they may be."""
+        """Why the leaves of a node cannot be gradients, if leaves should be; empty if they can."""
         return ""
 
     def norms(self, values: list[Any]) -> list[float]:

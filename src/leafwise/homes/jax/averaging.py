@@ -5,12 +5,11 @@ Averages are always arrays of their own: a training step may donate the arrays o
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.homes.jax.arrays import is_key_dtype
-from leafwise.homes.jax.batches import in_batches, in_order
+from leafwise.homes.jax.batches import in_batches, in_order, jitted
 
 
 class JaxAveraging(Averaging):
@@ -47,25 +46,23 @@ def _wide(array: Any) -> Any:
     return jnp.float32 if is_narrow else array.dtype
 
 
-@jax.jit
+@jitted
 def _copied(arrays: list[Any]) -> list[Any]:
     return [jnp.copy(array) for array in arrays]
 
 
-@jax.jit
+@jitted
 def _widened(arrays: list[Any]) -> list[Any]:
     return [jnp.copy(array) if is_key_dtype(array.dtype) else jnp.array(array, _wide(array)) for array in arrays]
 
 
-@jax.jit
+@jitted
 def _copied_as(targets: list[Any], arrays: list[Any]) -> list[Any]:
     pairs = zip(targets, arrays, strict=True)
-    return [
-        jnp.copy(array) if array.dtype == target.dtype else array.astype(target.dtype) for target, array in pairs
-    ]
+    return [jnp.copy(array) if array.dtype == target.dtype else array.astype(target.dtype) for target, array in pairs]
 
 
-@jax.jit
+@jitted
 def _moved(targets: list[Any], arrays: list[Any], weight: Any) -> list[Any]:
     """As `torch.lerp`, which begins at the nearer end, so that a weight of 1 would give exactly the new value."""
     moved = []

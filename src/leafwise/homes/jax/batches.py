@@ -1,12 +1,12 @@
 """Calls of jitted functions on many arrays at once.
 
 XLA takes milliseconds to compile each operation, so a function of all arrays of a large model would take seconds. The
-arrays are sorted by shape, dtype and sharding instead, and the functions get lists of a few that are alike: they are
+arrays are sorted by shape, dtype and sharding instead, and the functions get short lists of equal kind: they are
 compiled once or twice for each kind of array.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 
@@ -15,20 +15,27 @@ from leafwise.homes.jax.arrays import why_unreadable
 
 _AT_ONCE = 16
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def jitted(function: F) -> F:
+    """`jax.jit`, which is not annotated, as a decorator that keeps the type of the function."""
+    return cast("F", jax.jit(function))
+
 
 def in_batches(
     function: Callable[..., Any], *columns: Sequence[Any], shared: tuple[Any, ...] = ()
 ) -> list[tuple[list[int], Any]]:
     """The results of `function(*lists, *shared)` for lists of arrays, one list from each column; each result with the
     numbers of the arrays in the columns."""
-    alike: dict[Any, list[int]] = {}
+    kinds: dict[Any, list[int]] = {}
     for number, row in enumerate(zip(*columns, strict=True)):
         for value in row:
             if isinstance(value, jax.Array | jax.core.Tracer) and (reason := why_unreadable(value)):
                 raise Unsupported("jax", "compute with an array", reason)
-        alike.setdefault(tuple(map(_kind, row)), []).append(number)
+        kinds.setdefault(tuple(map(_kind, row)), []).append(number)
     results = []
-    for numbers in alike.values():
+    for numbers in kinds.values():
         for start in range(0, len(numbers), _AT_ONCE):
             some = numbers[start : start + _AT_ONCE]
             lists = [[column[number] for number in some] for column in columns]

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from leafwise.core.capabilities.clipping import Clipping
-from leafwise.homes.jax.batches import in_batches, in_order
+from leafwise.homes.jax.batches import in_batches, in_order, jitted
 
 
 class JaxClipping(Clipping):
@@ -45,12 +44,12 @@ def _absolute(array: Any) -> Any:
     return magnitudes.astype(jnp.promote_types(magnitudes.dtype, jnp.float32))
 
 
-@jax.jit
+@jitted
 def _norms(arrays: list[Any]) -> Any:
     return jnp.stack([jnp.sqrt(jnp.sum(jnp.square(_absolute(array)))) for array in arrays])
 
 
-@jax.jit
+@jitted
 def _scaled_norms(arrays: list[Any]) -> Any:
     """The norms of arrays whose squares overflow, by way of their largest elements."""
     norms = []
@@ -58,14 +57,12 @@ def _scaled_norms(arrays: list[Any]) -> Any:
         magnitudes = _absolute(array)
         largest = jnp.max(magnitudes, initial=0)
         norms.append(
-            jnp.where(
-                jnp.isfinite(largest), largest * jnp.sqrt(jnp.sum(jnp.square(magnitudes / largest))), largest
-            )
+            jnp.where(jnp.isfinite(largest), largest * jnp.sqrt(jnp.sum(jnp.square(magnitudes / largest))), largest)
         )
     return jnp.stack(norms)
 
 
-@jax.jit
+@jitted
 def _scaled(arrays: list[Any], factors: list[Any]) -> list[Any]:
     pairs = zip(arrays, factors, strict=True)
     return [(array * factor).astype(array.dtype) for array, factor in pairs]

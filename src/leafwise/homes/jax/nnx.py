@@ -126,6 +126,12 @@ class NnxHome(Home):
                 children.append((name, value.get_value()))  # a pytree in one Variable
         return tuple(leaves.items()), children, None
 
+    def current(self, owner: Any, name: str, value: Any) -> Any:
+        try:
+            return _child(owner, _key(owner, name))
+        except (AttributeError, LookupError, StopIteration):
+            return value  # it was removed
+
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if isinstance(owner, nnx.State):
             return Entry(name, "key", _key(owner, name))
@@ -142,8 +148,10 @@ class NnxHome(Home):
 
     def spec(self, value: Any) -> Spec:
         array = array_in(value)
-        spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
-        spec = spec if isinstance(array, np.ndarray) else spec_of(array)
+        if isinstance(array, np.ndarray):
+            spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
+        else:
+            spec = spec_of(array)
         return spec._replace(trainable=not is_frozen(value) if isinstance(value, nnx.Param) else None)
 
     def value(self, value: Any) -> Any:
