@@ -24,8 +24,8 @@ test: $(VENV)/dev.stamp build/deepspeed/stamp build/jax_alone/stamp  ## Run the 
 	@$(PYTHON) -m tools.chromium
 	@PYTHONHASHSEED=$(HASH_SEED) LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
 	@PYTHONPATH=src build/deepspeed/bin/python -m pytest -q tests/ecosystem/test_deepspeed.py
-	@PYTHONPATH=src build/jax_alone/bin/python -m pytest -q tests/jax src/leafwise/homes/jax --ignore=tests/jax/with_torch
-	@PYTHONPATH=src:$$(echo build/jax_alone/lib/python*/site-packages) $(BIN)/python -m pytest -q tests/jax/with_torch
+	@PYTHONPATH="$$PWD/src" build/jax_alone/bin/python -m pytest -q tests/jax src/leafwise/homes/jax --ignore=tests/jax/with_torch
+	@PYTHONPATH="$$PWD/src:$$(printf %s "$$PWD"/build/jax_alone/lib/python*/site-packages)" $(BIN)/python -m pytest -q tests/jax/with_torch
 
 # Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
 gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=

@@ -10,14 +10,16 @@ from leafwise.homes.torch import roles
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Blocks of `py` need JAX in addition to PyTorch; tests/jax/with_torch runs the pages that have some.
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK_OR_JAX = re.compile(r"^```py(?:thon)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def examples(page: Path) -> str:
+def examples(page: Path, with_jax: bool = False) -> str:
     """The Python blocks of a page, on their original lines, with blank lines of output marked for doctest."""
     text = page.read_text("utf-8")
     lines = [""] * text[: len(text)].count("\n")
-    for block in _BLOCK.finditer(text):
+    for block in (_BLOCK_OR_JAX if with_jax else _BLOCK).finditer(text):
         first = text[: block.start(1)].count("\n")
         for number, line in enumerate(block.group(1).splitlines()):
             lines[first + number] = line or "<BLANKLINE>"
@@ -37,8 +39,8 @@ def test_the_examples_of_a_page_give_the_output_on_it(
     run_examples(page)
 
 
-def run_examples(page: Path) -> None:
-    source = examples(page)
+def run_examples(page: Path, with_jax: bool = False) -> None:
+    source = examples(page, with_jax)
     assert ">>> " in source
     test = doctest.DocTestParser().get_doctest(source, {"__name__": "docs"}, page.name, str(page), 0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
@@ -69,6 +71,6 @@ def test_the_readme_shows_the_two_commands() -> None:
 
 def test_the_roles_page_lists_every_role() -> None:
     page = (ROOT / "docs" / "roles.md").read_text("utf-8")
-    for _, rows in roles._TABLE:
+    for _, rows in roles.ROWS:
         for role, _ in rows.values():
             assert f"`{role}`" in page

@@ -3,26 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tests.contract import toy
+from tests.contract.case import Case
 from tests.files.writers import WRITERS, arrays
 from torch import nn
 
 import leafwise as lw
 from leafwise.files import open_file
 from leafwise.files.stored_file import StoredFile
-
-
-class Case(NamedTuple):
-    build: Callable[[], Any]
-    # The leaves in order, by their first path; for tied leaves, the other names with their ops.
-    leaves: dict[str, list[tuple[str, str]]]
-    parameters: int
-    mutable: bool = True
-    holds_values: bool = True
-    shared_memory: tuple[tuple[str, ...], ...] = ()
 
 
 class TiedLanguageModel(nn.Module):

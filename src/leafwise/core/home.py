@@ -41,7 +41,8 @@ class Spec(NamedTuple):
 
     `trainable` is whether training changes it; None if that is not known, as in a file. If the array is sharded over
     several processes, `sharding` says how, shape and sizes are those of the whole array, and `local_nbytes` is the
-    number of bytes in this process. Both are None if it is whole.
+    number of bytes in this process. Both are None if it is whole. `kind` is what the array is, if it says so itself, as
+    a typed random key does.
     """
 
     shape: tuple[int, ...] | None
@@ -52,6 +53,7 @@ class Spec(NamedTuple):
     trainable: bool | None = None
     sharding: Sharding | None = None
     local_nbytes: int | None = None
+    kind: LeafKind | None = None
 
     @property
     def nbytes_here(self) -> int:

@@ -155,7 +155,9 @@ class _Resolver:
             (row, spec) for row, spec in self.specs.items() if spec.dtype in _WHOLE or names[row] in _BUFFER_NAMES
         ]
         for row, spec in self.specs.items():
-            if kinds[row] == "array" and (spec.dtype in _NOT_NUMBERS or spec.dtype[:2] in ("<U", "|S", ">U")):
+            if kinds[row] == "array" and spec.kind is not None:
+                kinds[row] = spec.kind
+            elif kinds[row] == "array" and (spec.dtype in _NOT_NUMBERS or spec.dtype[:2] in ("<U", "|S", ">U")):
                 kinds[row] = "rest"  # text or Python objects, as in an npz file
         for row, spec in candidates:
             if kinds[row] != "array" or spec.trainable is not None:

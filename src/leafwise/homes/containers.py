@@ -10,7 +10,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.dotted import DistinctNames, VirtualNode, split
 from leafwise.core.home import MANY_VALUES, Axes, Capabilities, Home, Visit
 from leafwise.core.opaque import Opaque
-from leafwise.core.path import Entry
+from leafwise.core.path import Entry, Path
 from leafwise.core.sections import is_optimizer_state
 
 _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
@@ -90,6 +90,18 @@ class ContainersHome(Home):
 
             names = [field.name for field in fields(obj)]
         return (), [(name, getattr(obj, name)) for name in names], None
+
+    def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
+        return self._visit_dict if cls is dict else self.visit
+
+    def _visit_dict(self, obj: dict[Any, Any]) -> Visit | None:
+        """`visit` for a dict; fast if its keys are plain names, as those of almost all dicts in a pytree of JAX."""
+        try:
+            if obj and len(obj) <= MANY_VALUES and "." not in "\n".join(obj):
+                return (), obj.items(), "state" if "param_groups" in obj and "state" in obj else None
+        except TypeError:
+            pass  # not all keys are text
+        return self.visit(obj)
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if isinstance(owner, VirtualNode):

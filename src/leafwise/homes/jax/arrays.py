@@ -18,7 +18,7 @@ from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.home import Axes, Capabilities, Home, Spec
+from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.variable_dicts import role_in_dict
 
@@ -93,11 +93,13 @@ def spec_of(value: Any) -> Spec:
 
 def _new_spec(value: Any, sharding: Any) -> Spec:
     shape, dtype = tuple(value.shape), value.dtype
+    kind: LeafKind | None = None
     if is_key_dtype(dtype):
+        kind = "rest"
         shape = (*shape, *key_shape(dtype))
         dtype = np.dtype(_KEY_DTYPE)
     size = prod(shape)
-    return Spec(shape, dtype.name, device_text(value, sharding), size, size * dtype.itemsize)
+    return Spec(shape, dtype.name, device_text(value, sharding), size, size * dtype.itemsize, kind=kind)
 
 
 def device_text(value: Any, sharding: Any) -> str:

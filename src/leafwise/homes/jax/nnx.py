@@ -5,7 +5,7 @@ the Variable: models change in place. The kind of a leaf follows from the type o
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -133,6 +133,13 @@ class NnxHome(Home):
             return value  # it was removed
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        entry = self._entry(owner, name)
+        if not isinstance(value, nnx.Variable):
+            return entry
+        access = "[...]" if isinstance(array_in(value), jax.Array) else ".get_value()"
+        return Entry(name, "step", _ArrayAt(entry), spelling=entry.code("{root}") + access)
+
+    def _entry(self, owner: Any, name: str) -> Entry:
         if isinstance(owner, nnx.State):
             return Entry(name, "key", _key(owner, name))
         if isinstance(owner, nnx.List):
@@ -170,6 +177,8 @@ class NnxHome(Home):
     def write(self, value: Any, array: Any) -> None:
         if isinstance(array_in(value), jax.core.Tracer):
             raise Unsupported(self.name, "write in place", why_unreadable(array_in(value)))
+        if isinstance(array_in(value), jax.ShapeDtypeStruct):
+            raise WriteError("it is on meta and has no memory")
         spec = self.spec(value)
         source = np.asarray(array)
         if not hasattr(array, "dtype"):
@@ -182,6 +191,15 @@ class NnxHome(Home):
 
     def own_gradient(self, value: Any) -> bool:
         return True
+
+
+class _ArrayAt(NamedTuple):
+    """Fetches the array in the Variable at an entry."""
+
+    variable: Entry
+
+    def __call__(self, owner: Any) -> Any:
+        return array_in(self.variable.fetch(owner))
 
 
 def _like(variable: nnx.Variable[Any]) -> Any:

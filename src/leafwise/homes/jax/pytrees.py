@@ -101,12 +101,9 @@ class PytreeHome(Home):
             return Entry(name, "key", key.key)
         if isinstance(key, jax.tree_util.GetAttrKey):
             return Entry(name, "attribute")
-        return Entry(
-            name,
-            "step",
-            _Flattened(name),
-            spelling=f"jax.tree_util.default_registry.flatten_one_level({{root}})[0][{name}]",
-        )
+        position = [child.name for child in flattened(owner)[0]].index(name)
+        leaves = f"jax.tree.leaves({{root}}, is_leaf=lambda child: child is not {{root}})[{position}]"
+        return Entry(name, "step", _Numbered(name), spelling=leaves)
 
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
@@ -114,7 +111,7 @@ class PytreeHome(Home):
         return role_of(owner, name, value)
 
 
-class _Flattened(NamedTuple):
+class _Numbered(NamedTuple):
     """Fetches a child that has only a number among the children of its node."""
 
     name: str

@@ -1,0 +1,55 @@
+"""Every verb over every home of JAX: it works, or is refused by `lw.Unsupported`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+from tests.contract.verb_table import VERBS
+from tests.jax.models import EquinoxNet, TiedNnx, linen_variables
+
+import leafwise as lw
+
+
+def _pytree() -> dict[str, Any]:
+    keys = jax.random.split(jax.random.key(0), 3)
+    return {
+        "embed": jax.random.normal(keys[0], (4, 8)),
+        "blocks": [{"w": jax.random.normal(key, (8, 8)), "b": jnp.full(8, 0.1)} for key in keys[1:]],
+    }
+
+
+def _sharded() -> dict[str, Any]:
+    mesh = jax.make_mesh((8,), ("data",))
+    return jax.device_put(_pytree(), NamedSharding(mesh, PartitionSpec(None)))
+
+
+HOMES: dict[str, Callable[[], Any]] = {
+    "Flax NNX": TiedNnx,
+    "a state of Flax NNX": lambda: nnx.state(TiedNnx(), nnx.Param),
+    "Equinox": EquinoxNet,
+    "Flax Linen": linen_variables,
+    "a pytree": _pytree,
+    "a sharded pytree": _sharded,
+}
+
+_BY_VALUE = ("Equinox", "Flax Linen", "a pytree", "a sharded pytree")
+REFUSED = {
+    *((home, "flat") for home in HOMES),
+    *((home, verb) for home in _BY_VALUE for verb in ("tie", "untie", "keep_ties", "freeze")),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("home", HOMES)
+def test_a_verb_works_or_is_refused(home: str, verb: str, tmp_path: Path) -> None:
+    if (home, verb) not in REFUSED:
+        VERBS[verb](HOMES[home], tmp_path)
+        return
+    with pytest.raises(lw.Unsupported) as refused:
+        VERBS[verb](HOMES[home], tmp_path)
+    assert ":" in str(refused.value)  # the reason, and what to do instead
