@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import jax
+import numpy as np
 
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import why_unreadable
@@ -31,7 +32,7 @@ def in_batches(
     kinds: dict[Any, list[int]] = {}
     for number, row in enumerate(zip(*columns, strict=True)):
         for value in row:
-            if isinstance(value, jax.Array | jax.core.Tracer) and (reason := why_unreadable(value)):
+            if reason := _why_not(value):
                 raise Unsupported("jax", "compute with an array", reason)
         kinds.setdefault(tuple(map(_kind, row)), []).append(number)
     results = []
@@ -47,6 +48,15 @@ def in_order(results: list[tuple[list[int], Any]]) -> list[Any]:
     """The results of `in_batches` in the order of the columns, one for each array."""
     by_number = {number: each for numbers, result in results for number, each in zip(numbers, result, strict=True)}
     return [by_number[number] for number in range(len(by_number))]
+
+
+def _why_not(value: Any) -> str:
+    """Why JAX cannot compute with an array; empty if it can."""
+    if not isinstance(value, np.ndarray):
+        return "" if isinstance(value, np.generic) else why_unreadable(value)
+    if jax.dtypes.canonicalize_dtype(value.dtype) == value.dtype:
+        return ""
+    return f"it is a NumPy array of {value.dtype}, and JAX would round it to 32 bits; set jax_enable_x64, or convert it"
 
 
 def _kind(value: Any) -> Any:
