@@ -27,8 +27,9 @@ def examples(page: Path, with_jax: bool = False) -> str:
 
 
 # platforms.md is a table that tools/matrix.py writes; architecture.md is checked by tests/test_rooms.py, machines.md by
-# tests/distributed/test_machines_page.py.
-WITH_EXAMPLES = [page for page in PAGES if page.name not in ("platforms.md", "architecture.md", "machines.md")]
+# tests/distributed/test_machines_page.py, jax.md by tests/jax/test_pages.py.
+_OTHERS = ("platforms.md", "architecture.md", "machines.md", "jax.md")
+WITH_EXAMPLES = [page for page in PAGES if page.name not in _OTHERS]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
