@@ -198,10 +198,10 @@ class _Initialization:
             self.columns.home(owner).capability(Rebuilding).replace(owner, {self.columns.row_names[row]: value})
         if left:
             names = listed([self.columns.row_text(row) for row in left])
-            is_other = any(self.columns.row_kinds[row] == "rest" for row in left)
+            kind = "leaves" if any(self.columns.row_kinds[row] == "rest" for row in left) else "buffers"
             warn(
                 escape(
-                    f"the {'leaves' if is_other else 'buffers'} {names} are still on meta: no rule covers them, and leafwise does not know how to "
+                    f"the {kind} {names} are still on meta: no rule covers them, and leafwise does not know how to "
                     "compute them; compute them as the model's constructor does"
                 )
             )
