@@ -3,6 +3,12 @@ have it, with and without PyTorch."""
 
 from importlib.util import find_spec
 
-JAX_FILES = ["src/leafwise/homes/jax/*", "src/leafwise/kernels/xla*", "tests/jax/*"]
+JAX_FILES = [
+    "src/leafwise/homes/jax/*",
+    "src/leafwise/iterate/group_labels.py",  # whose examples need JAX
+    "src/leafwise/iterate/trainable.py",
+    "src/leafwise/kernels/xla*",
+    "tests/jax/*",
+]
 
 collect_ignore_glob = [] if find_spec("jax") else JAX_FILES

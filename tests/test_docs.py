@@ -10,16 +10,15 @@ from leafwise.homes.torch import roles
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# Blocks of `py` need JAX in addition to PyTorch; tests/jax/with_torch runs the pages that have some.
-_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_BLOCK_OR_JAX = re.compile(r"^```py(?:thon)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Blocks of `py` need JAX; tests/jax runs them, with or without those of `python`, which may need PyTorch.
+PYTORCH, JAX, BOTH = (re.compile(rf"^```{kind}\n(.*?)^```", re.M | re.S) for kind in ("python", "py", "py(?:thon)?"))
 
 
-def examples(page: Path, with_jax: bool = False) -> str:
+def examples(page: Path, blocks: re.Pattern[str]) -> str:
     """The Python blocks of a page, on their original lines, with blank lines of output marked for doctest."""
     text = page.read_text("utf-8")
     lines = [""] * text[: len(text)].count("\n")
-    for block in (_BLOCK_OR_JAX if with_jax else _BLOCK).finditer(text):
+    for block in blocks.finditer(text):
         first = text[: block.start(1)].count("\n")
         for number, line in enumerate(block.group(1).splitlines()):
             lines[first + number] = line or "<BLANKLINE>"
@@ -27,8 +26,8 @@ def examples(page: Path, with_jax: bool = False) -> str:
 
 
 # platforms.md is a table that tools/matrix.py writes; architecture.md is checked by tests/test_rooms.py, machines.md by
-# tests/distributed/test_machines_page.py, and jax-sharding.md, which needs JAX, by tests/jax/test_sharding_page.py.
-OTHERS = ("platforms.md", "architecture.md", "machines.md", "jax-sharding.md")
+# tests/distributed/test_machines_page.py, and the pages that need JAX by tests/jax/test_pages.py.
+OTHERS = ("platforms.md", "architecture.md", "machines.md", "jax.md", "jax-sharding.md")
 WITH_EXAMPLES = [page for page in PAGES if page.name not in OTHERS]
 
 
@@ -40,8 +39,8 @@ def test_the_examples_of_a_page_give_the_output_on_it(
     run_examples(page)
 
 
-def run_examples(page: Path, with_jax: bool = False) -> None:
-    source = examples(page, with_jax)
+def run_examples(page: Path, blocks: re.Pattern[str] = PYTORCH) -> None:
+    source = examples(page, blocks)
     assert ">>> " in source
     test = doctest.DocTestParser().get_doctest(source, {"__name__": "docs"}, page.name, str(page), 0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)

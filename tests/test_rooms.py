@@ -43,8 +43,8 @@ PUBLIC = {
     "NonFiniteError", "Path", "PathError", "Query", "QueryError", "RankError", "Rule", "RuleError", "Tie", "TieError",
     "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WorkerError", "WriteError", "add_roles", "check", "clip",
     "diff", "edit", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load",
-    "no_decay", "open", "plan", "release_ties", "save", "shard_units", "stats", "thaw", "tie", "ties", "tree", "untie",
-    "uses", "verify", "view", "where",
+    "no_decay", "open", "plan", "release_ties", "save", "shard_units", "stats", "thaw", "tie", "ties", "trainable",
+    "tree", "untie", "uses", "verify", "view", "where",
 }  # fmt: skip
 
 

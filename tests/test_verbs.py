@@ -14,7 +14,7 @@ import leafwise as lw
 from leafwise.core.verbs import opened
 
 CHANGING = ["freeze", "initialize", "keep_ties", "load", "release_ties", "thaw", "tie", "untie"]
-LIVE = [*CHANGING, "clip", "flat", "plan", "shard_units", "uses"]
+LIVE = [*CHANGING, "clip", "flat", "plan", "shard_units", "trainable", "uses"]
 ANYTHING = ["check", "edit", "groups", "image", "save", "stats", "ties", "tree", "verify", "view"]
 
 
@@ -293,6 +293,7 @@ LIVE_CALLS: dict[str, Any] = {
     "flat": lw.flat,
     "uses": lw.uses,
     "Average": lw.Average,
+    "trainable": lw.trainable,
 }
 
 

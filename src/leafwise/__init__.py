@@ -62,6 +62,7 @@ __all__ = [
     "thaw",
     "tie",
     "ties",
+    "trainable",
     "tree",
     "untie",
     "uses",
@@ -113,6 +114,7 @@ _HOLDS = {
     "leafwise.iterate.initial_values": ("initialize",),
     "leafwise.iterate.presets": ("layer_decay", "no_decay"),
     "leafwise.iterate.rules": ("Rule",),
+    "leafwise.iterate.trainable": ("trainable",),
     "leafwise.share.find": ("ties",),
     "leafwise.share.keep_ties": ("keep_ties", "release_ties"),
     "leafwise.share.shard_units": ("shard_units",),
@@ -167,6 +169,7 @@ if TYPE_CHECKING:
     from leafwise.iterate.initial_values import initialize
     from leafwise.iterate.presets import layer_decay, no_decay
     from leafwise.iterate.rules import Rule
+    from leafwise.iterate.trainable import trainable
     from leafwise.share.find import ties
     from leafwise.share.keep_ties import keep_ties, release_ties
     from leafwise.share.shard_units import shard_units

@@ -115,7 +115,7 @@ def test_gradients_are_measured_once_there_are_any() -> None:
     assert list(s.skipped) == [f"body.2.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")]
     with pytest.raises(lw.PathError, match="it has no gradient"):
         s["body.2.running_mean"]
-    with pytest.raises(lw.QueryError, match='"value" or "grad", not \'gradient\''):
+    with pytest.raises(lw.QueryError, match='"value", "grad" or a tree of gradients, not \'gradient\''):
         lw.stats(net, of="gradient")  # type: ignore[arg-type]
 
 

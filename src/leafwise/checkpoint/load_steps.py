@@ -44,7 +44,7 @@ class Load:
         self._place = place  # the position of this process among those that load together, and their number
         self.columns: Columns = plan.target.columns
         self.source = SourceValues(plan, verify)
-        self.fresh: dict[tuple[int, str], Any] = {}  # by owner and name, arrays that replace the current ones
+        self.fresh: dict[tuple[int, str], Any] = {}  # by node and name, arrays that replace the current ones
         self.fresh_leaves: dict[int, Any] = {}  # the same by leaf
         self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
         self.staged: dict[TargetKey, Any] = {}  # by target, source values that were copied first
@@ -268,10 +268,14 @@ class Load:
         reader.fill(requests, verify, self.progress, self.reads.transfers)
 
     def _put(self, row: int, new: Any) -> None:
-        owner = self.columns.node_objects[self.columns.row_nodes[row]]
         self.exchanged[id(self.columns.current(row))] = new
-        self.fresh[id(owner), self.columns.row_names[row]] = new
+        self.fresh[self._place_of(row)] = new
         self.fresh_leaves[self.columns.ties.get(row, row)] = new
+
+    def _place_of(self, row: int) -> tuple[int, str]:
+        """The node and the name of a row; the first node if it is shared."""
+        node = self.columns.row_nodes[row]
+        return self.columns.repeats.get(node, node), self.columns.row_names[row]
 
     def cast_array(self, target: LoadTarget) -> Any:
         """The values of the source, with the axes and the dtype of the target."""
@@ -427,7 +431,7 @@ class Load:
             if new is not None:
                 changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
         for row, value in {**self._outside(), **self._handed_back()}.items():
-            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
+            changes.setdefault(columns.row_nodes[row], {}).setdefault(columns.row_names[row], value)
         for (node, name), value in self.plan.scalars.items():
             changes.setdefault(node, {})[name] = value
         for row, value in self.plan.recomputed.items():
@@ -442,8 +446,7 @@ class Load:
             if tied[leaf].op != "same":
                 return None
             leaf = tied[leaf].source
-        owner = columns.node_objects[columns.row_nodes[leaf]]
-        new = self.fresh.get((id(owner), columns.row_names[leaf]))
+        new = self.fresh.get(self._place_of(leaf))
         if new is None or columns.row_op(row) == "same":
             return new
         home = columns.home(new)

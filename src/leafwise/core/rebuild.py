@@ -12,12 +12,13 @@ from leafwise.core.tree import Tree
 from leafwise.errors import Unsupported
 
 
-def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) -> Any:
+def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]], copied: bool = False) -> Any:
     """The object of the node `below` with some leaves, children and plain values replaced, given by node and name.
 
     Works from the leaves up: a node that cannot change is replaced by a new one, and so are its parents. A container
     of arrays that cannot change, such as a dict of JAX arrays, is replaced by a new one, too, and stays as it was.
-    Nodes outside of `below`, where a changed leaf has another name, must be able to change in place.
+    With `copied`, so is every other container. Nodes outside of `below`, where a changed leaf has another name, must be
+    able to change in place.
     """
     check_part(columns, below)
     root = columns.node_objects[below]
@@ -31,7 +32,7 @@ def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) ->
         if node not in changes:
             continue
         obj, parent = columns.node_objects[node], columns.node_parents[node]
-        if node in are_new or any(_is_value(value) for value in changes[node].values()):
+        if copied or node in are_new or any(_is_value(value) for value in changes[node].values()):
             are_new.add(node)
         if type(obj) is VirtualNode:  # it represents keys of the mapping above it
             while type(columns.node_objects[parent]) is VirtualNode:
@@ -73,8 +74,9 @@ def _is_value(value: Any) -> bool:
     return handled is not None and handled[1] == "leaf" and not handled[0].in_place
 
 
-def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
-    """The object of a tree with some of its leaves replaced, under all their names; `new` are the arrays by leaf."""
+def with_leaves(tree: Tree, new: dict[int, Any], copied: bool = False) -> Any:
+    """The object of a tree with some of its leaves replaced, under all their names; `new` are the arrays by leaf. With
+    `copied`, containers stay as they are, and the result has new ones."""
     columns = tree.columns
     changes: dict[int, dict[str, Any]] = {}
     inside = range(tree.root, columns.node_ends[tree.root])
@@ -86,7 +88,7 @@ def with_leaves(tree: Tree, new: dict[int, Any]) -> Any:
         value = array if op == "same" else home.capability(Viewing).seen_through(array, op)
         if node in inside or home.in_place:
             changes.setdefault(node, {})[columns.row_names[row]] = value
-    return rebuilt(columns, tree.root, changes)
+    return rebuilt(columns, tree.root, changes, copied)
 
 
 def recomputed(columns: Columns, rows: Iterable[int]) -> tuple[dict[int, Any], list[int]]:

@@ -20,7 +20,12 @@ _OPTIONAL = {
 }
 
 # What a file cannot do, for verbs whose name is not a verb.
-_ACTIONS = {"Average": "be averaged", "flat": "be flattened", "uses": "track uses"}
+_ACTIONS = {
+    "Average": "be averaged",
+    "flat": "be flattened",
+    "trainable": "have trainable leaves",
+    "uses": "track uses",
+}
 
 # Verbs that work on whole leaves. The second set also needs their axes in order.
 _WHOLE_LEAVES = {"Average", "check", "clip", "flat", "freeze", "groups", "initialize", "stats", "thaw"}

@@ -73,6 +73,8 @@ class Average:
 
     def update(self, model: Any = None) -> None:
         """Adds the current values of the model to the average."""
+        if model is None and not all(part.home.in_place for part in self._parts):
+            raise RuleError("the arrays of this model cannot change; pass the new model: average.update(model)")
         walk = self._walk(model)
         weight = self._weight()
         values = [part.checked(walk) for part in self._parts]
@@ -100,9 +102,13 @@ class Average:
         columns = t.columns
         if not self._tree.root and not t.root and _same_structure(self._tree.columns, columns):
             return _NewWalk(t, None)
-        persistent = [row for row in t.first_rows if columns.row_kinds[row] != "transient"]
+        persistent = [row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+        # By any of its names, because Flax NNX may sort modules, which gives a tied leaf another first name.
         rows = dict(zip(columns.keys(persistent, t.root), persistent, strict=True))
-        wrong = self._keys.keys() - rows.keys() if not self._tree.is_whole else self._keys.keys() ^ rows.keys()
+        wrong = self._keys.keys() - rows.keys()
+        if self._tree.is_whole and not wrong:
+            averaged = {columns.ties.get(rows[key], rows[key]) for key in self._keys}
+            wrong = {key for key, row in rows.items() if columns.ties.get(row, row) not in averaged}
         if wrong:
             name = min(wrong)
             where = "average but not in the model" if name in self._keys else "model but not in the average"

@@ -220,21 +220,41 @@ class _Gradients:
                 culprit, reason = next((pair for pair in reasons if pair[1]), (positions[0], str(error)))
                 name = self.columns.row_text(self.leaves[culprit])
                 raise WriteError(f"cannot clip the gradient of {name}: {reason}") from error
-            if not home.in_place:
+            if home.capability(Clipping).takes_gradients:
                 new.update({self.leaves[at]: array for at, array in zip(positions, scaled, strict=True)})
-        return with_leaves(self.tree, new) if new else self.holder
+        return with_leaves(self.tree, new, copied=True) if new else self.holder
 
 
 def _gradients_at(columns: Columns, leaves: Sequence[int], values: list[Any]) -> list[Any]:
     """The gradient of each array; None if it has none."""
     gradients: list[Any] = [None] * len(values)
-    for batch in columns.batches(leaves, values):
-        batch_gradients = batch.home.grads(batch.values) if batch.home.in_place else batch.values
+    batches = columns.batches(leaves, values)
+    are_gradients = {batch.home: batch.home.capability(Clipping).takes_gradients for batch in batches}
+    for batch in batches:
+        if any(are_gradients.values()) and not are_gradients[batch.home]:
+            raise WalkError(
+                f"{columns.row_text(batch.rows[0])} is an array of {batch.home.name} among gradients of JAX; "
+                "convert it: jax.tree.map(jnp.asarray, gradients)"
+            )
+        if are_gradients[batch.home]:
+            _check_are_gradients(columns, batch.rows)
+            batch_gradients = batch.values
+        else:
+            batch_gradients = batch.home.grads(batch.values)
         if len(batch_gradients) == len(values):
             return batch_gradients
         for position, gradient in zip(batch.positions, batch_gradients, strict=True):
             gradients[position] = gradient
     return gradients
+
+
+def _check_are_gradients(columns: Columns, leaves: Sequence[int]) -> None:
+    """Raises if leaves that should be gradients are known to be something else, such as the weights of a model."""
+    for node in dict.fromkeys(columns.row_nodes[leaf] for leaf in leaves):
+        owner = columns.node_objects[node]
+        if reason := columns.home(owner).capability(Clipping).cannot_have_gradients(owner):
+            leaf = next(leaf for leaf in leaves if columns.row_nodes[leaf] == node)
+            raise WalkError(f"{columns.row_text(leaf)} is not a gradient: {reason}")
 
 
 class _ShardedGradients(_Gradients):

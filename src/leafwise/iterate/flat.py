@@ -171,7 +171,7 @@ def _flattened(t: Tree) -> Flat:
     leaves = [
         columns.ties.get(row, row)
         for row, facts in zip(t.first_rows, columns.facts(t.first_rows), strict=True)
-        if facts.kind == "parameter" and facts.spec.trainable
+        if facts.kind == "parameter" and (facts.spec.trainable or _cannot_change(columns, row))
     ]
     _check(t, leaves)
     parts = []
@@ -183,6 +183,11 @@ def _flattened(t: Tree) -> Flat:
     _follow(columns, followers)
     made = _flats[id(columns.node_objects[t.root])] = Flat(t, parts, followers)
     return made
+
+
+def _cannot_change(columns: Columns, row: int) -> bool:
+    """Whether a leaf is an array that cannot change. Such arrays do not know that they are trained."""
+    return not columns.home(columns.row_values[row]).in_place
 
 
 def _slots(columns: Columns, leaf: int) -> list[DictSlot]:

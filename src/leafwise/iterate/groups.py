@@ -18,6 +18,7 @@ from leafwise.core.verbs import opened
 from leafwise.errors import RuleError
 from leafwise.iterate.arrays import current_arrays
 from leafwise.iterate.cascade import Cascade, OptionSet, same_option, tied_names
+from leafwise.iterate.group_labels import GroupLabels, LabelledGroups
 from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
 
@@ -57,12 +58,13 @@ class GroupAccount(NamedTuple):
     decayed: bool | None
 
 
-class Groups(Table, list[dict[str, Any]], kind="groups"):
+class Groups(LabelledGroups, Table, list[dict[str, Any]], kind="groups"):
     """The result of `lw.groups`: a list of groups, as `torch.optim` takes them. Prints as a table of rules and groups.
 
     `rules` says what each rule did, and `groups` describes each group. `uncovered` lists the leaves that no rule
     covers, which get the optimizer's defaults. `frozen` lists the frozen leaves, which are left out. So is everything
     that is not a weight: `left_out` has the number of leaves of the sections `optimizer` and `rest`, if there are any.
+    For JAX, `groups.optax(make)` is a transformation of optax, and `groups.labels(params)` are the labels for your own.
 
     >>> import torch, leafwise as lw
     >>> groups = lw.groups(torch.nn.Linear(4, 8), [lw.no_decay()])
@@ -252,6 +254,9 @@ class _GroupBuilder:
         built.frozen = self.columns.keys([self._row(leaf) for leaf in self.frozen]) if self.frozen else []
         built.frozen_parameters = sum(self.frozen.values())
         built.left_out = self.left_out
+        value = array_at(next(iter(self.trained)))
+        if self.columns.home(value).capability(Grouping).has_labels:
+            built.set_labels(GroupLabels(self.tree, self.columns.home(value), [leaves for _, leaves in members]))
         return built
 
     @staticmethod

@@ -192,17 +192,18 @@ class _Initialization:
         return leaf._replace(value=array, spec=home.spec(array), is_new=True)
 
     def _recompute(self) -> None:
-        """Computes the buffers that are still on meta because no rule covers them."""
-        rows = [row for row in self.tree.rows if self.columns.row_kinds[row] in ("buffer", "transient")]
+        """Computes the buffers that are still on meta because no rule covers them. Random states cannot be computed."""
+        rows = [row for row in self.tree.rows if self.columns.row_kinds[row] in ("buffer", "transient", "rest")]
         values, left = recomputed(self.columns, rows)
         for row, value in values.items():
             owner = self.columns.node_objects[self.columns.row_nodes[row]]
             self.columns.home(owner).capability(Rebuilding).replace(owner, {self.columns.row_names[row]: value})
         if left:
             names = listed([self.columns.row_text(row) for row in left])
+            kind = "leaves" if any(self.columns.row_kinds[row] == "rest" for row in left) else "buffers"
             warn(
                 escape(
-                    f"the buffers {names} are still on meta: no rule covers them, and leafwise does not know how to "
+                    f"the {kind} {names} are still on meta: no rule covers them, and leafwise does not know how to "
                     "compute them; compute them as the model's constructor does"
                 )
             )

@@ -77,7 +77,7 @@ class LeafFiller:
     def draw_jobs(self, values: Any) -> list[DrawJob]:
         """What is drawn in place to fill the leaf: each of its parts in this process."""
         draw = values.draw if isinstance(values, Padded) else values
-        if not isinstance(draw, Draw) or not self.home.in_place:
+        if not isinstance(draw, Draw) or not self.filling.by_parts:
             return []
         jobs = []
         for part in self._parts():
@@ -97,13 +97,14 @@ class LeafFiller:
             return self._write(self._in_leaf_order(_orthogonal(self.key, self.whole, draw.gain)))
         if not isinstance(draw, Draw):
             return self._write(draw)
-        if not self.home.in_place and not draw.scale:
+        if not self.filling.by_parts and not draw.scale:
             return self._write(draw.shift)
-        if not self.home.in_place:
+        if not self.filling.by_parts:
             array = self._in_leaf_order(numbers(draw, words(self.key, 0, math.prod(self.whole))))
             if zero_row is not None:
                 array[zero_row] = 0
-            return self.home.capability(Rebuilding).from_numpy(self.value, array.astype(self.dtype))
+            self.count(array.size)
+            return self._replaced(array)
         for job in jobs:
             self._draw(job.value, draw, 0, job.whole, job.first, job.shape)
         if zero_row is not None:
@@ -118,13 +119,16 @@ class LeafFiller:
 
     def _write(self, array: Any) -> Any:
         """Writes an array into the leaf; a single number is written to every element."""
-        home = self.home
         array = np.broadcast_to(array, self.shape)
-        if not home.in_place:
-            return home.capability(Rebuilding).from_numpy(self.value, array.astype(self.dtype))
+        if not self.filling.by_parts:
+            return self._replaced(array)
         for part in self._parts():
             self.filling.fill(part.value, 0, array[part.inside()].reshape(part.shape or (1,)))
         return self.value
+
+    def _replaced(self, array: Any) -> Any:
+        """The array of the leaf with these values, which may be a new one."""
+        return self.home.capability(Rebuilding).updated(self.value, array.astype(self.dtype))
 
     def _draw(
         self, view: Any, draw: Draw, base: int, whole: tuple[int, ...], first: tuple[int, ...], own: tuple[int, ...]

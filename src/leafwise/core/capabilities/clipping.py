@@ -10,6 +10,15 @@ from leafwise.core.capabilities.rebuilding import Rebuilding
 class Clipping(Capability):
     has_defaults = True
 
+    @property
+    def takes_gradients(self) -> bool:
+        """Whether the leaves themselves are gradients, and clipped ones are new arrays. If not, each leaf has one."""
+        return not self.home.in_place
+
+    def cannot_have_gradients(self, owner: Any) -> str:
+        """Why the leaves of a node cannot be gradients, if leaves should be; empty if they can."""
+        return ""
+
     def norms(self, values: list[Any]) -> list[float]:
         """The Euclidean norm of each array, computed in at least 32 bits. An array that is sharded over ranks is sent
         whole to all of them, which must call this together; `lw.clip` passes its local part instead, if it has one."""

@@ -47,6 +47,11 @@ class Filling(Capability):
 
     has_defaults = True
 
+    @property
+    def by_parts(self) -> bool:
+        """Whether arrays are filled row by row; if not, `Rebuilding.updated` gets all values of an array."""
+        return self.home.in_place
+
     def is_stock(self, owner: Any) -> bool:
         """Whether a layer is one of the framework's own and starts with the framework's initial values."""
         return False

@@ -3,6 +3,7 @@
 from typing import Any
 
 from leafwise.core.capabilities import Capability
+from leafwise.errors import Unsupported
 
 
 class Freezing(Capability):
@@ -28,3 +29,8 @@ class Freezing(Capability):
     def is_held(self, owner: Any, name: str) -> bool:
         """Whether a buffer is kept as it is by `hold_buffers`."""
         return False
+
+    def trainable_part(self, root: Any, trained: frozenset[str], frozen: frozenset[tuple[str, ...]]) -> Any:
+        """What selects the trained leaves of `root` in the functions of the framework: a filter, or a mask. `trained`
+        are the paths of the leaves that are trained now, and `frozen` the names of those that the caller excludes."""
+        raise Unsupported(self.home.name, "make a filter or a mask", "its optimizers take lw.groups(model)")

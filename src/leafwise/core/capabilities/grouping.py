@@ -1,13 +1,16 @@
 """What models and optimizers themselves say about parameter groups. See `lw.groups`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from leafwise.core.capabilities import Capability
 
 
 class Grouping(Capability):
+    """`has_labels` is whether optimizers get labels of parameters, by `labelled` and `joined`, instead of lists."""
+
     has_defaults = True
+    has_labels: ClassVar[bool] = False
 
     def optimizer_options(self, optimizer: Any) -> frozenset[str] | None:
         """The options of a group that an optimizer accepts; for None, the options that any optimizer accepts. None if
@@ -28,3 +31,12 @@ class Grouping(Capability):
         """If nodes of this type say which of their leaves are not decayed, a function that asks a node. Its arguments
         are the node and the names of leaves relative to it."""
         return None
+
+    def labelled(self, params: Any, label_of: Callable[[str], str]) -> Any:
+        """A tree like `params`, in which each array is replaced by the label for its path."""
+        raise self.missing("label parameters")
+
+    def joined(self, transforms: dict[str, Any], labels: Callable[[Any], Any]) -> Any:
+        """One transformation of gradients from those of all groups, by label; None for a group that does not change.
+        `labels(params)` is a tree of labels."""
+        raise self.missing("join transformations")

@@ -13,8 +13,13 @@ import numpy as np
 from jax._src.lax import lax as _lax
 from jax.sharding import AbstractMesh, NamedSharding
 
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.tying import Tying
@@ -38,8 +43,13 @@ class JaxHome(Home):
     ties_by_identity = False
     roles_by_name = True
     capabilities: ClassVar[Capabilities] = {
+        Averaging: "leafwise.homes.jax.averaging:JaxAveraging",
+        Clipping: "leafwise.homes.jax.clipping:JaxClipping",
         Comparing: "leafwise.homes.jax.comparing:JaxComparing",
+        Freezing: "leafwise.homes.jax.freezing:JaxFreezing",
+        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
         Measuring: "leafwise.homes.jax.measuring:JaxMeasuring",
+        Packing: "leafwise.homes.jax.packing:JaxPacking",
         Rebuilding: "leafwise.homes.jax.placing:JaxRebuilding",
         Saving: "leafwise.homes.jax.saving:JaxSaving",
         Tying: "leafwise.homes.jax.value_tying:ValueTying",

@@ -11,8 +11,15 @@ import jax
 import numpy as np
 from flax import nnx
 
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.filling import Filling
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Extraction, Saving
 from leafwise.core.capabilities.tying import Tying
@@ -30,6 +37,7 @@ from leafwise.homes.jax.arrays import (
     why_unreadable,
 )
 from leafwise.homes.jax.comparing import contiguous_run
+from leafwise.homes.jax.nnx_freezing import is_frozen
 from leafwise.homes.jax.placing import array_from_rooms, rooms_for
 from leafwise.homes.jax.roles import role_of
 from leafwise.homes.jax.saving import extractions, pieces, snapshot
@@ -88,6 +96,9 @@ class NnxRebuilding(Rebuilding):
                 setattr(owner, name, new)
         return owner
 
+    def replaced_copy(self, owner: Any, changes: dict[str, Any]) -> Any:
+        return self.replace(type(owner)(owner.raw_mapping) if isinstance(owner, nnx.State) else owner, changes)
+
     def updated(self, value: Any, array: Any) -> Any:
         put_array(value, _new_array_in(value, array))
         return value
@@ -125,8 +136,15 @@ class NnxHome(Home):
     walks = "Flax NNX modules"
     roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
+        Averaging: "leafwise.homes.jax.nnx_values:NnxAveraging",
+        Clipping: "leafwise.homes.jax.nnx_values:NnxClipping",
         Comparing: NnxComparing,
+        Filling: "leafwise.homes.jax.filling:LayerFilling",
+        Freezing: "leafwise.homes.jax.nnx_freezing:NnxFreezing",
+        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
         Loading: NnxLoading,
+        Measuring: "leafwise.homes.jax.nnx_values:NnxMeasuring",
+        Packing: "leafwise.homes.jax.packing:JaxPacking",
         Rebuilding: NnxRebuilding,
         Saving: NnxSaving,
         Tying: "leafwise.homes.jax.nnx_tying:NnxTying",
@@ -143,11 +161,19 @@ class NnxHome(Home):
         for name, value in _content(obj):
             if not isinstance(value, nnx.Variable):
                 children.append((name, value))
+            elif isinstance(obj, nnx.State) and isinstance(value, nnx.Param):
+                children.append((name, value))  # a parameter, unless it is in the state of an optimizer
             elif isinstance(array_in(value), (*_ARRAYS, np.ndarray)):
                 leaves.setdefault(_kind(value), []).append((name, value))
             else:
                 children.append((name, value.get_value()))  # a pytree in one Variable
         return tuple(leaves.items()), children, None
+
+    def current(self, owner: Any, name: str, value: Any) -> Any:
+        try:
+            return child_of(owner, name)
+        except (AttributeError, LookupError, StopIteration):
+            return value  # it was removed
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         entry = self._entry(owner, name)
@@ -176,7 +202,7 @@ class NnxHome(Home):
             spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
         else:
             spec = spec_of(array)
-        return spec._replace(trainable=True if isinstance(value, nnx.Param) else None)
+        return spec._replace(trainable=not is_frozen(value) if isinstance(value, nnx.Param) else None)
 
     def value(self, value: Any) -> Any:
         return array_in(value)
@@ -228,6 +254,8 @@ def _new_array_in(variable: nnx.Variable[Any], array: Any) -> Any:
 def _kind(variable: nnx.Variable[Any]) -> LeafKind:
     if isinstance(variable, nnx.Param):
         return "parameter"
+    if isinstance(variable, nnx.OptState):
+        return "state"
     if isinstance(variable, nnx.RngState):
         return "rest"
     return "buffer"

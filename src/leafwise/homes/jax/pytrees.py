@@ -12,6 +12,7 @@ import jax
 from jax._src import tree_util as _tree_util  # JAX has no public list of the types that are registered
 
 from leafwise.core import registry as homes
+from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.tying import Tying
@@ -34,6 +35,11 @@ class Child(NamedTuple):
 def is_registered(cls: type) -> bool:
     """Whether JAX flattens objects of this class, other than those of plain containers."""
     return cls in _tree_util._registry and cls not in _CONTAINERS
+
+
+def is_optax_state(cls: type) -> bool:
+    """Whether objects of this class are states of optax, most of which are named tuples."""
+    return cls.__module__.partition(".")[0] == "optax" and (hasattr(cls, "_fields") or is_registered(cls))
 
 
 def flattened(obj: Any) -> tuple[list[Child], Any]:
@@ -76,16 +82,18 @@ class PytreeHome(Home):
     walks = "pytrees of JAX, such as Equinox modules and variable dicts of Flax Linen"
     nodes_by_reference = False
     capabilities: ClassVar[Capabilities] = {
+        Filling: "leafwise.homes.jax.filling:LayerFilling",
         Rebuilding: PytreeRebuilding,
         Saving: PytreeSaving,
         Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        return "node" if is_registered(cls) else None
+        return "node" if is_registered(cls) or is_optax_state(cls) else None
 
     def visit(self, obj: Any) -> Visit | None:
-        return (), [(child.name, child.value) for child in flattened(obj)[0] if not _is_code(child.value)], None
+        children = [(child.name, child.value) for child in flattened(obj)[0] if not _is_code(child.value)]
+        return (), children, "state" if is_optax_state(type(obj)) else None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         key = next((child.key for child in flattened(owner)[0] if child.name == name), None)

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from threading import Lock
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from leafwise.core.arguments import renamed_arguments
+from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
@@ -25,6 +26,7 @@ from leafwise.core.verbs import check_sendable, opened
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.indices import Places, nonfinite_places, places_at, sent_nonfinite_places
 from leafwise.inspect.ranks.teamwork import array_fact, cannot_use, team_of_trees
+from leafwise.inspect.stats.gradient_trees import gradients_by_leaf
 from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
 
@@ -193,7 +195,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 @overload
 def stats(
     source: Any,
-    of: Literal["value", "grad"] = "value",
+    of: Any = "value",
     histogram: bool = True,
     *,
     progress: bool = False,
@@ -202,7 +204,7 @@ def stats(
 @overload
 def stats(
     source: Any,
-    of: Literal["value", "grad"] = "value",
+    of: Any = "value",
     histogram: bool = True,
     *,
     progress: bool = False,
@@ -211,7 +213,7 @@ def stats(
 @renamed_arguments(x="source")
 def stats(
     source: Any,
-    of: Literal["value", "grad"] = "value",
+    of: Any = "value",
     histogram: bool = True,
     *,
     progress: bool = False,
@@ -219,8 +221,9 @@ def stats(
 ) -> Any:
     """Computes statistics of every leaf of a model or checkpoint, in one pass over the values.
 
-    `source` is anything that `lw.tree` takes. `of="grad"` measures gradients instead of values. `histogram=False` omits
-    the histogram of magnitudes, which is faster. `progress=True` shows a progress bar.
+    `source` is anything that `lw.tree` takes. `of="grad"` measures gradients instead of values; in JAX, `of=` takes the
+    tree of gradients itself, and the result has the paths of the model. `histogram=False` omits the histogram of
+    magnitudes, which is faster. `progress=True` shows a progress bar.
 
     Each row has the counts `count`, `nan`, `posinf`, `neginf`, `zeros` and `subnormals`; and over the finite values
     `min`, `max`, `mean`, `std` (the population standard deviation), `l1`, `l2`, `absmax` and the histogram. A tied leaf
@@ -244,8 +247,8 @@ def stats(
     >>> s.total.count, s.total.zeros
     (6, 3)
     """
-    if of not in ("value", "grad"):
-        raise QueryError(f'of= takes "value" or "grad", not {of!r}')
+    if isinstance(of, str) and of not in ("value", "grad"):
+        raise QueryError(f'of= takes "value", "grad" or a tree of gradients, not {of!r}')
     if executor is not None and is_pattern(source):
         return each_checkpoint(
             source, "stats", executor, lambda path, crew: stats_of(path, of, histogram, crew=crew), progress
@@ -254,16 +257,25 @@ def stats(
 
 
 def stats_of(
-    source: Any, of: str = "value", histogram: bool = True, progress: bool = False, crew: Crew | None = None
+    source: Any, of: Any = "value", histogram: bool = True, progress: bool = False, crew: Crew | None = None
 ) -> Stats:
     """The statistics of one model or checkpoint, measured by a crew if there is one."""
     with opened(source, "stats") as t:
         if crew is not None:
             check_sendable(t, "stats")
-        return _measured(t, of, histogram, progress, crew)
+        if isinstance(of, str):
+            return _measured(t, of, histogram, progress, crew)
+        return _measured(t, "grad", histogram, progress, crew, gradients_by_leaf(t, of))
 
 
-def _measured(t: Tree, of: str, histogram: bool, progress: bool, crew: Crew | None) -> Stats:
+def _measured(
+    t: Tree,
+    of: str,
+    histogram: bool,
+    progress: bool,
+    crew: Crew | None,
+    gradients: dict[int, Any] | None = None,
+) -> Stats:
     t.check_listed("measure")
     columns = t.columns
     ties = columns.ties
@@ -271,7 +283,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool, crew: Crew | No
     arrays = columns.current_arrays(leaves)
     skipped: dict[int, str] = {}
     if of == "grad":
-        arrays = _gradients(columns, leaves, arrays)
+        arrays = _gradients(columns, leaves, arrays) if gradients is None else list(map(gradients.get, leaves))
         skipped = {leaf: "it has no gradient" for leaf, array in zip(leaves, arrays, strict=True) if array is None}
     measured_leaves: Sequence[int] = leaves
     if skipped:
@@ -282,7 +294,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool, crew: Crew | No
         return _measured_by_team(
             team, t, of, leaves, dict(zip(measured_leaves, arrays, strict=True)), histogram, progress
         )
-    again = None if progress or crew else _measured_again(columns, measured_leaves, arrays, of, histogram)
+    again = None if progress or crew or gradients else _measured_again(columns, measured_leaves, arrays, of, histogram)
     if again is not None:
         return Stats(t, of, again, skipped)
     batches = columns.batches(measured_leaves, arrays)
@@ -293,7 +305,7 @@ def _measured(t: Tree, of: str, histogram: bool, progress: bool, crew: Crew | No
     if leaves and len(skipped) == len(leaves):
         raise _nothing_to_see(t, leaves, skipped, of)
     seen = [leaf for leaf in leaves if leaf not in skipped]
-    waiting = _Waiting(columns, seen, _specs(columns, seen))
+    waiting = _Waiting(columns, seen, _specs(columns, seen), gradients)
     with bar(sum(spec.nbytes for spec in waiting.specs.values()), "measuring", progress) as count:
         for batch in batches:
             measured = [
@@ -384,6 +396,11 @@ def _nothing_to_see(t: Tree, leaves: Sequence[int], skipped: dict[int, str], of:
     columns = t.columns
     if of == "grad" and t.is_file:
         return WalkError("a file contains no gradients; leave out of=")
+    homes = columns.homes_of(columns.current_arrays(leaves))
+    if of == "grad" and any(home.capability(Clipping).takes_gradients for home in homes):
+        return WalkError(
+            "no leaf has a gradient: in JAX, gradients are a tree of their own; pass it: lw.stats(model, of=gradients)"
+        )
     if of == "grad" and set(skipped.values()) == {"it has no gradient"}:
         return WalkError('no leaf has a gradient; call lw.stats(model, of="grad") after backward()')
     first = columns.row_text(leaves[0])
@@ -393,8 +410,15 @@ def _nothing_to_see(t: Tree, leaves: Sequence[int], skipped: dict[int, str], of:
 class _Waiting:
     """The moments of the leaves, some of which may still be computed; and the specs of the leaves when it began."""
 
-    def __init__(self, columns: Columns, leaves: Sequence[int], specs: list[Spec]) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        leaves: Sequence[int],
+        specs: list[Spec],
+        gradients: dict[int, Any] | None = None,
+    ) -> None:
         self._columns, self._leaves, self._specs = columns, leaves, specs
+        self._gradients = gradients  # by leaf, if they are a tree of their own
         self._pending: list[tuple[Sequence[int], Callable[[], list[Moments]]]] = []
         self._moments: dict[int, Moments] = {}
         self._nonfinite: dict[int, Places] | None = None
@@ -457,7 +481,9 @@ class _Waiting:
         if self._positions is not None:
             return places_at(self._positions[leaf], self.specs[leaf].shape or (), moments.count - moments.finite)
         array = columns.current(leaf)
-        if of == "grad":
+        if self._gradients is not None:
+            array = self._gradients[leaf]
+        elif of == "grad":
             array = columns.home(array).grads([array])[0]
         shape = self.specs[leaf].shape
         if array is None or shape is None or columns.home(array).spec(array).shape != shape:

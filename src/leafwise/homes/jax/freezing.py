@@ -1,0 +1,20 @@
+"""Which arrays of a pytree are trained: a mask, because the arrays cannot record it."""
+
+from typing import Any
+
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.errors import Unsupported
+from leafwise.homes.jax.flat_leaves import mapped
+
+
+class JaxFreezing(Freezing):
+    def cannot_train(self, value: Any, trainable: bool) -> str:
+        raise Unsupported(
+            self.home.name,
+            "thaw" if trainable else "freeze",
+            "an array of JAX does not record whether it is trained; lw.trainable(params, frozen=…) makes a mask for "
+            "optax.masked and eqx.partition, and lw.Rule(…, frozen=True) freezes leaves in groups.optax",
+        )
+
+    def trainable_part(self, root: Any, trained: frozenset[str], frozen: frozenset[tuple[str, ...]]) -> Any:
+        return mapped(root, lambda path, leaf: path in trained)

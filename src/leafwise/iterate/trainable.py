@@ -1,0 +1,58 @@
+"""`lw.trainable`: which leaves training changes, in the form that JAX needs it."""
+
+from typing import Any
+
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.dtypes import is_inexact
+from leafwise.core.query import Query
+from leafwise.core.tree import Tree
+from leafwise.core.verbs import opened
+from leafwise.errors import RuleError, WalkError
+from leafwise.share.places import nothing_matches
+
+
+def trainable(model: Any, frozen: Any = None) -> Any:
+    """Which leaves of a JAX model are trained, in the form that JAX libraries take it.
+
+    For a module of Flax NNX, this is a filter for `nnx.Optimizer(…, wrt=)` and `nnx.DiffState`. It selects the Params
+    that `lw.freeze` has not frozen.
+
+    For a pytree, this is a mask: a tree of the same structure with True and False, for `optax.masked` and
+    `eqx.partition`. Floating-point parameters are trained. `frozen` selects leaves that are not, because the arrays
+    cannot record it themselves; if nothing matches, that is an error.
+
+    >>> import jax.numpy as jnp, leafwise as lw
+    >>> params = {"encoder": {"kernel": jnp.ones((2, 3))}, "head": {"kernel": jnp.ones((3, 1))}}
+    >>> lw.trainable(params, frozen="encoder.**")
+    {'encoder': {'kernel': False}, 'head': {'kernel': True}}
+    """
+    with opened(model, "trainable", live=True) as t:
+        columns = t.columns
+        leaves = {columns.ties.get(row, row) for row in t.first_rows if columns.leaf_kind(row) == "parameter"}
+        leaves = {leaf for leaf in leaves if is_inexact(columns.facts([leaf])[0].spec.dtype)}
+        homes = {columns.home(columns.current(leaf)) for leaf in leaves}
+        if len(homes) != 1:
+            names = " and ".join(sorted(home.name for home in homes))
+            raise WalkError(f"the parameters are of {names}; pass one of them" if homes else "there are no parameters")
+        selected = _frozen_leaves(t, frozen, leaves)
+        kept = {leaf for leaf in leaves - selected if columns.facts([leaf])[0].spec.trainable is not False}
+        freezing = homes.pop().capability(Freezing, "select trainable leaves")
+        start = len(columns.node_text(t.root)) + 1 if t.root else 0
+        texts = columns.row_texts(t.rows)
+        trained = {text[start:] for row, text in zip(t.rows, texts, strict=True) if columns.ties.get(row, row) in kept}
+        depth = len(columns.node_path(t.root).names)
+        rows = [row for row in t.rows if columns.ties.get(row, row) in selected]
+        names_of_frozen = frozenset(columns.row_path(row).names[depth:] for row in rows)
+        return freezing.trainable_part(columns.node_objects[t.root], frozenset(trained), names_of_frozen)
+
+
+def _frozen_leaves(t: Tree, frozen: Any, parameters: set[int]) -> set[int]:
+    """The parameters that match a query; raises if there are none."""
+    if frozen is None:
+        return set()
+    matched = set(Query.of(frozen).leaves(t.columns, t.root, t.rows))
+    if not matched:
+        raise nothing_matches(t, frozen)
+    if not matched & parameters:
+        raise RuleError(f"frozen={frozen!r} matches no parameter, only {t.columns.row_text(min(matched))}")
+    return matched & parameters
