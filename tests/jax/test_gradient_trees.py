@@ -56,6 +56,12 @@ def test_a_model_without_gradients_says_what_to_pass(build: Any) -> None:
         lw.stats(build(), of="grad")
 
 
+def test_the_picture_of_a_gradient_is_that_of_a_leaf_of_the_gradients() -> None:
+    with pytest.raises(lw.WalkError, match=r"lw\.image\(gradients, …\)"):
+        lw.image(EquinoxNet(), "layers.0.weight", of="grad")
+    assert lw.image({"w": jnp.ones((2, 2))}, "w").cells.size > 0
+
+
 def test_other_words_are_refused() -> None:
     with pytest.raises(lw.QueryError, match='"value", "grad" or a tree of gradients, not \'gradient\''):
         lw.stats({"a": jnp.ones(2)}, of="gradient")

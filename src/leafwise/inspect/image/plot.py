@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from leafwise.core import registry
 from leafwise.core.arguments import renamed_arguments
+from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.path import Path, listed, spelled
@@ -192,12 +193,14 @@ def _values(leaf: Leaf, name: str, of: str) -> tuple[Home, Any]:
     if of == "grad":
         array = home.grads([array])[0]
         if array is None:
-            is_file = leaf.device == "file"
-            raise WalkError(
-                "a file contains no gradients; leave out of="
-                if is_file
-                else f'{_subject(name)} has no gradient; call lw.image(…, of="grad") after backward()'
-            )
+            if leaf.device == "file":
+                raise WalkError("a file contains no gradients; leave out of=")
+            if home.capability(Clipping).takes_gradients:
+                raise WalkError(
+                    f"{_subject(name)} has no gradient: in JAX, gradients are a tree of their own; draw a leaf of it: "
+                    "lw.image(gradients, …)"
+                )
+            raise WalkError(f'{_subject(name)} has no gradient; call lw.image(…, of="grad") after backward()')
         home = columns.home(array)
     if reason := _no_picture(home, array):
         if "sparse" in str(getattr(array, "layout", "")):
