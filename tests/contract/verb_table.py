@@ -85,7 +85,8 @@ def tie(build: Callable[[], Any], folder: Path) -> None:
     obj = build()
     first, second = _two_of_one_shape(obj)
     obj = lw.tie(obj, second, to=first, keep="source")
-    assert lw.tree(obj)[second] is lw.tree(obj)[first]
+    t = lw.tree(obj)
+    assert t[second] is t[first]
 
 
 def untie(build: Callable[[], Any], folder: Path) -> None:
@@ -98,7 +99,8 @@ def untie(build: Callable[[], Any], folder: Path) -> None:
     first, second = (str(name.path) for name in ties[0].names[:2])
     before = values_of(obj)
     obj = lw.untie(obj, second)
-    assert lw.tree(obj)[second] != lw.tree(obj)[first]
+    t = lw.tree(obj)
+    assert t[second] != t[first]
     assert np.array_equal(values_of(obj)[second], before[first])
 
 

@@ -29,7 +29,7 @@ class EquinoxNet(eqx.Module):
     norm: eqx.nn.LayerNorm
     scale: jax.Array
     width: int = eqx.field(static=True)
-    activation: Any = jax.nn.relu
+    activation: Any
 
     def __init__(self, seed: int = 0) -> None:
         first, second = jax.random.split(jax.random.key(seed))
@@ -37,6 +37,7 @@ class EquinoxNet(eqx.Module):
         self.norm = eqx.nn.LayerNorm(3)
         self.scale = jnp.full((), 0.5)
         self.width = 4
+        self.activation = jax.nn.relu
 
 
 def linen_variables(seed: int = 0) -> dict[str, Any]:

@@ -28,6 +28,9 @@ TIES = "_pytree__leafwise_ties"
 Keys = tuple[str, ...]
 
 
+_IN_A_STATE = "it is in an nnx.State, which lists a tied Variable once; tie it in the module"
+
+
 class NnxTying(Tying):
     def declared(self, objects: list[Any]) -> list[tuple[int, DeclaredTie]]:
         return [
@@ -45,7 +48,7 @@ class NnxTying(Tying):
                 "such as x @ self.embed.embedding.T, or self.embed.attend(x)",
             )
         if isinstance(place.owner, nnx.State):
-            return "is in an nnx.State, which lists a tied Variable once; tie it in the module"
+            raise Unsupported(self.home.name, f"tie {place.path}", _IN_A_STATE)
         return ""
 
     def way_to_match(self, place: Place, spec: Spec, other: Spec) -> str:
