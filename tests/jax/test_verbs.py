@@ -40,7 +40,9 @@ HOMES: dict[str, Callable[[], Any]] = {
 _BY_VALUE = ("Equinox", "Flax Linen", "a pytree", "a sharded pytree")
 REFUSED = {
     *((home, "flat") for home in HOMES),
-    *((home, verb) for home in _BY_VALUE for verb in ("tie", "untie", "keep_ties", "freeze")),
+    *((home, verb) for home in _BY_VALUE for verb in ("tie", "untie", "freeze")),
+    ("a state of Flax NNX", "tie"),
+    ("a state of Flax NNX", "untie"),
 }
 
 

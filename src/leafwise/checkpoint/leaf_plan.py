@@ -111,6 +111,9 @@ def _fed(
             plan.add("dtype", name, *_dtype_messages(name, facts, source_facts, the_source(plan.source)))
             return None
         how = _kept((*how, "cast"))
+    if facts.spec.dtype == "uint32" and (message := _other_key(plan, row, source, name)):
+        plan.add("dtype", name, message)
+        return None
     return Feed(leaf, name, source, order, how)
 
 
@@ -239,6 +242,18 @@ def _shape_messages(
 
     own = details if source_name == name else [source_name, *details]
     return f"{name} is {described(own)}", f"{{}} are {described(details)}"
+
+
+def _other_key(plan: Plan, row: int, source: int, name: str) -> str:
+    """Why the values of a PRNG key cannot be used as those of another implementation, whose keys may have the same
+    shape; empty if they are of the same, or if it is not known."""
+    ours, theirs = (
+        columns.row_role(at)[0] for columns, at in ((plan.target.columns, row), (plan.source.columns, source))
+    )
+    if ours == theirs or not (ours and theirs and ours.startswith("key.") and theirs.startswith("key.")):
+        return ""
+    both = f"{ours.removeprefix('key.')} in the model but of {theirs.removeprefix('key.')} in {the_source(plan.source)}"
+    return f"{name} is a key of {both}; such a key gives other random numbers"
 
 
 def _dtype_messages(name: str, ours: Facts, theirs: Facts, where: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import listed
 from leafwise.core.ranks import drop_gathered
-from leafwise.core.rebuild import rebuilt
+from leafwise.core.rebuild import check_part, rebuilt
 from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files import reader
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
@@ -62,6 +62,7 @@ class Load:
 
     def prepare(self) -> None:
         """Does everything that can fail, before anything changes."""
+        check_part(self.columns, self.plan.target.root)
         self.ties = self._agreed_ties()
         targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.ties})
         self.in_place = [target for target in targets if not target.fresh]
@@ -183,7 +184,8 @@ class Load:
             home = self.columns.home(value)
             spec = home.spec(value)
             fresh = spec.shape is None or spec.device == "meta" or not home.in_place
-            if not fresh and (reason := _cannot_write(home, value, spec)):
+            renewed = "" if home.in_place else home.capability(Rebuilding).cannot_renew(value)
+            if reason := renewed if fresh else _cannot_write(home, value, spec):
                 raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
             if fresh and home.in_place:
                 value = self._allocated(home, value, _turned(facts.spec.shape or (), feed), feed.name)

@@ -8,7 +8,7 @@ from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.memory import Op
 from leafwise.core.path import Path, escape
 from leafwise.core.sharding import Sharding
-from leafwise.errors import Error, WalkError, WriteError
+from leafwise.errors import Error, Unsupported, WalkError, WriteError
 
 if TYPE_CHECKING:
     from leafwise.core.columns import Columns
@@ -191,6 +191,8 @@ class Leaf:
         With `index`, only that part is returned, and only that part is read from a file:
         `leaf.numpy((slice(0, 10), 3))`.
         """
+        if reason := self._ask(lambda home, raw: home.cannot_read(raw), "reading its value"):
+            raise Unsupported(self.columns.home(self.columns.current(self.row)).name, f"read {self.path}", reason)
         if isinstance(index, tuple) and not index:
             value = self.value  # for a file, an array mapped over it; nothing is read yet
             return self._ask(lambda home, raw: self.columns.home(value).read(value), "reading its value")

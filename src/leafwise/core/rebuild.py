@@ -9,6 +9,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.tree import Tree
+from leafwise.errors import Unsupported
 
 
 def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) -> Any:
@@ -18,6 +19,7 @@ def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) ->
     of arrays that cannot change, such as a dict of JAX arrays, is replaced by a new one, too, and stays as it was.
     Nodes outside of `below`, where a changed leaf has another name, must be able to change in place.
     """
+    check_part(columns, below)
     root = columns.node_objects[below]
     changes = {node: dict(names) for node, names in changes.items()}
     for node in [node for node in changes if not below <= node < columns.node_ends[below]]:
@@ -51,6 +53,18 @@ def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]]) ->
         else:
             root = done[first]
     return root
+
+
+def check_part(columns: Columns, node: int) -> None:
+    """Raises if a part of a tree cannot be changed or returned without the node that contains it."""
+    part = node
+    while node > 0:
+        node = columns.node_parents[node]
+        obj = columns.node_objects[node]
+        home = columns.home(obj)
+        if why := home.capability(Rebuilding).why_only_whole(obj):
+            whole = columns.node_text(node) or "the whole model"
+            raise Unsupported(home.name, f"change {columns.node_text(part)} by itself", f"{why}; pass {whole}")
 
 
 def _is_value(value: Any) -> bool:

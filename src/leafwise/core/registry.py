@@ -13,6 +13,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "leafwise.gluon": ("leafwise.gluon.home", "leafwise.gluon.array_home"),
     "torch": ("leafwise.homes.torch.home", "leafwise.homes.torch.optimizers"),
     "flax.nnx": ("leafwise.homes.jax.nnx",),
+    "equinox": ("leafwise.homes.jax.equinox_shared",),
     "jax": ("leafwise.homes.jax.arrays", "leafwise.homes.jax.pytrees"),
     "numpy": ("leafwise.homes.numpy",),
     "leafwise.files": ("leafwise.files.home",),

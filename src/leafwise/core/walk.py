@@ -11,7 +11,7 @@ from leafwise.core import registry as homes
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.dotted import ListedNode, Listing
-from leafwise.core.home import LeafKind, Visit, offer
+from leafwise.core.home import Home, LeafKind, Visit, offer
 from leafwise.core.overlaps import find_overlaps, find_undone
 from leafwise.core.path import Path, quote
 from leafwise.errors import Error, WalkError
@@ -238,15 +238,20 @@ def _find_ties(columns: Columns) -> None:
                 kinds[leaf] = "recorded" if "recorded" in others else "buffer"
 
 
+def _home_by_type(columns: Columns) -> dict[type, Home]:
+    examples = {type(value): value for value in columns.row_values}
+    return {cls: columns.home(example) for cls, example in examples.items()}
+
+
 def _are_values(columns: Columns) -> set[type]:
     """The types of arrays that are values: one such array at two places is two leaves."""
-    examples = {type(value): value for value in columns.row_values}
-    return {cls for cls, example in examples.items() if not columns.home(example).ties_by_identity}
+    return {cls for cls, home in _home_by_type(columns).items() if not home.ties_by_identity}
 
 
 def _forget_repeated_values(columns: Columns) -> None:
     """If a node is a value, such as a dict of JAX arrays, the same object at two places is two nodes."""
-    types = _are_values(columns)
+    homes_by_type = _home_by_type(columns).items()
+    types = {cls for cls, home in homes_by_type if not (home.ties_by_identity and home.nodes_by_reference)}
     if not types:
         return
     for node in [node for node in columns.repeats if node not in columns.listed_elsewhere]:

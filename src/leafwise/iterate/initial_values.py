@@ -181,6 +181,8 @@ class _Initialization:
 
     def _new_target(self, leaf: LeafToFill) -> LeafToFill:
         home = self.columns.home(leaf.value)
+        if not home.in_place and (reason := home.capability(Rebuilding).cannot_renew(leaf.value)):
+            raise RuleError(f"cannot initialize {leaf.job.path} by {leaf.job.rule}: {reason}; nothing was changed")
         if not home.in_place:
             return leaf._replace(is_new=True)
         try:

@@ -97,6 +97,8 @@ class LeafFiller:
             return self._write(self._in_leaf_order(_orthogonal(self.key, self.whole, draw.gain)))
         if not isinstance(draw, Draw):
             return self._write(draw)
+        if not self.home.in_place and not draw.scale:
+            return self._write(draw.shift)
         if not self.home.in_place:
             array = self._in_leaf_order(numbers(draw, words(self.key, 0, math.prod(self.whole))))
             if zero_row is not None:

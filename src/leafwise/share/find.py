@@ -149,6 +149,8 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
         candidates.setdefault((spec.dtype, *sorted(spec.shape or ()), fingerprint), []).append(row)
         if fingerprint[1]:
             constants.add(row)
+    if not candidates:
+        _check_any_is_read(t)
     shared = {frozenset(memory.leaves) for memory in t.shared_memory}
     groups: list[EqualUntied] = []
     for first, ops in equal_leaves(columns, candidates.values()):
@@ -158,6 +160,14 @@ def _equal_untied(t: Tree) -> list[EqualUntied]:
             if rows and frozenset(leaves) not in shared:
                 groups.append(EqualUntied(leaves, ops[rows[0]], first in constants))
     return groups
+
+
+def _check_any_is_read(t: Tree) -> None:
+    """Raises if no leaf has values, so that nothing was compared."""
+    values = [(leaf.path, t.columns.current(leaf.row)) for leaf in t]
+    reasons = [(path, t.columns.home(value).cannot_read(value)) for path, value in values]
+    if reasons and all(reason for _, reason in reasons):
+        raise WalkError(f"no leaf has values to compare; {reasons[0][0]}: {reasons[0][1]}")
 
 
 def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:

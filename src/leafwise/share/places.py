@@ -10,6 +10,7 @@ from leafwise.core.glob import Glob
 from leafwise.core.home import Home, offer
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
+from leafwise.core.rebuild import check_part
 from leafwise.core.tree import Tree
 from leafwise.errors import PathError, TieError
 
@@ -151,6 +152,7 @@ def check_not_sharded(tree: Tree, rows: Sequence[int], verb: str) -> None:
 
 def part_of(tree: Tree, root: Any) -> Any:
     """What a verb returns: the object that the tree begins at, of the root that the verb has changed or rebuilt."""
+    check_part(tree.columns, tree.root)
     if root is tree.columns.node_objects[0]:
         return tree.columns.node_objects[tree.root]
     return tree.path.fetch(root)

@@ -10,8 +10,9 @@ from leafwise.core.dtypes import is_float
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import shape_text
 from leafwise.core.memory import SAME, Op
+from leafwise.core.path import listed
 from leafwise.core.tree import Tree, tree
-from leafwise.errors import TieError
+from leafwise.errors import TieError, Unsupported
 from leafwise.share.places import home_of, keep_leaf_ties, names_outside, part_of, place_of, tied_places
 
 
@@ -106,6 +107,11 @@ def _check_pair(columns: Columns, target: int, source: int, op: Op, prefix: str)
     """Raises if a row cannot be tied to a leaf, whatever their values; the message starts with `prefix`."""
     home = home_of(columns, target)
     target_name, source_name = columns.row_text(target), columns.row_text(source)
+    arrays = columns.home(columns.current(target))
+    if not arrays.ties_by_identity:
+        paths = columns.row_path(target), columns.row_path(source)
+        why = arrays.capability(Tying).way_to_tie(columns.node_objects[0], *paths, op)
+        raise Unsupported(home.name, f"tie {target_name} to {source_name}{op.describe()}", why)
     if home is not (source_home := home_of(columns, source)):
         raise TieError(f"{prefix}: {target_name} belongs to {home.name} and {source_name} to {source_home.name}")
     target_facts, source_facts = columns.facts([target, source])
@@ -117,7 +123,7 @@ def _check_pair(columns: Columns, target: int, source: int, op: Op, prefix: str)
         if reason:
             raise TieError(f"{prefix}: {columns.row_text(row)} {reason}")
     view = home.spec(_seen(home, columns.current(source), op))
-    _check_specs(target_facts.spec, source_facts.spec, view, target_name, source_name, prefix)
+    _check_specs(columns, target, source, view, prefix)
 
 
 def _seen(home: Home, value: Any, op: Op) -> Any:
@@ -125,8 +131,10 @@ def _seen(home: Home, value: Any, op: Op) -> Any:
     return value if op == "same" else home.capability(Viewing).seen_through(value, op)
 
 
-def _check_specs(target_spec: Spec, source_spec: Spec, view: Spec, target: str, source: str, prefix: str) -> None:
+def _check_specs(columns: Columns, target_row: int, source_row: int, view: Spec, prefix: str) -> None:
     """Raises if the specs do not allow a tie; `view` is the spec of the source seen through the op."""
+    target, source = columns.row_text(target_row), columns.row_text(source_row)
+    target_spec, source_spec = (facts.spec for facts in columns.facts([target_row, source_row]))
     if target_spec.shape != view.shape:
         turned = target_spec.shape is not None and target_spec.shape == tuple(reversed(view.shape or ()))
         hint = "; use transpose=True for a transposed view" if turned else ""
@@ -134,38 +142,18 @@ def _check_specs(target_spec: Spec, source_spec: Spec, view: Spec, target: str, 
             f"{prefix}: their shapes differ, {target} is {shape_text(target_spec.shape)} and "
             f"{source} would give {shape_text(view.shape)}{hint}"
         )
-    module = _module_code(target.rpartition(".")[0])
-    if target_spec.dtype != source_spec.dtype:
-        raise TieError(
-            f"{prefix}: {target} is {target_spec.dtype} and {source} is {source_spec.dtype}; "
-            f"cast one first: {module}.to(torch.{source_spec.dtype})"
-        )
-    if target_spec.device != source_spec.device:
-        raise TieError(
-            f"{prefix}: {target} is on {target_spec.device} and {source} is on {source_spec.device}; "
-            + (
-                f'move one first: {module}.to("{source_spec.device}")'
-                if "meta" not in (target_spec.device, source_spec.device)
-                else "give the one on meta memory first, with to_empty() or load_state_dict(assign=True)"
-            )
-        )
+    for fact, word in (("dtype", "is"), ("device", "is on")):
+        target_fact, source_fact = getattr(target_spec, fact), getattr(source_spec, fact)
+        if target_fact != source_fact:
+            tying = home_of(columns, target_row).capability(Tying)
+            way = tying.way_to_match(place_of(columns, target_row), target_spec, source_spec)
+            raise TieError(f"{prefix}: {target} {word} {target_fact} and {source} {word} {source_fact}; {way}")
     if target_spec.trainable != source_spec.trainable:
         frozen, trains = (target, source) if source_spec.trainable else (source, target)
         raise TieError(
             f"{prefix}: {frozen} is frozen and {trains} is not; freeze or thaw one first: "
             f'lw.freeze(model, "{trains}") or lw.thaw(model, "{frozen}")'
         )
-
-
-def _module_code(path: str) -> str:
-    """The Python code for the module at a path, for messages.
-
-    >>> _module_code(""), _module_code("decoder.out"), _module_code("layers.0")
-    ('model', 'model.decoder.out', 'model.get_submodule("layers.0")')
-    """
-    if not path:
-        return "model"
-    return f"model.{path}" if all(map(str.isidentifier, path.split("."))) else f'model.get_submodule("{path}")'
 
 
 def _check_values(columns: Columns, source: int, targets: list[int], op: Op, keep: Keep | None) -> None:
@@ -175,7 +163,14 @@ def _check_values(columns: Columns, source: int, targets: list[int], op: Op, kee
     home = home_of(columns, source)
     view = _seen(home, columns.current(source), op)
     same_bits = home.capability(Comparing).same_bits
-    differing = [row for row in targets if not same_bits(view, columns.current(row))]
+    try:
+        differing = [row for row in targets if not same_bits(view, columns.current(row))]
+    except Unsupported as error:
+        names = listed([columns.row_text(row) for row in targets], 3)
+        raise TieError(
+            f"cannot tie {names} to {columns.row_text(source)}: the values cannot be compared: {error}; "
+            'use keep="source" to take those of the leaf that they are tied to'
+        ) from error
     if not differing:
         return
     first = columns.row_text(differing[0])

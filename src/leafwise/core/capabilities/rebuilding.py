@@ -18,6 +18,10 @@ class Rebuilding(Capability):
         """A NumPy array as an array of this home, to replace `value`."""
         raise Unsupported(self.home.name, "convert NumPy arrays into its own")
 
+    def cannot_renew(self, value: Any) -> str:
+        """Why no new array can take the place of this one; empty if one can."""
+        return ""
+
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         """An array with memory, to replace one that has none yet."""
         raise Unsupported(self.home.name, "allocate new arrays")
@@ -72,6 +76,10 @@ class Rebuilding(Capability):
         """For each place, the values of leaves that are not part of any checkpoint, by name, if they can be computed. A
         place is a node, with its parents up to the root, and the names of its leaves. Changes nothing."""
         return [{} for _ in places]
+
+    def why_only_whole(self, obj: Any) -> str:
+        """Why what is inside of a node cannot be changed or returned without the node; empty if it can."""
+        return ""
 
     def is_container(self, obj: Any) -> bool:
         """Whether a node is only a container of its content, as a dict is."""

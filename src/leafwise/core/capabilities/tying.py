@@ -1,9 +1,13 @@
 """Making, undoing and keeping ties. See `leafwise.share`."""
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.memory import Op
+from leafwise.core.path import Path
+
+if TYPE_CHECKING:
+    from leafwise.core.home import Spec
 
 Keep = Literal["source", "target", "mean"]
 
@@ -53,6 +57,16 @@ class Tying(Capability):
     def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
         """Why the array at this place cannot be tied with this op; an empty string where it can."""
         raise self.missing("tie")
+
+    def way_to_tie(self, root: Any, target: Path, source: Path, op: Op) -> str:
+        """For arrays that are values (not `Home.ties_by_identity`): why they cannot be tied, and what to do instead.
+        This is called on the home of the arrays."""
+        return "the same array at two places is two leaves"
+
+    def way_to_match(self, place: Place, spec: "Spec", other: "Spec") -> str:
+        """What users can do if the dtype or the device of the array at a place, in `spec`, is not that of the array to
+        which it is to be tied."""
+        return f"cast or move {place.path} first"
 
     def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
         """The paths of names to which this place is kept tied and which are not among the known places, because they

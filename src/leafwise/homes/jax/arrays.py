@@ -10,12 +10,14 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
+from jax._src.lax import lax as _lax
 from jax.sharding import AbstractMesh, NamedSharding
 
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.host_memory import host_shards, is_on_cpu, read_shards
@@ -40,6 +42,7 @@ class JaxHome(Home):
         Measuring: "leafwise.homes.jax.measuring:JaxMeasuring",
         Rebuilding: "leafwise.homes.jax.placing:JaxRebuilding",
         Saving: "leafwise.homes.jax.saving:JaxSaving",
+        Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
@@ -48,7 +51,7 @@ class JaxHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        return role_in_dict(owner, name, value)
+        return (key_role(value), None) if is_key_dtype(value.dtype) else role_in_dict(owner, name, value)
 
     def spec(self, value: Any) -> Spec:
         return spec_of(value)
@@ -121,6 +124,11 @@ def is_key_dtype(dtype: Any) -> bool:
     return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
+def key_role(value: Any) -> str:
+    """The role of typed PRNG keys, by which a load recognizes keys of another implementation."""
+    return f"key.{value.dtype._impl.name}"
+
+
 def key_shape(dtype: Any) -> tuple[int, ...]:
     """The shape of the integers of one typed PRNG key."""
     return tuple(jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype)).shape)
@@ -166,7 +174,13 @@ def new_array(value: Any, array: Any) -> Any:
         keys = jax.random.wrap_key_data(np.asarray(array, _KEY_DTYPE), impl=jax.random.key_impl(_any_key(value)))
         return jax.device_put(keys, sharding_to_keep(value))
     # A copy: on the CPU, the array would otherwise share the memory of `array`, which may change.
-    return jax.device_put(np.array(array, value.dtype), sharding_to_keep(value))
+    return as_weak_as(value, jax.device_put(np.array(array, value.dtype), sharding_to_keep(value)))
+
+
+def as_weak_as(value: Any, new: Any) -> Any:
+    """A new array, with a dtype that gives way to others in operations, as that of a Python number does, if that of
+    `value` does. JAX has no public function for it."""
+    return _lax._convert_element_type(new, weak_type=True) if getattr(value, "weak_type", False) else new
 
 
 def why_irreplaceable(value: Any) -> str:

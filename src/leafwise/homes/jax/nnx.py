@@ -15,6 +15,7 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Extraction, Saving
+from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.core.runs import Run
@@ -35,6 +36,8 @@ from leafwise.homes.jax.saving import extractions, pieces, snapshot
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
 
+_VARIABLES = (nnx.Variable, nnx.variablelib.HijaxVariable)  # the latter is an instance of nnx.Variable, but no subclass
+
 _ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct)
 
 
@@ -54,19 +57,20 @@ def put_array(variable: nnx.Variable[Any], array: Any) -> None:
 
 class NnxRebuilding(Rebuilding):
     def from_numpy(self, value: Any, array: Any) -> Any:
-        return type(value)(new_array(_like(value), array), **_metadata(value))
+        return value.copy(_new_array_in(value, array))
 
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
 
     def has_rooms(self, value: Any) -> bool:
-        return not is_key_dtype(array_in(value).dtype)
+        array = array_in(value)
+        return not isinstance(array, np.ndarray) and not is_key_dtype(array.dtype)
 
     def rooms(self, value: Any) -> list[LocalPart]:
-        return rooms_for(_like(value))
+        return rooms_for(array_in(value))
 
     def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
-        put_array(value, array_from_rooms(_like(value), rooms))
+        put_array(value, array_from_rooms(array_in(value), rooms))
         return value
 
     def is_container(self, obj: Any) -> bool:
@@ -74,8 +78,7 @@ class NnxRebuilding(Rebuilding):
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         for name, new in changes.items():
-            key = _key(owner, name)
-            old = _child(owner, key)
+            key, old = _key(owner, name), child_of(owner, name)
             if old is new:
                 continue
             if isinstance(old, nnx.Variable) and not isinstance(new, nnx.Variable):
@@ -87,13 +90,14 @@ class NnxRebuilding(Rebuilding):
         return owner
 
     def updated(self, value: Any, array: Any) -> Any:
-        put_array(value, new_array(_like(value), array))
+        put_array(value, _new_array_in(value, array))
         return value
 
 
 class NnxLoading(Loading):
     def cannot_write(self, value: Any) -> str:
-        return why_irreplaceable(_like(value))
+        array = array_in(value)
+        return "" if isinstance(array, np.ndarray) else why_irreplaceable(array)
 
 
 class NnxComparing(Comparing):
@@ -126,10 +130,11 @@ class NnxHome(Home):
         Loading: NnxLoading,
         Rebuilding: NnxRebuilding,
         Saving: NnxSaving,
+        Tying: "leafwise.homes.jax.nnx_tying:NnxTying",
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        if issubclass(cls, nnx.Variable):
+        if issubclass(cls, _VARIABLES):
             return "leaf"
         return "node" if issubclass(cls, (nnx.Pytree, nnx.State)) else None
 
@@ -200,7 +205,7 @@ class NnxHome(Home):
             raise WriteError(
                 f"cannot write {source.dtype} of shape {source.shape} into {spec.dtype} of shape {spec.shape}"
             )
-        put_array(value, new_array(_like(value), source))
+        put_array(value, _new_array_in(value, source))
 
     def own_gradient(self, value: Any) -> bool:
         return True
@@ -215,14 +220,10 @@ class _ArrayAt(NamedTuple):
         return array_in(self.variable.fetch(owner))
 
 
-def _like(variable: nnx.Variable[Any]) -> Any:
-    """The array in a Variable, or one that describes it if it is a NumPy array."""
-    array = array_in(variable)
-    return jax.ShapeDtypeStruct(array.shape, array.dtype) if isinstance(array, np.ndarray) else array
-
-
-def _metadata(variable: nnx.Variable[Any]) -> dict[str, Any]:
-    return dict(variable.get_metadata())
+def _new_array_in(variable: nnx.Variable[Any], array: Any) -> Any:
+    """A NumPy array as a new array of the kind that a Variable has, which may be NumPy's."""
+    before = array_in(variable)
+    return np.array(array, before.dtype) if isinstance(before, np.ndarray) else new_array(before, array)
 
 
 def _kind(variable: nnx.Variable[Any]) -> LeafKind:
@@ -265,8 +266,9 @@ def _key(owner: Any, name: str) -> Any:
     return name
 
 
-def _child(owner: Any, key: Any) -> Any:
-    return owner[key] if isinstance(owner, nnx.State | nnx.List | nnx.Dict) else getattr(owner, key)
+def child_of(owner: Any, name: str) -> Any:
+    """The Variable, module or other value of this name in a node."""
+    return owner[_key(owner, name)] if isinstance(owner, nnx.State | nnx.List | nnx.Dict) else getattr(owner, name)
 
 
 HOME = NnxHome()

@@ -10,7 +10,7 @@ from leafwise.core import madvise
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.sharding import LocalPart
 from leafwise.errors import Unsupported
-from leafwise.homes.jax.arrays import is_key_dtype, new_array, sharding_to_keep, why_irreplaceable
+from leafwise.homes.jax.arrays import as_weak_as, is_key_dtype, new_array, sharding_to_keep, why_irreplaceable
 
 _ALIGNED = 64  # bytes: JAX on the CPU uses memory as it is if it begins at a multiple of this
 _LARGE = 1 << 22  # bytes of memory for which huge pages are worth it
@@ -30,13 +30,13 @@ def array_from_rooms(value: Any, rooms: list[LocalPart]) -> Any:
     for room in rooms:
         room.value.flags.writeable = False
     if len(rooms) == 1 and rooms[0].shape == tuple(value.shape):
-        return jax.device_put(rooms[0].value, sharding_to_keep(value))
+        return as_weak_as(value, jax.device_put(rooms[0].value, sharding_to_keep(value)))
     sharding, by_box = value.sharding, {(room.first, room.shape): room.value for room in rooms}
     arrays = [
         jax.device_put(by_box[box], SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
         for device, box in _boxes(value).items()
     ]
-    return jax.make_array_from_single_device_arrays(tuple(value.shape), sharding, arrays)
+    return as_weak_as(value, jax.make_array_from_single_device_arrays(tuple(value.shape), sharding, arrays))
 
 
 def _boxes(value: Any) -> dict[Any, tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -62,6 +62,9 @@ def _memory(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 class JaxRebuilding(Rebuilding):
+    def cannot_renew(self, value: Any) -> str:
+        return why_irreplaceable(value)
+
     def from_numpy(self, value: Any, array: Any) -> Any:
         return new_array(value, array)
 

@@ -14,6 +14,7 @@ from jax._src import tree_util as _tree_util  # JAX has no public list of the ty
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.tying import Tying
 from leafwise.core.dotted import DistinctNames
 from leafwise.core.home import Axes, Capabilities, Home, Visit
 from leafwise.core.path import Entry
@@ -45,7 +46,7 @@ def flattened(obj: Any) -> tuple[list[Child], Any]:
 
 
 def _name(key: Any) -> tuple[str, str]:
-    """The name of a key of JAX, and the name of its type, which tells equal names apart."""
+    """The name of a key of JAX, and the name of its type, which distinguishes equal names."""
     for attribute in ("name", "key", "idx"):
         if hasattr(key, attribute):
             value = getattr(key, attribute)
@@ -74,7 +75,11 @@ class PytreeHome(Home):
     name = "jax pytrees"
     walks = "pytrees of JAX, such as Equinox modules and variable dicts of Flax Linen"
     nodes_by_reference = False
-    capabilities: ClassVar[Capabilities] = {Rebuilding: PytreeRebuilding, Saving: PytreeSaving}
+    capabilities: ClassVar[Capabilities] = {
+        Rebuilding: PytreeRebuilding,
+        Saving: PytreeSaving,
+        Tying: "leafwise.homes.jax.value_tying:ValueTying",
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "node" if is_registered(cls) else None

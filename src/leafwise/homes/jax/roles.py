@@ -5,6 +5,7 @@ from typing import Any
 from leafwise.core.home import Axes
 from leafwise.core.role_table import Roles, add_rows
 from leafwise.core.role_table import role_of as role_in_table
+from leafwise.homes.jax.arrays import is_key_dtype, key_role
 
 _BIAS = ("bias", ("out",))
 
@@ -59,4 +60,6 @@ add_rows(
 
 def role_of(owner: Any, name: str, value: Any) -> tuple[str | None, Axes]:
     """The role and the axes of a leaf of a layer."""
+    if is_key_dtype(value.dtype):
+        return key_role(value), None
     return role_in_table(type(owner), name, len(value.shape))

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from leafwise.core.capabilities.tying import DeclaredTie, Keep, Place, TiedPlaces, Tying
+from leafwise.core.home import Spec
 from leafwise.core.memory import Op
 from leafwise.errors import TieWarning
 from leafwise.homes.torch.bonds import KEEPER, Bond, BondMember
@@ -77,6 +78,14 @@ class TorchTying(Tying):
         except Exception as error:
             return f"belongs to a {kind}, which cannot be subclassed ({type(error).__name__}: {error})"
         return ""
+
+    def way_to_match(self, place: Place, spec: Spec, other: Spec) -> str:
+        module = _module_code(place.path.rpartition(".")[0])
+        if spec.dtype != other.dtype:
+            return f"cast one first: {module}.to(torch.{other.dtype})"
+        if "meta" in (spec.device, other.device):
+            return "give the one on meta memory first, with to_empty() or load_state_dict(assign=True)"
+        return f'move one first: {module}.to("{other.device}")'
 
     def tied_elsewhere(self, place: Place, known: list[Place]) -> list[str]:
         """The paths of names to which this place is kept tied and which are not among the known places."""
@@ -179,6 +188,17 @@ class TorchTying(Tying):
                 _leave(keeper, bond, number)
         _tidy([*objects, *checkers])
         return root
+
+
+def _module_code(path: str) -> str:
+    """The Python code for the module at a path, for messages.
+
+    >>> _module_code(""), _module_code("decoder.out"), _module_code("layers.0")
+    ('model', 'model.decoder.out', 'model.get_submodule("layers.0")')
+    """
+    if not path:
+        return "model"
+    return f"model.{path}" if all(map(str.isidentifier, path.split("."))) else f'model.get_submodule("{path}")'
 
 
 def _bond_of(group: TiedPlaces) -> Bond | None:
