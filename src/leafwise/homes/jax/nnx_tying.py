@@ -28,9 +28,6 @@ TIES = "_pytree__leafwise_ties"
 Keys = tuple[str, ...]
 
 
-_IN_A_STATE = "it is in an nnx.State, which lists a tied Variable once; tie it in the module"
-
-
 class NnxTying(Tying):
     def declared(self, objects: list[Any]) -> list[tuple[int, DeclaredTie]]:
         return [
@@ -48,7 +45,8 @@ class NnxTying(Tying):
                 "such as x @ self.embed.embedding.T, or self.embed.attend(x)",
             )
         if isinstance(place.owner, nnx.State):
-            raise Unsupported(self.home.name, f"tie {place.path}", _IN_A_STATE)
+            why = "a state lists a tied Variable once; tie it in the module, and make a new state of that"
+            raise Unsupported(self.home.name, f"tie {place.path} in an nnx.State", why)
         return ""
 
     def way_to_match(self, place: Place, spec: Spec, other: Spec) -> str:
