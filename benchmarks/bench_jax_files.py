@@ -12,17 +12,22 @@ import shutil
 import sys
 import tempfile
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
+from figures import exit_status, not_run, report
+
+if find_spec("orbax") is None:
+    sys.exit(not_run("JAX and Orbax are not installed here"))
+
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from common import interleaved, machine
-from figures import exit_status, report
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import leafwise as lw
