@@ -172,7 +172,7 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
         elif inside:
             taken.update(prefix + part for part in inside)
             plan.add("missing", key, _in_pieces_message(plan, key, now, list(inside), is_in_pieces(key)))
-        else:
+        elif not plan.is_carried:  # another framework has other settings
             plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)

@@ -15,7 +15,7 @@ from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Axes, Capabilities, Home, Spec
 from leafwise.errors import Unsupported
-from leafwise.homes.jax.variable_dicts import role_in_dict
+from leafwise.homes.jax.variable_dicts import role_in_container
 
 _KEY_DTYPE = "uint32"
 
@@ -49,7 +49,7 @@ class JaxHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        return role_in_dict(owner, name, value)
+        return role_in_container(owner, name, value, lineage)
 
     def spec(self, value: Any) -> Spec:
         return spec_of(value)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from leafwise.core.capabilities.converting import Converting
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
@@ -85,7 +86,12 @@ class NnxHome(Home):
     name = "flax nnx"
     walks = "Flax NNX modules"
     roles_by_class = True
-    capabilities: ClassVar[Capabilities] = {Rebuilding: NnxRebuilding, Loading: NnxLoading, Saving: NnxSaving}
+    capabilities: ClassVar[Capabilities] = {
+        Rebuilding: NnxRebuilding,
+        Loading: NnxLoading,
+        Saving: NnxSaving,
+        Converting: "leafwise.homes.jax.converting:NnxConverting",
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, nnx.Variable):
@@ -116,7 +122,7 @@ class NnxHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        return role_of(owner, name, array_in(value) if isinstance(value, nnx.Variable) else value)
+        return role_of(owner, name, array_in(value) if isinstance(value, nnx.Variable) else value, lineage)
 
     def spec(self, value: Any) -> Spec:
         array = array_in(value)

@@ -12,6 +12,9 @@ from leafwise.homes.torch import weight_norm_names
 
 
 class TorchConverting(Converting):
+    def framework(self, cls: type) -> str:
+        return "PyTorch" if issubclass(cls, nn.Module) else ""
+
     def may_convert(self, cls: type) -> bool:
         return issubclass(cls, nn.Module)
 
