@@ -78,9 +78,17 @@ def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
         kinds = {node.type for node in root.record.nodes.values()}
         found |= {name for start, name in _PACKAGES.items() if any(kind.startswith(start) for kind in kinds)}
     found -= {""}
-    if not found and any(name.rpartition(".")[2] in _NAMES_OF_FLAX for name in names):
+    if not found and (any(name.rpartition(".")[2] in _NAMES_OF_FLAX for name in names) or _has_roles_by_name(t)):
         found = {"Flax"}
     return frozenset(found)
+
+
+def _has_roles_by_name(t: Tree) -> bool:
+    """Whether containers have arrays whose names tell their roles, like the variables of Flax Linen."""
+    columns = t.columns
+    if not any(home.roles_by_name for home in columns.homes):
+        return False
+    return any(role is not None for role, _ in columns.row_roles(t.rows))
 
 
 def _format(t: Tree) -> str:
