@@ -52,17 +52,17 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     wanted = _leaves(target, target.rows, target.names)
     stored = _leaves(source, list(row_of.values()), list(row_of))
     framework = ", ".join(sorted(theirs)) or "PyTorch"
-    is_torch = theirs == {"PyTorch"} or (plan.source.is_file and _format(plan.source).startswith("torch"))
-    carrying = _Carrying(plan, is_torch)
+    carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
     recipes = carrying.recipes(stored, wanted)
     same = all(isinstance(recipe, Taken) and recipe.name == name for name, recipe in recipes.items())
-    if not recipes or (same and not carrying.refused and len(recipes) == len(wanted) == len(stored)):
+    is_complete = all(leaf.name in recipes or is_own_state(leaf) for leaf in (*wanted, *stored))
+    if not recipes or (same and is_complete and not carrying.refused):
         return None
     for name, message in carrying.partly_used:
         plan.add("unexpected", name, message)
     plan.notes += carrying.notes
     keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes and is_own_state(leaf))
-    what = f"they count batches or draw random numbers, and {framework} has no such leaves"
+    what = f"counts of batches and random streams, which {framework} does not have"
     used = {name for recipe in recipes.values() for name in recipe.names()}
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
     return CarriedSource(Reading(framework, recipes, keeps, what, carrying.refused), dropped)
@@ -91,9 +91,13 @@ def _has_roles_by_name(t: Tree) -> bool:
     return any(role is not None for role, _ in columns.row_roles(t.rows))
 
 
-def _format(t: Tree) -> str:
+def _is_of_torch(t: Tree) -> bool:
+    """Whether arrays without layers are certainly of PyTorch: its tensors, or a file that it wrote."""
     root = t.columns.node_objects[0]
-    return root.format if isinstance(root, StoredFile) else ""
+    if isinstance(root, StoredFile):
+        return root.format.startswith(("PyTorch", "TorchScript", "torch"))
+    types = {type(value): value for value in t.columns.row_values}
+    return {t.columns.home(value).capability(Converting).framework(cls) for cls, value in types.items()} == {"PyTorch"}
 
 
 def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[CarriedLeaf]:
@@ -123,31 +127,28 @@ class _Piece(NamedTuple):
 class _Carrying:
     """Makes the recipes of the leaves of a model, and collects what cannot be made."""
 
-    def __init__(self, plan: Plan, is_torch: bool) -> None:
-        self._source, self._is_torch = the_source(plan.source), is_torch
+    def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
+        self._source, self._framework, self._is_torch = the_source(plan.source), framework, is_torch
         self.refused: dict[str, str] = {}
         self.partly_used: list[tuple[str, str]] = []
         self.notes: list[str] = []
 
     def recipes(self, stored: list[CarriedLeaf], wanted: list[CarriedLeaf]) -> dict[str, Recipe]:
-        sources, targets = parts_of_both(
-            [leaf for leaf in stored if leaf.shape is not None], [leaf for leaf in wanted if leaf.shape is not None]
-        )
+        sources, targets = parts_of_both(list(filter(_has_parts, stored)), list(filter(_has_parts, wanted)))
         given, needed = _pieces(sources), _pieces(targets)
         keys, their_keys = list(needed), list(given)
         partners = {keys[ours]: their_keys[theirs] for ours, theirs in match(keys, their_keys).sources.items()}
         pieces = {key: given[partner] for key, partner in partners.items()}
         for key in keys:
             # A cell without this bias is one whose bias is zero, if it has the others.
-            if key not in pieces and key.endswith("bias_hh.n") and (other := _sibling(key)) in pieces:
+            if key not in pieces and key.endswith("bias_hh.n") and _sibling(key) in pieces:
                 pieces[key] = []
-                given_up = [target.of.leaf.name for target in needed[key]]
-                self.notes.append(f"{', '.join(given_up)} becomes zero where {self._source} has no such bias: {other}")
         recipes = {}
         for parts in targets:
             found = [key for key in parts.keys if key in pieces]
             if len(found) == len(parts.keys):
                 recipes[parts.leaf.name] = self._made(parts, pieces, needed)
+        self._note_biases(recipes)
         taken = set(partners.values())
         for parts in sources:
             unused = [key for key in parts.keys if key not in taken]
@@ -155,13 +156,23 @@ class _Carrying:
                 self.partly_used.append((parts.leaf.name, self._unused_message(parts, unused)))
         return recipes
 
+    def _note_biases(self, recipes: dict[str, Recipe]) -> None:
+        added = [name for name, recipe in recipes.items() if "summed" in recipe.words()]
+        zero = [name for name, recipe in recipes.items() if "zeros" in recipe.words()]
+        if added:
+            self.notes.append(
+                f"where the model has one bias and {self._framework} has two, it is their sum: {_few(added)}"
+            )
+        if zero:
+            self.notes.append(
+                f"where the model has two biases and {self._framework} has one, the second becomes zero: {_few(zero)}"
+            )
+
     def _unused_message(self, parts: LeafParts, unused: list[str]) -> str:
         names = ", ".join(unused)
         return f"a part of {parts.leaf.name} in {self._source} has no place in the model: {names}"
 
-    def _made(
-        self, target: LeafParts, pieces: dict[str, list[_Piece]], needed: dict[str, list[_Piece]]
-    ) -> Recipe:
+    def _made(self, target: LeafParts, pieces: dict[str, list[_Piece]], needed: dict[str, list[_Piece]]) -> Recipe:
         """A leaf of the model from the parts of the source."""
         leaf = target.leaf
         shares = [pieces[key] for key in target.keys]
@@ -170,6 +181,8 @@ class _Carrying:
             if all(_is_first(target, key, needed) for key in target.keys) and _are_whole(target, shares):
                 whole = [self._turned(parts.of, None, target, leaf.shape) for parts in shares[0]]
                 return whole[0] if len(whole) == 1 else Summed(tuple(whole))
+            if not any(_is_first(target, key, needed) for key in target.keys):
+                return Zeros(Taken(first.of.leaf.name, first.of.leaf.shape or ()), leaf.shape or ())
             made = [self._part(target, key, pieces, needed) for key in target.keys]
             return made[0] if len(made) == 1 else concatenated(made, _out(leaf.axes))
         except RecipeError as error:
@@ -182,10 +195,11 @@ class _Carrying:
         shape = _part_shape(target)
         share = pieces[key]
         if not share:  # zero, like a bias that the cell of the source does not have
-            return Zeros(self._part(target, _sibling(key), pieces, needed))
+            other = pieces[_sibling(key)][0].of.leaf
+            return Zeros(Taken(other.name, other.shape or ()), shape or ())
         parts = [self._turned(piece.of, piece.number, target, shape) for piece in share]
         total = parts[0] if len(parts) == 1 else Summed(tuple(parts))
-        return total if _is_first(target, key, needed) else Zeros(total)
+        return total if _is_first(target, key, needed) else Zeros(total, total.shape)
 
     def _turned(self, source: LeafParts, number: int | None, target: LeafParts, shape: Shape | None) -> Recipe:
         """A leaf of the source, or one of its parts, with the axes of a leaf of the model."""
@@ -203,9 +217,7 @@ class _Carrying:
             recipe = regrouped(recipe, axes, wanted, shape)
         return laid_out(recipe, axes, wanted, shape)
 
-    def _axes(
-        self, source: CarriedLeaf, target: CarriedLeaf
-    ) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    def _axes(self, source: CarriedLeaf, target: CarriedLeaf) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
         """The axes of both leaves, from their roles, or from a name and the role of the other. None for both if the
         leaf is read as it is."""
         for leaf in (source, target):
@@ -248,6 +260,14 @@ class _Carrying:
         if role == "bias" and ndim == 1:
             return ("out",)
         return axes_by_name(leaf, role)
+
+
+def _has_parts(leaf: CarriedLeaf) -> bool:
+    return leaf.shape is not None and not is_own_state(leaf)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _bare(axis: str) -> str:

@@ -172,11 +172,17 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
         elif inside:
             taken.update(prefix + part for part in inside)
             plan.add("missing", key, _in_pieces_message(plan, key, now, list(inside), is_in_pieces(key)))
-        elif not plan.is_carried:  # another framework has other settings
-            plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
+        else:
+            _report_missing(plan, key)
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
     _report_unused(plan, [key for key in given if key not in taken])
+
+
+def _report_missing(plan: Plan, key: str) -> None:
+    """Reports a value that the source does not have. Models of another framework have other settings."""
+    if not plan.is_carried:
+        plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
 
 
 def _opaque_message(plan: Plan, key: str, value: Opaque) -> str:
@@ -268,7 +274,9 @@ def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
 
 def _report_unused(plan: Plan, unused: list[str]) -> None:
     """Reports values of the source that are not used. A value inside a container that the target has would be lost, so
-    it is unexpected; other values are only noted."""
+    it is unexpected; other values are only noted. Settings of another framework are not even noted."""
+    if plan.is_carried:
+        return
     columns = plan.target.columns
     keys = columns.node_keys(plan.target.root) if unused else {}
     holding = {key for node, key in keys.items() if key and _must_be_whole(columns, node)}

@@ -65,8 +65,8 @@ _PART_OF_ROLE = {
         "weight",
     ),
     **dict.fromkeys(("bias", "norm.bias"), "bias"),
-    "norm.mean": "running_mean",
-    "norm.variance": "running_var",
+    **dict.fromkeys(("norm.mean", "norm.hidden_mean"), "running_mean"),
+    **dict.fromkeys(("norm.variance", "norm.hidden_variance"), "running_var"),
 }
 _PART_OF_NAME = {
     **dict.fromkeys(("weight", "kernel", "scale", "embedding"), "weight"),
@@ -125,7 +125,7 @@ class _PartsOfSide:
             return [self._key([*path, child], _FUSED[role]) for child in _QKV]
         if role.startswith("attention.") and leaf.last in _SINGLE:
             return [self._key([*path, _SINGLE[leaf.last]], "weight")]
-        if role in ("norm.mean", "norm.variance") and len(path) > 1 and path[-1].endswith("state_index"):
+        if role.startswith("norm.") and path and path[-1].endswith("state_index"):
             return [self._key(path[:-1], _PART_OF_ROLE[role])]  # beside the model, in a state
         if path and ".".join(path[:-1]) in self._attention:
             path = [*path[:-1], _PROJECTIONS.get(path[-1], path[-1])]
@@ -269,9 +269,7 @@ _RNN_AXES = {"weight": ("out", "in"), "bias": ("out",)}
 
 # The layers inside a layer of Flax, and the roles of their leaves.
 FLAX_ATTENTION: dict[str, tuple[str, Names]] = {
-    **{
-        f"{child}.kernel": (f"attention.{child[0]}", ("in", "heads", "head_dim")) for child in _QKV
-    },
+    **{f"{child}.kernel": (f"attention.{child[0]}", ("in", "heads", "head_dim")) for child in _QKV},
     **{f"{child}.bias": ("bias", ("heads", "head_dim")) for child in _QKV},
     "out.kernel": ("attention.out", ("heads", "head_dim", "out")),
     "out.bias": ("bias", ("out",)),

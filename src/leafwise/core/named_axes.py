@@ -78,7 +78,11 @@ def regrouped(recipe: Recipe, axes: Names, wanted: Names, shape: Shape | None) -
     for full, part in (("in", "out"), ("out", "in")):
         groups = sizes[full] // max(target.get(full, 1), 1)
         if groups > 1 and sizes[full] == groups * target[full] and target[part] == groups * sizes[part]:
-            order = (axes.index(full), axes.index(part), *(n for n, name in enumerate(axes) if name not in (full, part)))
+            order = (
+                axes.index(full),
+                axes.index(part),
+                *(n for n, name in enumerate(axes) if name not in (full, part)),
+            )
             ordered = Turned(recipe, order)
             space = ordered.shape[2:]
             inner: Recipe = Reshaped(ordered, (groups, target[full], sizes[part], *space))

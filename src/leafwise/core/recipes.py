@@ -128,13 +128,13 @@ class Flipped(_OfOne):
 
 @dataclass(frozen=True)
 class Zeros(_OfOne):
-    """Zeros, of the shape and dtype of another array, whose values are not used."""
+    """Zeros of the dtype of another array, whose values are not used."""
 
+    shape: Shape
     word = "zeros"
 
-    @property
-    def shape(self) -> Shape:  # type: ignore[override]
-        return self.inner.shape
+    def words(self) -> tuple[str, ...]:
+        return (self.word,)
 
 
 @dataclass(frozen=True)
