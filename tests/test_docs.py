@@ -24,9 +24,12 @@ def examples(page: Path) -> str:
     return "\n".join(lines)
 
 
+WITH_JAX = ("carrying.md",)  # run by tests/jax/with_torch/test_docs_pages.py
+
 # platforms.md is a table that tools/matrix.py writes; architecture.md is checked by tests/test_rooms.py, machines.md by
 # tests/distributed/test_machines_page.py.
-WITH_EXAMPLES = [page for page in PAGES if page.name not in ("platforms.md", "architecture.md", "machines.md")]
+_WITHOUT = ("platforms.md", "architecture.md", "machines.md", *WITH_JAX)
+WITH_EXAMPLES = [page for page in PAGES if page.name not in _WITHOUT]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
@@ -69,6 +72,6 @@ def test_the_readme_shows_the_two_commands() -> None:
 
 def test_the_roles_page_lists_every_role() -> None:
     page = (ROOT / "docs" / "roles.md").read_text("utf-8")
-    for _, rows in roles._TABLE:
+    for _, rows in roles.ROWS:
         for role, _ in rows.values():
             assert f"`{role}`" in page

@@ -58,6 +58,26 @@ def _numbers(*shape: int) -> Array:
     return np.random.default_rng(7).standard_normal(shape).astype(np.float32)
 
 
+def randomized(made: Any) -> Any:
+    """A layer with other values in each leaf, all positive, so that no leaf is what it was at the beginning."""
+    random = np.random.default_rng(11)
+
+    def new(value: Any) -> Array:
+        return random.uniform(0.2, 1.2, value.shape).astype(np.float32)
+
+    if isinstance(made, nn.Module):
+        for value in made.state_dict().values():
+            if value.is_floating_point():
+                value.copy_(torch.from_numpy(new(value)))
+        return made
+    if isinstance(made, nnx.Module):
+        nnx.update(
+            made, jax.tree.map(lambda value: jnp.asarray(new(value)), nnx.state(made, (nnx.Param, nnx.BatchStat)))
+        )
+        return made
+    return jax.tree.map(lambda value: jnp.asarray(new(value)) if eqx.is_inexact_array(value) else value, made)
+
+
 # -- attention, cells -------------------------------------------------------------------------------------------------
 
 

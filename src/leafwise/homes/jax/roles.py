@@ -31,25 +31,23 @@ _DENSE: Roles = {
     "dense_h.bias": ("rnn.bias", ("out",)),
 }
 
-add_rows(
-    [
-        ("flax.nnx.Linear", _KERNEL),
-        ("flax.nnx.LinearGeneral", _KERNEL),
-        ("flax.nnx.Einsum", {"kernel": ("einsum.weight", ("*axis",)), "bias": ("einsum.bias", ("*axis",))}),
-        ("flax.nnx.Conv", {"kernel": ("conv.weight", ("*space", "in", "out")), "bias": _BIAS}),
-        ("flax.nnx.ConvTranspose", {"kernel": ("conv_transpose.weight", ("*-space", "in", "out")), "bias": _BIAS}),
-        ("flax.nnx.Embed", {"embedding": ("embedding.table", ("vocab", "features"))}),
-        *((f"flax.nnx.{norm}", _SCALE) for norm in ("BatchNorm", "LayerNorm", "RMSNorm", "GroupNorm", "InstanceNorm")),
-        ("flax.nnx.PReLU", {"negative_slope": ("activation.slope", ())}),
-        ("flax.nnx.MultiHeadAttention", FLAX_ATTENTION),
-        ("flax.nnx.LSTMCell", flax_gates("ifgo", {"if": "if_"})),
-        ("flax.nnx.OptimizedLSTMCell", _DENSE),
-        ("flax.nnx.GRUCell", _DENSE),
-        ("flax.nnx.SimpleCell", _DENSE),
-        ("flax.nnx.LoRA", {"lora_a": ("lora.a", ("in", "rank")), "lora_b": ("lora.b", ("rank", "out"))}),
-        ("flax.nnx.RngStream", {"key": ("rng.key", ()), "count": ("rng.count", ())}),
-    ]
-)
+NNX_ROWS: list[tuple[str, Roles]] = [
+    ("flax.nnx.Linear", _KERNEL),
+    ("flax.nnx.LinearGeneral", _KERNEL),
+    ("flax.nnx.Einsum", {"kernel": ("einsum.weight", ("*axis",)), "bias": ("einsum.bias", ("*axis",))}),
+    ("flax.nnx.Conv", {"kernel": ("conv.weight", ("*space", "in", "out")), "bias": _BIAS}),
+    ("flax.nnx.ConvTranspose", {"kernel": ("conv_transpose.weight", ("*-space", "in", "out")), "bias": _BIAS}),
+    ("flax.nnx.Embed", {"embedding": ("embedding.table", ("vocab", "features"))}),
+    *((f"flax.nnx.{norm}", _SCALE) for norm in ("BatchNorm", "LayerNorm", "RMSNorm", "GroupNorm", "InstanceNorm")),
+    ("flax.nnx.PReLU", {"negative_slope": ("activation.slope", ())}),
+    ("flax.nnx.MultiHeadAttention", FLAX_ATTENTION),
+    ("flax.nnx.LSTMCell", flax_gates("ifgo", {"if": "if_"})),
+    ("flax.nnx.OptimizedLSTMCell", _DENSE),
+    ("flax.nnx.GRUCell", _DENSE),
+    ("flax.nnx.SimpleCell", _DENSE),
+    ("flax.nnx.LoRA", {"lora_a": ("lora.a", ("in", "rank")), "lora_b": ("lora.b", ("rank", "out"))}),
+    ("flax.nnx.RngStream", {"key": ("rng.key", ()), "count": ("rng.count", ())}),
+]
 
 _WEIGHT: Roles = {"weight": ("linear.weight", ("out", "in")), "bias": _BIAS}
 _NORM: Roles = {"weight": ("norm.scale", ("*features",)), "bias": ("norm.bias", ("*features",))}
@@ -70,24 +68,24 @@ _STATE: Roles = {
     "*batch_counter": ("norm.count", ()),
 }
 
-add_rows(
-    [
-        ("equinox.nn.Linear", _WEIGHT),
-        (
-            "equinox.nn.ConvTranspose",
-            {"weight": ("conv_transpose.weight", ("out", "in", "*-space")), "bias": _BIAS_OF_CONVOLUTION},
-        ),
-        ("equinox.nn.Conv", {"weight": ("conv.weight", ("out", "in", "*space")), "bias": _BIAS_OF_CONVOLUTION}),
-        ("equinox.nn.Embedding", {"weight": ("embedding.table", ("vocab", "features"))}),
-        *((f"equinox.nn.{norm}", _NORM) for norm in ("BatchNorm", "LayerNorm", "RMSNorm", "GroupNorm")),
-        ("equinox.nn.LSTMCell", _CELL),
-        ("equinox.nn.GRUCell", _CELL),
-        ("equinox.nn.PReLU", {"negative_slope": ("activation.slope", ("*features",))}),
-        ("equinox.nn.MultiheadAttention", EQUINOX_ATTENTION),
-        ("equinox.nn.WeightNorm", {"g": ("weight_norm.scale", ("*axis",))}),
-        ("equinox.nn.State", _STATE),
-    ]
-)
+EQUINOX_ROWS: list[tuple[str, Roles]] = [
+    ("equinox.nn.Linear", _WEIGHT),
+    (
+        "equinox.nn.ConvTranspose",
+        {"weight": ("conv_transpose.weight", ("out", "in", "*-space")), "bias": _BIAS_OF_CONVOLUTION},
+    ),
+    ("equinox.nn.Conv", {"weight": ("conv.weight", ("out", "in", "*space")), "bias": _BIAS_OF_CONVOLUTION}),
+    ("equinox.nn.Embedding", {"weight": ("embedding.table", ("vocab", "features"))}),
+    *((f"equinox.nn.{norm}", _NORM) for norm in ("BatchNorm", "LayerNorm", "RMSNorm", "GroupNorm")),
+    ("equinox.nn.LSTMCell", _CELL),
+    ("equinox.nn.GRUCell", _CELL),
+    ("equinox.nn.PReLU", {"negative_slope": ("activation.slope", ("*features",))}),
+    ("equinox.nn.MultiheadAttention", EQUINOX_ATTENTION),
+    ("equinox.nn.WeightNorm", {"g": ("weight_norm.scale", ("*axis",))}),
+    ("equinox.nn.State", _STATE),
+]
+
+add_rows([*NNX_ROWS, *EQUINOX_ROWS])
 
 
 def role_of(
