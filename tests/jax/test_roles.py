@@ -68,7 +68,7 @@ def test_the_leaves_of_a_state_have_the_paths_of_their_indices() -> None:
 
     _, state = eqx.nn.make_with_state(Net)()
     t = lw.tree({"state": state})
-    assert [str(path) for path in t] == [
+    assert [str(path) for path, _ in t.items()] == [
         'state."blocks.0.ema_first_time_index"',
         'state."blocks.0.ema_state_index".0',
         'state."blocks.0.ema_state_index".1',

@@ -56,8 +56,12 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     recipes = carrying.recipes(stored, wanted)
     same = all(isinstance(recipe, Taken) and recipe.name == name for name, recipe in recipes.items())
     is_complete = all(leaf.name in recipes or is_own_state(leaf) for leaf in (*wanted, *stored))
-    if not recipes or (same and is_complete and not carrying.refused):
+    if (not recipes and _weight_names(stored) == _weight_names(wanted)) or (
+        same and is_complete and not carrying.refused
+    ):
         return None
+    for name, reason in carrying.refused.items():
+        plan.foreign_sources[source.leaf(row_of[name])] = reason
     for name, message in carrying.partly_used:
         plan.add("unexpected", name, message)
     plan.notes += carrying.notes
@@ -65,7 +69,7 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     what = f"counts of batches and random streams, which {framework} does not have"
     used = {name for recipe in recipes.values() for name in recipe.names()}
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
-    return CarriedSource(Reading(framework, recipes, keeps, what, carrying.refused), dropped)
+    return CarriedSource(Reading(framework, recipes, keeps, what), dropped)
 
 
 def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
@@ -91,6 +95,10 @@ def _has_roles_by_name(t: Tree) -> bool:
     return any(role is not None for role, _ in columns.row_roles(t.rows))
 
 
+def _weight_names(leaves: list[CarriedLeaf]) -> set[str]:
+    return {leaf.called for leaf in leaves} & {"weight", "kernel"}
+
+
 def _is_of_torch(t: Tree) -> bool:
     """Whether arrays without layers are certainly of PyTorch: its tensors, or a file that it wrote."""
     root = t.columns.node_objects[0]
@@ -112,6 +120,7 @@ def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[Carri
             role,
             axes,
             not is_recorded and not columns.home(columns.node_objects[columns.row_nodes[row]]).roles_by_class,
+            columns.row_names[row].rpartition(".")[2],
         )
         for row, name, (role, axes) in zip(rows, names, roles, strict=True)
     ]
@@ -129,6 +138,7 @@ class _Carrying:
 
     def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
         self._source, self._framework, self._is_torch = the_source(plan.source), framework, is_torch
+        self._convolutions: list[str] = []  # kernels that only names describe on both sides
         self.refused: dict[str, str] = {}
         self.partly_used: list[tuple[str, str]] = []
         self.notes: list[str] = []
@@ -149,6 +159,8 @@ class _Carrying:
             if len(found) == len(parts.keys):
                 recipes[parts.leaf.name] = self._made(parts, pieces, needed)
         self._note_biases(recipes)
+        if self._convolutions:
+            self.notes.append(f"read as convolutions, not as transposed ones: {_few(self._convolutions)}")
         taken = set(partners.values())
         for parts in sources:
             unused = [key for key in parts.keys if key not in taken]
@@ -234,7 +246,7 @@ class _Carrying:
         elif target.role is not None and target.axes is not None:
             if (axes := self._by_name(source, target)) is not None:
                 return axes, target.axes
-        elif source.last == target.last:
+        elif source.last == target.last and {source.called, target.called} != {"weight", "kernel"}:
             return None, None
         if len(source.shape or ()) <= 1 and len(target.shape or ()) <= 1:
             return None, None
@@ -249,12 +261,14 @@ class _Carrying:
         if not leaf.has_only_names:
             return None
         if role == "conv_transpose.weight":
-            if leaf.last == "weight" and self._is_torch and partner.axes is not None:
+            if leaf.called == "weight" and self._is_torch and partner.axes is not None:
                 return ("in", "out", *(axis for axis in ("d", "h", "w") if axis in map(_bare, partner.axes)))
             raise RecipeError(
                 "frameworks store transposed convolutions in different ways, and names do not tell which this is; save "
                 "the model that it is from with lw.save, which records the axes, or load from the model itself"
             )
+        if role == "conv.weight" and partner.has_only_names:
+            self._convolutions.append(leaf.name)
         if role.startswith(("norm.", "embedding.", "activation.")) and partner.axes is not None:
             return partner.axes if len(partner.axes) == ndim else ("features",) * min(ndim, 1)
         if role == "bias" and ndim == 1:

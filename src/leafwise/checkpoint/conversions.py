@@ -87,8 +87,8 @@ def _note_dropped(plan: Plan, names: list[str]) -> None:
     if names:
         leaves = "1 leaf" if len(names) == 1 else f"{len(names):,} leaves"
         plan.notes.append(
-            f"{leaves} of {the_source(plan.source)} not used ({listed(names, 3)}): counts of batches and random streams, "
-            "which the model does not have"
+            f"{leaves} of {the_source(plan.source)} not used ({listed(names, 3)}): counts of batches and random "
+            "streams, which the model does not have"
         )
 
 

@@ -108,10 +108,14 @@ def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:
         pairing = Pairing(source, target, rename, once_per_leaf=True)
     else:
         # The names have been renamed already, before they were converted.
-        pairing = Pairing(converted.side, target, rename if is_auto(rename) else None, once_per_leaf=True)
+        # Names and shapes do not tell the layout of another framework, so no rename is found by them there.
+        is_found = is_auto(rename) and not plan.is_carried
+        pairing = Pairing(converted.side, target, rename if is_found else None, once_per_leaf=True)
         pairing.new_name, pairing.left_out, pairing.idle = Renaming(rename), converted.left_out, converted.idle
-        if not is_auto(rename):
+        if not is_found:
             pairing.proposals = []  # rename= takes stored names
+        if is_auto(rename) and plan.is_carried:
+            plan.notes.append('rename="auto" finds no renames for weights of another framework; pass the right ones')
     plan.prefixes, plan.proposals, plan.applied = pairing.prefixes, pairing.proposals, pairing.applied
     if is_auto(rename) and plan.proposals:
         plan.notes.append(_not_applied_note(plan))

@@ -18,13 +18,15 @@ Names = tuple[str, ...]
 
 class CarriedLeaf(NamedTuple):
     """A leaf of one side: its name, its shape, its role and axes if they are known, and whether they can only be
-    inferred from its name, as in a file that has no roles."""
+    inferred from its name, as in a file that has no roles. `called` is the last entry of its name before `rename=`,
+    because a new name does not change a layout."""
 
     name: str
     shape: Shape | None
     role: str | None
     axes: Axes
     has_only_names: bool
+    called: str
 
     @property
     def last(self) -> str:
@@ -348,5 +350,5 @@ def axes_by_name(leaf: CarriedLeaf, role: str) -> Axes:
         ("weight", "bilinear.weight"): ("out", "in1", "in2"),
     }
     role = "linear.weight" if role.startswith("attention.") else role
-    axes = layouts.get((leaf.last, role))
+    axes = layouts.get((leaf.called, role))
     return axes if axes is not None and len(axes) == ndim else None

@@ -166,6 +166,67 @@ def test_rename_comes_first() -> None:
     np.testing.assert_array_equal(model.head.kernel[...].T, head["old"].weight.detach().numpy())
 
 
+class SquareNet(nnx.Module):
+    """One layer, whose kernel looks the same transposed."""
+
+    def __init__(self) -> None:
+        self.dense = nnx.Linear(4, 4, use_bias=False, rngs=nnx.Rngs(0))
+
+
+def test_a_new_name_does_not_change_the_layout_of_a_file(tmp_path: Path) -> None:
+    source, net = nn.ModuleDict({"fc": nn.Linear(4, 4, bias=False)}), SquareNet()
+    for stored in SOURCES:
+        lw.load(net, stored(source, tmp_path), rename={"fc.weight": "dense.kernel"})
+        np.testing.assert_array_equal(net.dense.kernel[...].T, source["fc"].weight.detach().numpy())
+        net = SquareNet()
+
+
+@pytest.mark.parametrize("stored", SOURCES, ids=lambda stored: stored.__name__.strip("_"))
+def test_no_rename_is_found_by_shapes(stored: Callable[[nn.Module, Path], Any], tmp_path: Path) -> None:
+    source = nn.ModuleDict({"fc": nn.Linear(4, 4, bias=False)})
+    with pytest.raises(lw.LoadError, match=r"dense\.kernel \(4×4 float32\) is in the model but not in"):
+        lw.load(SquareNet(), stored(source, tmp_path), rename="auto")
+
+
+def test_a_state_of_nnx_has_names_like_a_variable_dict() -> None:
+    model, source = SquareNet(), nn.ModuleDict({"dense": nn.Linear(4, 4, bias=False)})
+    back = nn.ModuleDict({"dense": nn.Linear(4, 4, bias=False)})
+    lw.load(back, nnx.state(model))
+    np.testing.assert_array_equal(model.dense.kernel[...].T, back["dense"].weight.detach().numpy())
+    state = lw.load(nnx.state(model), source)
+    nnx.update(model, state)
+    np.testing.assert_array_equal(model.dense.kernel[...].T, source["dense"].weight.detach().numpy())
+
+
+def test_attention_with_other_sizes_of_keys_and_values() -> None:
+    torch.manual_seed(0)
+    source = nn.MultiheadAttention(8, 2, kdim=5, vdim=6, batch_first=True)
+    biases = {f"use_{name}_bias": True for name in ("query", "key", "value", "output")}
+    model = eqx.nn.MultiheadAttention(
+        2, 8, key_size=5, value_size=6, vo_size=4, output_size=8, **biases, key=jax.random.key(0)
+    )
+    model = lw.load(model, source)
+    random = np.random.default_rng(0)
+    query, key, value = (random.standard_normal((4, size)).astype(np.float32) for size in (8, 5, 6))
+    with torch.no_grad():
+        expected = source(*(torch.from_numpy(array)[None] for array in (query, key, value)))[0][0].numpy()
+    close(model(query, key, value), expected)
+    back = nn.MultiheadAttention(8, 2, kdim=5, vdim=6, batch_first=True)
+    lw.load(back, model)
+    assert all(torch.equal(value, source.state_dict()[name]) for name, value in back.state_dict().items())
+
+
+def test_both_sides_with_only_names_say_how_kernels_are_read(tmp_path: Path) -> None:
+    _, frameworks = MODELS["CNN"]
+    file = _with_safetensors(frameworks["PyTorch"].make(), tmp_path)
+    plan = lw.plan(frameworks["Flax Linen"].make(), file)
+    assert plan.holds
+    assert "read as convolutions, not as transposed ones: conv1.weight, conv2.weight" in plan.notes
+    up = {"params": {"ConvTranspose_0": {"kernel": jnp.zeros((3, 3, 4, 4)), "bias": jnp.zeros(4)}}}
+    with pytest.raises(lw.LoadError, match="the order of its axes is not known"):
+        lw.load(up, _with_safetensors(nn.ModuleDict({"ConvTranspose_0": nn.ConvTranspose2d(4, 4, 3)}), tmp_path))
+
+
 def test_the_layers_of_one_lstm_are_cells_of_their_own() -> None:
     class Cells(eqx.Module):
         lstm: list[eqx.nn.LSTMCell]

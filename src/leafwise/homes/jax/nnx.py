@@ -20,6 +20,7 @@ from leafwise.core.path import Entry
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_unreadable
 from leafwise.homes.jax.roles import role_of
+from leafwise.homes.jax.variable_dicts import role_in_container
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
 
@@ -122,7 +123,10 @@ class NnxHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        return role_of(owner, name, array_in(value) if isinstance(value, nnx.Variable) else value, lineage)
+        array = array_in(value) if isinstance(value, nnx.Variable) else value
+        if isinstance(owner, nnx.State):  # which has no layers, like the variables of Linen
+            return role_in_container(owner, name, array, lineage)
+        return role_of(owner, name, array, lineage)
 
     def spec(self, value: Any) -> Spec:
         array = array_in(value)

@@ -30,6 +30,7 @@ _DENSE: Roles = {
     "dense_i.bias": ("rnn.bias", ("out",)),
     "dense_h.bias": ("rnn.bias", ("out",)),
 }
+_DENSE_GRU: Roles = {**_DENSE, "dense_h.bias": ("rnn.bias_hh", ("out",))}
 
 NNX_ROWS: list[tuple[str, Roles]] = [
     ("flax.nnx.Linear", _KERNEL),
@@ -43,7 +44,7 @@ NNX_ROWS: list[tuple[str, Roles]] = [
     ("flax.nnx.MultiHeadAttention", FLAX_ATTENTION),
     ("flax.nnx.LSTMCell", flax_gates("ifgo", {"if": "if_"})),
     ("flax.nnx.OptimizedLSTMCell", _DENSE),
-    ("flax.nnx.GRUCell", _DENSE),
+    ("flax.nnx.GRUCell", _DENSE_GRU),
     ("flax.nnx.SimpleCell", _DENSE),
     ("flax.nnx.LoRA", {"lora_a": ("lora.a", ("in", "rank")), "lora_b": ("lora.b", ("rank", "out"))}),
     ("flax.nnx.RngStream", {"key": ("rng.key", ()), "count": ("rng.count", ())}),

@@ -24,6 +24,10 @@ def role_in_container(
         found = role_by_structure(map(str, above[1]), child, name, ndim)
         if found[0] is not None:
             return found
+        if (
+            child.startswith("ConvTranspose") and name == "kernel"
+        ):  # the name that Linen gives it, in one of two layouts
+            return "conv_transpose.weight", None
     if name == "kernel" and ndim == 2:
         return "linear.weight", ("in", "out")
     if name == "negative_slope" and ndim == 0:
