@@ -76,19 +76,19 @@ def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
     """The frameworks whose layers a tree has; empty if that is not known, as for a file with the names of PyTorch."""
     columns = t.columns
     types = {type(obj): obj for obj in columns.node_objects}
-    found = {columns.home(obj).capability(Converting).framework(cls) for cls, obj in types.items()}
+    frameworks = {columns.home(obj).capability(Converting).framework(cls) for cls, obj in types.items()}
     root = columns.node_objects[0]
     if isinstance(root, StoredFile) and root.record is not None:
         kinds = {node.type for node in root.record.nodes.values()}
-        found |= {name for start, name in _PACKAGES.items() if any(kind.startswith(start) for kind in kinds)}
-    found -= {""}
-    if not found and (any(name.rpartition(".")[2] in _NAMES_OF_FLAX for name in names) or _has_roles_by_name(t)):
-        found = {"Flax"}
-    return frozenset(found)
+        frameworks |= {name for start, name in _PACKAGES.items() if any(kind.startswith(start) for kind in kinds)}
+    frameworks -= {""}
+    if not frameworks and (any(name.rpartition(".")[2] in _NAMES_OF_FLAX for name in names) or _has_roles_by_name(t)):
+        frameworks = {"Flax"}
+    return frozenset(frameworks)
 
 
 def _has_roles_by_name(t: Tree) -> bool:
-    """Whether containers have arrays whose names tell their roles, like the variables of Flax Linen."""
+    """Whether containers have arrays whose names imply their roles, like the variables of Flax Linen."""
     columns = t.columns
     if not any(home.roles_by_name for home in columns.homes):
         return False
@@ -155,8 +155,7 @@ class _Carrying:
                 pieces[key] = []
         recipes = {}
         for parts in targets:
-            found = [key for key in parts.keys if key in pieces]
-            if len(found) == len(parts.keys):
+            if all(key in pieces for key in parts.keys):
                 recipes[parts.leaf.name] = self._made(parts, pieces, needed)
         self._note_biases(recipes)
         if self._convolutions:
@@ -264,7 +263,7 @@ class _Carrying:
             if leaf.called == "weight" and self._is_torch and partner.axes is not None:
                 return ("in", "out", *(axis for axis in ("d", "h", "w") if axis in map(_bare, partner.axes)))
             raise RecipeError(
-                "frameworks store transposed convolutions in different ways, and names do not tell which this is; save "
+                "frameworks store transposed convolutions in different ways, and names do not say which this is; save "
                 "the model that it is from with lw.save, which records the axes, or load from the model itself"
             )
         if role == "conv.weight" and partner.has_only_names:
@@ -298,11 +297,11 @@ def _kind(role: str) -> str:
 
 
 def _pieces(side: Iterable[LeafParts]) -> dict[str, list[_Piece]]:
-    found: dict[str, list[_Piece]] = {}
+    pieces: dict[str, list[_Piece]] = {}
     for parts in side:
         for number, key in enumerate(parts.keys):
-            found.setdefault(key, []).append(_Piece(parts, number))
-    return found
+            pieces.setdefault(key, []).append(_Piece(parts, number))
+    return pieces
 
 
 def _sibling(key: str) -> str:

@@ -189,25 +189,25 @@ def _front(name: str) -> str:
 
 def _attention_paths(leaves: Iterable[CarriedLeaf]) -> set[str]:
     """The paths of the layers of attention, by the roles of their leaves."""
-    found = set()
+    paths = set()
     for leaf in leaves:
         if leaf.role in ("attention.qkv", "attention.q"):
             path = leaf.name.split(".")[:-1]
-            found.add(".".join(path[:-1] if path and path[-1] in _PROJECTIONS else path))
-    return found
+            paths.add(".".join(path[:-1] if path and path[-1] in _PROJECTIONS else path))
+    return paths
 
 
 def _gates_of_cells(leaves: Iterable[CarriedLeaf]) -> dict[str, Gates]:
     """The gates of each cell: its hidden weight has as many outputs as inputs for each of them."""
-    found = {}
+    gates = {}
     for leaf in leaves:
         if leaf.role == "rnn.weight_hh" and leaf.shape is not None and leaf.axes is not None:
             sizes = dict(zip(leaf.axes, leaf.shape, strict=True))
             path, layer, _ = cell_of(leaf)
             count, rest = divmod(sizes["out"], max(sizes["in"], 1))
             if not rest and count in GATES:
-                found[".".join(path) + layer] = GATES[count]
-    return found
+                gates[".".join(path) + layer] = GATES[count]
+    return gates
 
 
 def _paths_of_many_layers(leaves: Iterable[CarriedLeaf]) -> set[str]:
@@ -230,8 +230,8 @@ def _collections(leaves: Sequence[CarriedLeaf]) -> frozenset[str]:
 # -- levels that only some frameworks have -----------------------------------------------------------------------------
 
 
-def _without_levels(found: list[LeafParts]) -> list[LeafParts]:
-    return [LeafParts(leaf, tuple(map(_without_levels_of_containers, keys))) for leaf, keys in found]
+def _without_levels(parts: list[LeafParts]) -> list[LeafParts]:
+    return [LeafParts(leaf, tuple(map(_without_levels_of_containers, keys))) for leaf, keys in parts]
 
 
 def _without_levels_of_containers(key: str) -> str:
@@ -322,7 +322,7 @@ def _with_siblings(leaves: Sequence[CarriedLeaf]) -> Iterable[tuple[CarriedLeaf,
 
 
 def _with_role_by_name(leaf: CarriedLeaf, beside: set[str]) -> CarriedLeaf:
-    """A leaf with the role that its name tells, if it has none, and if that name is unmistakable."""
+    """A leaf with the role that its name implies, if it has none, and if that name is unmistakable."""
     if leaf.role is not None or not leaf.has_only_names or leaf.shape is None:
         return leaf
     role: str | None
@@ -339,7 +339,7 @@ def _with_role_by_name(leaf: CarriedLeaf, beside: set[str]) -> CarriedLeaf:
 
 def axes_by_name(leaf: CarriedLeaf, role: str) -> Axes:
     """The axes of a leaf without a role, whose partner has this role: `kernel` is a name of Flax, and `weight` one of
-    PyTorch and of Equinox, which have the same layout. None if the name does not tell."""
+    PyTorch and of Equinox, which have the same layout. None if the name does not say."""
     ndim = len(leaf.shape or ())
     space = ("d", "h", "w")[5 - ndim :] if 3 <= ndim <= 5 else ()
     layouts: dict[tuple[str, str], Names] = {

@@ -65,7 +65,7 @@ def _names_of_state(obj: Any, structure: Any) -> list[str] | None:
 
 
 def _name(key: Any) -> tuple[str, str]:
-    """The name of a key of JAX, and the name of its type, which tells equal names apart."""
+    """The name of a key of JAX, and the name of its type, which distinguishes equal names."""
     for attribute in ("name", "key", "idx"):
         if hasattr(key, attribute):
             value = getattr(key, attribute)

@@ -96,9 +96,9 @@ def role_of(
     ndim = len(value.shape)
     above = lineage() if lineage is not None else ()
     if len(above) > 1 and (child := _name_in(above[1], owner)) is not None:
-        found = role_in_table(type(above[1]), f"{child}.{name}", ndim)
-        if found[0] is not None:
-            return found
+        inner = role_in_table(type(above[1]), f"{child}.{name}", ndim)
+        if inner[0] is not None:
+            return inner
     role, axes = role_in_table(type(owner), name, ndim)
     if role == "conv_transpose.weight" and getattr(owner, "transpose_kernel", False):
         return role, tuple(axis.removeprefix("-") for axis in (*(axes or ())[:-2], "out", "in"))

@@ -21,9 +21,9 @@ def role_in_container(
         return role_in_state(above, name, ndim) if isinstance(owner, tuple) and len(above) > 1 else (None, None)
     if len(above) > 1 and isinstance(above[1], Mapping):
         child = next((str(key) for key, layer in above[1].items() if layer is owner), "")
-        found = role_by_structure(map(str, above[1]), child, name, ndim)
-        if found[0] is not None:
-            return found
+        known = role_by_structure(map(str, above[1]), child, name, ndim)
+        if known[0] is not None:
+            return known
         if (
             child.startswith("ConvTranspose") and name == "kernel"
         ):  # the name that Linen gives it, in one of two layouts
