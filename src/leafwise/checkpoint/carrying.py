@@ -19,7 +19,7 @@ from leafwise.files.stored_file import StoredFile
 
 # What a file records as the beginning of the types of its nodes, and what leaves are called, by framework.
 _PACKAGES = {"flax.nnx.": "Flax NNX", "equinox.": "Equinox"}
-_NAMES_OF_FLAX = ("kernel", "embedding")
+_NAMES_OF_FLAX = frozenset({"kernel", "embedding"})
 
 # Leaves that leafwise knows, but that have no counterpart in other frameworks.
 _HIDDEN_STATISTICS = (
@@ -42,6 +42,8 @@ def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
     if not ours:
         return False
     theirs = _frameworks(plan.source, source.names)
+    if ours == {"PyTorch"} and theirs == {"Flax"}:  # unless the leaves of the model are called like that, too
+        return not {name for name in source.names if name.rpartition(".")[2] in _NAMES_OF_FLAX} <= set(target.names)
     return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"})
 
 
@@ -82,9 +84,15 @@ def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
         kinds = {node.type for node in root.record.nodes.values()}
         frameworks |= {name for start, name in _PACKAGES.items() if any(kind.startswith(start) for kind in kinds)}
     frameworks -= {""}
-    if not frameworks and (any(name.rpartition(".")[2] in _NAMES_OF_FLAX for name in names) or _has_roles_by_name(t)):
+    if not frameworks and (_are_names_of_flax(names) or _has_roles_by_name(t)):
         frameworks = {"Flax"}
     return frozenset(frameworks)
+
+
+def _are_names_of_flax(names: Sequence[str]) -> bool:
+    """Whether leaves are called as in Flax, where none is called weight."""
+    lasts = {name.rpartition(".")[2] for name in names}
+    return bool(lasts & _NAMES_OF_FLAX) and "weight" not in lasts
 
 
 def _has_roles_by_name(t: Tree) -> bool:

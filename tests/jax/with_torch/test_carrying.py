@@ -264,6 +264,22 @@ def test_a_dict_of_a_model_and_its_state() -> None:
     close(found, frameworks["PyTorch"].run(source, x))
 
 
+def test_a_parameter_of_pytorch_may_be_called_kernel(tmp_path: Path) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kernel = nn.Parameter(torch.randn(3, 3))
+
+    source = Own()
+    torch.save(source.state_dict(), tmp_path / "own.pt")
+    model = nn.ModuleDict({"own": Own(), "fc": nn.Linear(2, 2)})
+    plan = lw.plan(model, tmp_path / "own.pt", rename={"kernel": "own.kernel"})
+    assert plan.library == "Flax"  # as long as nothing else is known
+    lw.load(model, tmp_path / "own.pt", rename={"kernel": "own.kernel"}, allow={"missing"})
+    assert torch.equal(model["own"].kernel, source.kernel)
+    assert lw.plan(Own(), tmp_path / "own.pt").library == ""
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
