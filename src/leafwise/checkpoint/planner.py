@@ -38,7 +38,7 @@ def plan(
 ) -> Plan:
     """Reports what `lw.load` would do with the same arguments. Reads only headers, and changes nothing.
 
-    - `source` is a file, a folder, a URL, another model, or a Tree.
+    - `source` is a file, a folder, a URL, another model, also one of another framework, or a Tree.
     - `rename` renames the leaves of the source: a mapping of names or prefixes, a list of `(pattern, replacement)`, a
       function from name to name, or `"auto"`, which applies the proposed renames that are certain.
     - `allow` lists the differences to permit: `"missing"` (in the model but not in the source), `"unexpected"` (in the

@@ -323,7 +323,12 @@ def _with_siblings(leaves: Sequence[CarriedLeaf]) -> Iterable[tuple[CarriedLeaf,
 
 def _with_role_by_name(leaf: CarriedLeaf, beside: set[str]) -> CarriedLeaf:
     """A leaf with the role that its name implies, if it has none, and if that name is unmistakable."""
-    if leaf.role is not None or not leaf.has_only_names or leaf.shape is None:
+    if not leaf.has_only_names or leaf.shape is None:
+        return leaf
+    if leaf.called == "kernel" and f".{leaf.name}".rsplit(".", 2)[1].startswith("ConvTranspose"):
+        # The name that Linen gives such a layer, which looks like a convolution and has one of two layouts.
+        return leaf._replace(role="conv_transpose.weight", axes=None)
+    if leaf.role is not None:
         return leaf
     role: str | None
     axes: Axes

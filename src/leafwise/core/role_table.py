@@ -77,16 +77,25 @@ def _has_layers(cls: type) -> bool:
 
 def role_of(cls: type, name: str, ndim: int | None) -> tuple[str | None, Axes]:
     """The role and the axes of the leaf `name` in a layer of this class."""
-    known = _answers_by_class.get(cls)
-    if known is None:
-        known = _answers_by_class[cls] = _roles_of_class(cls), {}
-    roles, answers = known
+    roles, answers = _known(cls)
     if roles is None:
         return None, None
     answer = answers.get((name, ndim))
     if answer is None:
         answer = answers[name, ndim] = _role_in(roles, name, ndim)
     return answer
+
+
+def has_inner_leaves(cls: type) -> bool:
+    """Whether the row of a layer also has leaves of layers inside it, with a dot in their names."""
+    return any("." in name for name in _known(cls)[0] or ())
+
+
+def _known(cls: type) -> tuple[Roles | None, _Answers]:
+    known = _answers_by_class.get(cls)
+    if known is None:
+        known = _answers_by_class[cls] = _roles_of_class(cls), {}
+    return known
 
 
 def _role_in(roles: Roles, name: str, ndim: int | None) -> tuple[str | None, Axes]:

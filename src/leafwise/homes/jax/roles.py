@@ -12,7 +12,7 @@ import jax
 
 from leafwise.core.home import Axes
 from leafwise.core.layer_parts import EQUINOX_ATTENTION, FLAX_ATTENTION, flax_gates
-from leafwise.core.role_table import Roles, add_rows
+from leafwise.core.role_table import Roles, add_rows, has_inner_leaves
 from leafwise.core.role_table import role_of as role_in_table
 
 _BIAS = ("bias", ("out",))
@@ -95,8 +95,8 @@ def role_of(
     """The role and the axes of a leaf of a layer. `lineage()` is the layer, the one that it is in, and so on."""
     ndim = len(value.shape)
     above = lineage() if lineage is not None else ()
-    if len(above) > 1 and (child := _name_in(above[1], owner)) is not None:
-        inner = role_in_table(type(above[1]), f"{child}.{name}", ndim)
+    if len(above) > 1 and has_inner_leaves(type(above[1])):
+        inner = role_in_table(type(above[1]), f"{_name_in(above[1], owner)}.{name}", ndim)
         if inner[0] is not None:
             return inner
     role, axes = role_in_table(type(owner), name, ndim)

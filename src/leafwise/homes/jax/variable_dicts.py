@@ -8,6 +8,7 @@ from leafwise.core.layer_parts import role_by_structure
 from leafwise.homes.jax.roles import role_in_state
 
 _SPACE = ("d", "h", "w")
+_FEW = 64  # attention and recurrent cells have fewer layers inside them
 
 
 def role_in_container(
@@ -19,15 +20,11 @@ def role_in_container(
     ndim = len(value.shape)
     if not isinstance(owner, Mapping):
         return role_in_state(above, name, ndim) if isinstance(owner, tuple) and len(above) > 1 else (None, None)
-    if len(above) > 1 and isinstance(above[1], Mapping):
+    if len(above) > 1 and isinstance(above[1], Mapping) and len(above[1]) <= _FEW:
         child = next((str(key) for key, layer in above[1].items() if layer is owner), "")
         known = role_by_structure(map(str, above[1]), child, name, ndim)
         if known[0] is not None:
             return known
-        if (
-            child.startswith("ConvTranspose") and name == "kernel"
-        ):  # the name that Linen gives it, in one of two layouts
-            return "conv_transpose.weight", None
     if name == "kernel" and ndim == 2:
         return "linear.weight", ("in", "out")
     if name == "negative_slope" and ndim == 0:
