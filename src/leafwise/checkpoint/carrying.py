@@ -43,7 +43,8 @@ def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
         return False
     theirs = _frameworks(plan.source, source.names)
     if ours == {"PyTorch"} and theirs == {"Flax"}:  # unless the leaves of the model are called like that, too
-        return not {name for name in source.names if name.rpartition(".")[2] in _NAMES_OF_FLAX} <= set(target.names)
+        of_flax = {name for name in source.names if name.rpartition(".")[2] in _NAMES_OF_FLAX}
+        return not of_flax or not of_flax <= set(target.names)
     return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"})
 
 
