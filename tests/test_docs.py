@@ -25,9 +25,11 @@ def examples(page: Path, blocks: re.Pattern[str]) -> str:
     return "\n".join(lines)
 
 
+WITH_JAX = ("carrying.md",)  # run by tests/jax/with_torch/test_docs_pages.py
+
 # platforms.md is a table that tools/matrix.py writes; architecture.md is checked by tests/test_rooms.py, machines.md by
 # tests/distributed/test_machines_page.py, and the pages that need JAX by tests/jax/test_pages.py.
-OTHERS = ("platforms.md", "architecture.md", "machines.md", "jax.md", "jax-sharding.md")
+OTHERS = ("platforms.md", "architecture.md", "machines.md", "jax.md", "jax-sharding.md", *WITH_JAX)
 WITH_EXAMPLES = [page for page in PAGES if page.name not in OTHERS]
 
 

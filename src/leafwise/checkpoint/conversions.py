@@ -5,14 +5,16 @@ unless one of them fills more leaves of the model. Leaves that are made from sev
 one, become rows of their own, so that the rest of a plan and of a load treats them like any other row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from leafwise.checkpoint.carrying import carried_source, may_be_carried
 from leafwise.checkpoint.plan import Plan, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.match import Rename, Renaming, match
 from leafwise.core.pairing import Side
+from leafwise.core.path import listed
 from leafwise.core.recipes import Recipe, Shape, Taken, folded
 from leafwise.files.arrays import Stored
 from leafwise.files.assembled import Assembled, Live
@@ -31,10 +33,15 @@ class ConvertedSource(NamedTuple):
 
 def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> ConvertedSource | None:
     """The source as the library of the model stores it; None if it is read as it is."""
-    if _is_layout_known(plan) and (source.names == target.names or set(source.names) == set(target.names)):
+    is_carried = may_be_carried(plan, target, source)
+    if (
+        not is_carried
+        and _is_layout_known(plan)
+        and (source.names == target.names or set(source.names) == set(target.names))
+    ):
         return None
     nodes = _outermost(plan)
-    if not nodes:
+    if not nodes and not is_carried:
         return None
     new_name = Renaming(rename)
     row_of: dict[str, int] = {}  # by name after `rename=`
@@ -47,6 +54,12 @@ def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> 
             return None  # pairing raises an error about these names
         else:
             row_of[new] = row
+    if is_carried and (carried := carried_source(plan, target, source, row_of)) is not None:
+        _note(plan, carried.reading, "")
+        plan.is_carried = True
+        _note_dropped(plan, carried.dropped)
+        side = _with_recipes(plan, source, row_of, carried.reading.recipes, target, set(carried.dropped))
+        return ConvertedSource(side, left_out, new_name.idle())
     stored = {name: source.spec(row).shape for name, row in row_of.items()}
     wanted = {name: target.spec(row).shape for row, name in zip(target.rows, target.names, strict=True)}
     recipes: dict[str, Recipe] = {}
@@ -57,7 +70,7 @@ def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> 
             _note(plan, reading, prefix)
     if not plan.library:
         return None
-    side = _with_recipes(plan, source, row_of, recipes)
+    side = _with_recipes(plan, source, row_of, recipes, target)
     return ConvertedSource(side, left_out, new_name.idle())
 
 
@@ -68,6 +81,15 @@ def _note(plan: Plan, reading: Reading, prefix: str) -> None:
     plan.keeps_what = plan.keeps_what or reading.keeps_what
     for name, reason in reading.refused.items():
         plan.add("unsupported", prefix + name, f"{prefix}{name} in {the_source(plan.source)}: {reason}")
+
+
+def _note_dropped(plan: Plan, names: list[str]) -> None:
+    if names:
+        leaves = "1 leaf" if len(names) == 1 else f"{len(names):,} leaves"
+        plan.notes.append(
+            f"{leaves} of {the_source(plan.source)} not used ({listed(names, 3)}): counts of batches and random "
+            "streams, which the model does not have"
+        )
 
 
 def _outermost(plan: Plan) -> dict[int, str]:
@@ -167,8 +189,16 @@ def _refuse_ambiguous(plan: Plan, reading: Reading, plain: dict[str, str]) -> No
             )
 
 
-def _with_recipes(plan: Plan, source: Side, row_of: dict[str, int], recipes: dict[str, Recipe]) -> Side:
-    """The rows of the source by their names in the model; arrays that are made from stored ones are added."""
+def _with_recipes(
+    plan: Plan,
+    source: Side,
+    row_of: dict[str, int],
+    recipes: dict[str, Recipe],
+    target: Side,
+    dropped: Collection[str] = (),
+) -> Side:
+    """The rows of the source by their names in the model; arrays that are made from stored ones are added. Weights of
+    another framework are never matched by name alone, and other names of those that are used are left out."""
     names = {row_of[recipe.name]: name for name, recipe in recipes.items() if isinstance(recipe, Taken)}
     made = {name: recipe for name, recipe in recipes.items() if not isinstance(recipe, Taken)}
     consumed = {row_of[used] for recipe in made.values() for used in recipe.names()}
@@ -182,10 +212,12 @@ def _with_recipes(plan: Plan, source: Side, row_of: dict[str, int], recipes: dic
             continue
         own = recipe.renamed(lambda used: source.name_of[row_of[used]])
         arrays[name] = Assembled(own, {source.name_of[row]: _readable(source, row) for row in rows})
+    taken = set(recipes) | (set(target.names) if plan.is_carried else set())
+    used = {source.leaf(row) for row in (*consumed, *names)} if plan.is_carried else set()
     for name, row in row_of.items():
-        if row not in consumed and row not in names:
+        if row not in consumed and row not in names and name not in dropped and source.leaf(row) not in used:
             # A stored name that is not used must not take the place of a name of the model.
-            names[row] = name if name not in recipes else f"{name} (stored)"
+            names[row] = name if name not in taken else f"{name} (stored)"
     before = plan.source.columns
     added = [(folded(array.recipe.names()), array) for array in arrays.values()]
     plan.source = plan.source.over(before.extended(plan.source.root, added))

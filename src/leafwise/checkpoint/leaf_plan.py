@@ -96,7 +96,8 @@ def _fed(
         plan.refused.setdefault((reason, f" in {the_source(plan.source)}"), []).append(source_name)
         return None
     shape, source_shape = facts.spec.shape, source_facts.spec.shape
-    order = order or axes.turn(row, source, source_shape)
+    if not plan.is_carried:  # if it is, the axes are already those of the model
+        order = order or axes.turn(row, source, source_shape)
     if source_shape is not None and order is not None:
         source_shape = tuple(source_shape[axis] for axis in order)
     if shape is not None and source_shape != shape:
@@ -181,7 +182,7 @@ def _how(
     if source in plan.recipes:
         words = list(plan.recipes[source].words())
     op = plan.source.columns.row_op(source)
-    if (order is not None or op.order is not None) and "transposed" not in words:
+    if (order is not None or op.order is not None) and not any(word.startswith("transposed") for word in words):
         words.append("transposed")
     if op.slices is not None:
         words.append("sliced")

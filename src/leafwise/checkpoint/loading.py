@@ -63,8 +63,9 @@ def load(
 ) -> Any:
     """Loads a checkpoint, or another model, into a model. Returns the model.
 
-    `source` is a file, a folder, a URL, another model, or a Tree. Every leaf of the model must get a value, and every
-    leaf of the source must be used. Otherwise, this raises a `LoadError` that lists every problem, and changes nothing.
+    `source` is a file, a folder, a URL, another model, or a Tree. Its weights may be those of another framework. Every
+    leaf of the model must get a value, and every leaf of the source must be used. Otherwise, this raises a `LoadError`
+    that lists every problem, and changes nothing.
 
     - `rename`, `allow` and `cast` permit differences; see `lw.plan`.
     - `ties="ignore"` does not restore the ties of the source. By default they are restored, even if the model was not

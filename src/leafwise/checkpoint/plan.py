@@ -112,6 +112,7 @@ class Plan(Table, kind="plan"):
         self.foreign, self.foreign_sources = _foreign(target, True), _foreign(source, False)
         self.refused: dict[tuple[str, str], list[str]] = {}  # by reason and side, the names that are refused
         self.library = ""  # the library whose names and layouts the source is read by, if not by its own
+        self.is_carried = False  # whether the source has weights of another framework
         self.recipes: dict[int, Recipe] = {}  # by row of the source, leaves that are made from stored ones
         self.keeps: frozenset[str] = frozenset()  # names that such a source never has, and which keep their values
         self.keeps_what = ""  # what these are

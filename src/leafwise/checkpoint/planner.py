@@ -38,7 +38,7 @@ def plan(
 ) -> Plan:
     """Reports what `lw.load` would do with the same arguments. Reads only headers, and changes nothing.
 
-    - `source` is a file, a folder, a URL, another model, or a Tree.
+    - `source` is a file, a folder, a URL, another model, also one of another framework, or a Tree.
     - `rename` renames the leaves of the source: a mapping of names or prefixes, a list of `(pattern, replacement)`, a
       function from name to name, or `"auto"`, which applies the proposed renames that are certain.
     - `allow` lists the differences to permit: `"missing"` (in the model but not in the source), `"unexpected"` (in the
@@ -108,10 +108,14 @@ def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:
         pairing = Pairing(source, target, rename, once_per_leaf=True)
     else:
         # The names have been renamed already, before they were converted.
-        pairing = Pairing(converted.side, target, rename if is_auto(rename) else None, once_per_leaf=True)
+        # Names and shapes do not tell the layout of another framework, so no rename is found by them there.
+        is_found = is_auto(rename) and not plan.is_carried
+        pairing = Pairing(converted.side, target, rename if is_found else None, once_per_leaf=True)
         pairing.new_name, pairing.left_out, pairing.idle = Renaming(rename), converted.left_out, converted.idle
-        if not is_auto(rename):
+        if not is_found:
             pairing.proposals = []  # rename= takes stored names
+        if is_auto(rename) and plan.is_carried:
+            plan.notes.append('rename="auto" finds no renames for weights of another framework; pass the right ones')
     plan.prefixes, plan.proposals, plan.applied = pairing.prefixes, pairing.proposals, pairing.applied
     if is_auto(rename) and plan.proposals:
         plan.notes.append(_not_applied_note(plan))
@@ -173,10 +177,16 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             taken.update(prefix + part for part in inside)
             plan.add("missing", key, _in_pieces_message(plan, key, now, list(inside), is_in_pieces(key)))
         else:
-            plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
+            _report_missing(plan, key)
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
     _report_unused(plan, [key for key in given if key not in taken])
+
+
+def _report_missing(plan: Plan, key: str) -> None:
+    """Reports a value that the source does not have. Models of another framework have other settings."""
+    if not plan.is_carried:
+        plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
 
 
 def _opaque_message(plan: Plan, key: str, value: Opaque) -> str:
@@ -268,7 +278,9 @@ def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
 
 def _report_unused(plan: Plan, unused: list[str]) -> None:
     """Reports values of the source that are not used. A value inside a container that the target has would be lost, so
-    it is unexpected; other values are only noted."""
+    it is unexpected; other values are only noted. Settings of another framework are not even noted."""
+    if plan.is_carried:
+        return
     columns = plan.target.columns
     keys = columns.node_keys(plan.target.root) if unused else {}
     holding = {key for node, key in keys.items() if key and _must_be_whole(columns, node)}

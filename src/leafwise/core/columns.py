@@ -109,6 +109,7 @@ class Columns:
         self.scalars: list[tuple[int, str, Any]] = []
         self.wrapped: dict[type, str] = {}  # wrapper → the child that paths do not show
         self.views: dict[type, frozenset[str]] = {}  # type → its leaves that are views of a leaf elsewhere
+        self.first_added: int | None = None  # from this row on, arrays that `extended` added, which no node has
         # Declared ties that were undone, each with its rows.
         self.undone: dict[UndoneTie, tuple[int, ...]] = {}
         self._homes: dict[type, Home] = {}
@@ -191,6 +192,7 @@ class Columns:
         copy = Columns()
         own = copy.__dict__.keys() - {"made_leaves"}  # without what was derived from fewer rows
         copy.__dict__.update({name: self.__dict__[name] for name in own})
+        copy.first_added = len(self.row_nodes)
         copy.row_nodes = [*self.row_nodes, *[node] * len(added)]
         copy.row_names = [*self.row_names, *(name for name, _ in added)]
         copy.row_values = [*self.row_values, *(value for _, value in added)]
@@ -425,11 +427,15 @@ class Columns:
 
     def current(self, row: int) -> Any:
         """The array that is at a row now; moving a module, for example, replaces its buffers."""
+        if self.first_added is not None and row >= self.first_added:
+            return self.row_values[row]
         owner = self.node_objects[self.row_nodes[row]]
         return self.home(owner).current(owner, self.row_names[row], self.row_values[row])
 
     def current_arrays(self, rows: Sequence[int]) -> list[Any]:
         """The arrays that are at rows now: `current` of each, but faster for thousands."""
+        if self.first_added is not None:
+            return [self.current(row) for row in rows]
         if rows == range(len(self.row_names)) and (arrays := self._arrays_of_one_owner()):
             return arrays
         owners, names = _take(self._owners, rows), _take(self.row_names, rows)

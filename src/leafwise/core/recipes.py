@@ -44,7 +44,12 @@ class Recipe:
 
     def can_be_read_in_parts(self) -> bool:
         """Whether a part of the result needs only parts of the stored arrays."""
-        return not any(isinstance(part, Reshaped) for part in self._parts())
+        return not any(isinstance(part, Reshaped | Flipped | Summed | Zeros) for part in self._parts())
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether the axes of a stored array are in another order."""
+        return any(isinstance(part, Turned) for part in self._parts())
 
     def _parts(self) -> "Iterator[Recipe]":
         for part in self.of:
@@ -79,10 +84,14 @@ class _OfOne(Recipe):
 
 @dataclass(frozen=True)
 class Turned(_OfOne):
-    """Another order of axes."""
+    """Another order of axes. `axes`, if they are known, are the names of the axes before and after."""
 
     order: tuple[int, ...]
-    word = "transposed"
+    axes: str = ""
+
+    @property
+    def word(self) -> str:  # type: ignore[override]
+        return f"transposed ({self.axes})" if self.axes else "transposed"
 
     def __post_init__(self) -> None:
         if sorted(self.order) != list(range(len(self.inner.shape))):
@@ -103,6 +112,29 @@ class Reshaped(_OfOne):
     def __post_init__(self) -> None:
         if prod(self.shape) != prod(self.inner.shape):
             raise RecipeError(f"an array of shape {self.inner.shape} cannot have the shape {self.shape}")
+
+
+@dataclass(frozen=True)
+class Flipped(_OfOne):
+    """The elements along some axes in reverse."""
+
+    axes: tuple[int, ...]
+    word = "flipped"
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        return self.inner.shape
+
+
+@dataclass(frozen=True)
+class Zeros(_OfOne):
+    """Zeros of the dtype of another array, whose values are not used."""
+
+    shape: Shape
+    word = "zeros"
+
+    def words(self) -> tuple[str, ...]:
+        return (self.word,)
 
 
 @dataclass(frozen=True)
@@ -153,6 +185,29 @@ class Lengthened(Recipe):
     def renamed(self, new_name: Callable[[str], str]) -> Recipe:
         fill = self.fill.renamed(new_name) if isinstance(self.fill, Recipe) else self.fill
         return replace(self, inner=self.inner.renamed(new_name), fill=fill)
+
+
+@dataclass(frozen=True)
+class Summed(Recipe):
+    """The sum of arrays of one shape."""
+
+    parts: tuple[Recipe, ...]
+    word = "summed"
+
+    def __post_init__(self) -> None:
+        if len({part.shape for part in self.parts}) != 1:
+            raise RecipeError(f"arrays of different shapes cannot be added: {_listed(self.parts)}")
+
+    @property
+    def of(self) -> Sequence[Recipe]:
+        return self.parts
+
+    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
+        return replace(self, parts=tuple(part.renamed(new_name) for part in self.parts))
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        return self.parts[0].shape
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from leafwise.core.home import Axes
 from leafwise.errors import ArgumentError, RuleError
 
 # The name of a leaf → its role and its axes. `*space` stands for any number of spatial axes, and `*features` for the
-# one or more axes that a norm runs over.
+# one or more axes that a norm runs over. `*-space` are spatial axes in reverse: transposed convolutions of PyTorch go
+# through their kernel from its end, those of JAX from its beginning.
 Roles = Mapping[str, tuple[str, tuple[str, ...]]]
 
-_SPACE = ("d", "h", "w")
+_SPACES = {"*space": ("d", "h", "w"), "*-space": ("-d", "-h", "-w")}
 
 # "torch.nn.Linear" is the class of that name in torch.nn or below it; a name without dots may be a class of any module,
 # and may be a glob. The first row that matches a class is used. Rows of users come first, the latest before the others.
@@ -76,16 +77,25 @@ def _has_layers(cls: type) -> bool:
 
 def role_of(cls: type, name: str, ndim: int | None) -> tuple[str | None, Axes]:
     """The role and the axes of the leaf `name` in a layer of this class."""
-    known = _answers_by_class.get(cls)
-    if known is None:
-        known = _answers_by_class[cls] = _roles_of_class(cls), {}
-    roles, answers = known
+    roles, answers = _known(cls)
     if roles is None:
         return None, None
     answer = answers.get((name, ndim))
     if answer is None:
         answer = answers[name, ndim] = _role_in(roles, name, ndim)
     return answer
+
+
+def has_inner_leaves(cls: type) -> bool:
+    """Whether the row of a layer also has leaves of layers inside it, with a dot in their names."""
+    return any("." in name for name in _known(cls)[0] or ())
+
+
+def _known(cls: type) -> tuple[Roles | None, _Answers]:
+    known = _answers_by_class.get(cls)
+    if known is None:
+        known = _answers_by_class[cls] = _roles_of_class(cls), {}
+    return known
 
 
 def _role_in(roles: Roles, name: str, ndim: int | None) -> tuple[str | None, Axes]:
@@ -122,8 +132,10 @@ def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
     missing = ndim - len(named)
     if len(named) == len(axes):
         return axes if not missing else None
-    if "*space" in axes:
-        at = axes.index("*space")
-        return (*named[:at], *_SPACE[-missing:], *named[at:]) if 0 < missing <= len(_SPACE) else None
+    for star, space in _SPACES.items():
+        if star in axes:
+            at = axes.index(star)
+            return (*named[:at], *space[-missing:], *named[at:]) if 0 < missing <= len(space) else None
     # The axes of a norm over several axes are numbered. A flattened or expanded weight is allowed, too.
-    return ("features",) if missing == 1 else tuple(f"features{number}" for number in range(missing))
+    name = next(axis for axis in axes if axis.startswith("*"))[1:]
+    return (name,) if missing == 1 else tuple(f"{name}{number}" for number in range(missing))

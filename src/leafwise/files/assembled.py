@@ -5,7 +5,7 @@ from math import prod
 from typing import Any
 
 from leafwise.core.home import Memory, Spec
-from leafwise.core.recipes import Cut, Joined, Lengthened, Recipe, Reshaped, Taken, Turned
+from leafwise.core.recipes import Cut, Flipped, Joined, Lengthened, Recipe, Reshaped, Summed, Taken, Turned, Zeros
 from leafwise.files.arrays import ITEM_BYTES, Storage, Stored, Unreadable, numpy_dtype, spec_of
 from leafwise.files.computed import Computed
 from leafwise.files.slices import Index, box_of, c_strides, is_c_order, sliced
@@ -42,7 +42,7 @@ class Assembled(Computed):
 
     @property
     def is_scattered(self) -> bool:  # type: ignore[override]
-        return "transposed" in self.recipe.words()
+        return self.recipe.is_transposed
 
     def read(self, index: Index = ()) -> Any:
         boxed = box_of(index, self.recipe.shape)
@@ -164,6 +164,13 @@ class Assembled(Computed):
 
         if isinstance(recipe, Reshaped):
             return self._array(recipe.inner).reshape(recipe.shape)
+        if isinstance(recipe, Flipped):
+            return np.flip(self._array(recipe.inner), recipe.axes)
+        if isinstance(recipe, Zeros):
+            return np.zeros(recipe.shape, numpy_dtype(self.spec.dtype))
+        if isinstance(recipe, Summed):
+            first, *others = map(self._array, recipe.parts)
+            return sum(others, first)
         if isinstance(recipe, Cut):
             index = (*[slice(None)] * recipe.axis, slice(recipe.start, recipe.stop))
             if isinstance(recipe.inner, Taken):

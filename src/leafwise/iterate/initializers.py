@@ -43,7 +43,7 @@ class InitializerError(Exception):
 
 # -- fans ----------------------------------------------------------------------------------------------------
 
-_SPACE = {"d", "h", "w"}
+_SPACE = {"d", "h", "w", "-d", "-h", "-w"}
 
 
 def fans(leaf: Leaf) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from leafwise.iterate.initializers import Orthogonal, Padded
 
 # Names that frameworks use for the same leaf, and the name that is used for all of them in a key.
 _ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma": "weight", "beta": "bias"}
-_RANK = {axis: rank for rank, axis in enumerate(("out", "in", "in1", "in2", "d", "h", "w"))}
+_RANK = {axis: rank for rank, axis in enumerate(("out", "in", "in1", "in2", "d", "h", "w", "-d", "-h", "-w"))}
 
 _FIRST_PART, _LARGEST_PART = 16, 1024  # leaves that are drawn together
 

@@ -26,6 +26,11 @@ class Reading(NamedTuple):
 class Converting(Capability):
     has_defaults = True
 
+    def framework(self, cls: type) -> str:
+        """The framework whose layers nodes of this type are, as plans call it. Weights are carried between models of
+        different frameworks by the roles of their leaves."""
+        return ""
+
     def may_convert(self, cls: type) -> bool:
         """Whether nodes of this type may be stored with other names or in another layout."""
         return False

@@ -27,7 +27,7 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.host_memory import host_shards, is_on_cpu, read_shards
 from leafwise.homes.jax.splits import described
-from leafwise.homes.jax.variable_dicts import role_in_dict
+from leafwise.homes.jax.variable_dicts import role_in_container
 
 _KEY_DTYPE = "uint32"
 
@@ -61,7 +61,7 @@ class JaxHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        return (key_role(value), None) if is_key_dtype(value.dtype) else role_in_dict(owner, name, value)
+        return (key_role(value), None) if is_key_dtype(value.dtype) else role_in_container(owner, name, value, lineage)
 
     def spec(self, value: Any) -> Spec:
         return spec_of(value)

@@ -14,6 +14,7 @@ from flax import nnx
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.converting import Converting
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.grouping import Grouping
@@ -41,6 +42,7 @@ from leafwise.homes.jax.nnx_freezing import is_frozen
 from leafwise.homes.jax.placing import array_from_rooms, rooms_for
 from leafwise.homes.jax.roles import role_of
 from leafwise.homes.jax.saving import extractions, pieces, snapshot
+from leafwise.homes.jax.variable_dicts import role_in_container
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
 
@@ -139,6 +141,7 @@ class NnxHome(Home):
         Averaging: "leafwise.homes.jax.nnx_values:NnxAveraging",
         Clipping: "leafwise.homes.jax.nnx_values:NnxClipping",
         Comparing: NnxComparing,
+        Converting: "leafwise.homes.jax.converting:NnxConverting",
         Filling: "leafwise.homes.jax.filling:LayerFilling",
         Freezing: "leafwise.homes.jax.nnx_freezing:NnxFreezing",
         Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
@@ -194,7 +197,10 @@ class NnxHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        return role_of(owner, name, array_in(value) if isinstance(value, nnx.Variable) else value)
+        array = array_in(value) if isinstance(value, nnx.Variable) else value
+        if isinstance(owner, nnx.State):  # which has no layers, like the variables of Linen
+            return role_in_container(owner, name, array, lineage)
+        return role_of(owner, name, array, lineage)
 
     def spec(self, value: Any) -> Spec:
         array = array_in(value)

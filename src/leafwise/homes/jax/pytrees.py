@@ -4,6 +4,8 @@ Only their dynamic content is shown, as JAX flattens it; static fields are part 
 named tuples are shown by `homes.containers`.
 """
 
+import re
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -12,6 +14,7 @@ import jax
 from jax._src import tree_util as _tree_util  # JAX has no public list of the types that are registered
 
 from leafwise.core import registry as homes
+from leafwise.core.capabilities.converting import Converting
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
@@ -48,7 +51,24 @@ def flattened(obj: Any) -> tuple[list[Child], Any]:
     if len(keyed) == 1 and not keyed[0][0]:
         return [], structure  # JAX considers this object a leaf
     names = DistinctNames()
-    return [Child(names.of(*_name(path[0])), path[0], value) for path, value in keyed], structure
+    known = _names_of_state(obj, structure)
+    return [
+        Child(names.of(*(_name(path[0]) if known is None else (known[number], "str"))), path[0], value)
+        for number, (path, value) in enumerate(keyed)
+    ], structure
+
+
+def _names_of_state(obj: Any, structure: Any) -> list[str] | None:
+    """The names of the children of an `eqx.nn.State`, which JAX only numbers: the paths of the indices in the model, as
+    `eqx.nn.make_with_state` records them, without the class of the model. None for other nodes."""
+    equinox = sys.modules.get("equinox")
+    if equinox is None or not isinstance(obj, equinox.nn.State):
+        return None
+    markers = structure.node_data()[1]
+    if not all(isinstance(marker, str) for marker in markers):
+        return None
+    paths = [re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", re.sub(r"^\w+", "", marker)) for marker in markers]
+    return [path.removeprefix(".") for path in paths]
 
 
 def _name(key: Any) -> tuple[str, str]:
@@ -81,7 +101,9 @@ class PytreeHome(Home):
     name = "jax pytrees"
     walks = "pytrees of JAX, such as Equinox modules and variable dicts of Flax Linen"
     nodes_by_reference = False
+    roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
+        Converting: "leafwise.homes.jax.converting:PytreeConverting",
         Filling: "leafwise.homes.jax.filling:LayerFilling",
         Rebuilding: PytreeRebuilding,
         Saving: PytreeSaving,
@@ -110,7 +132,7 @@ class PytreeHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        return role_of(owner, name, value)
+        return role_of(owner, name, value, lineage)
 
 
 class _Numbered(NamedTuple):

@@ -1,9 +1,18 @@
-"""Roles and axes of the layers of Flax NNX and Equinox, for the table in `core.role_table`."""
+"""Roles and axes of the layers of Flax NNX and Equinox, for the table in `core.role_table`.
 
+A leaf of a layer inside another one, such as the projections of attention, may have a row in the outer layer, with a
+dot in its name. That row comes first.
+"""
+
+import sys
+from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from leafwise.core.home import Axes
-from leafwise.core.role_table import Roles, add_rows
+from leafwise.core.layer_parts import EQUINOX_ATTENTION, FLAX_ATTENTION, flax_gates
+from leafwise.core.role_table import Roles, add_rows, has_inner_leaves
 from leafwise.core.role_table import role_of as role_in_table
 from leafwise.homes.jax.arrays import is_key_dtype, key_role
 
@@ -16,18 +25,31 @@ _SCALE: Roles = {
     "mean": ("norm.mean", ("*features",)),
     "var": ("norm.variance", ("*features",)),
 }
+_DENSE: Roles = {
+    "dense_i.kernel": ("rnn.weight_ih", ("in", "out")),
+    "dense_h.kernel": ("rnn.weight_hh", ("in", "out")),
+    "dense_i.bias": ("rnn.bias", ("out",)),
+    "dense_h.bias": ("rnn.bias", ("out",)),
+}
+_DENSE_GRU: Roles = {**_DENSE, "dense_h.bias": ("rnn.bias_hh", ("out",))}
 
-add_rows(
-    [
-        ("flax.nnx.Linear", _KERNEL),
-        ("flax.nnx.LinearGeneral", _KERNEL),
-        ("flax.nnx.Conv", {"kernel": ("conv.weight", ("*space", "in", "out")), "bias": _BIAS}),
-        ("flax.nnx.ConvTranspose", {"kernel": ("conv_transpose.weight", ("*space", "in", "out")), "bias": _BIAS}),
-        ("flax.nnx.Embed", {"embedding": ("embedding.table", ("vocab", "features"))}),
-        *((f"flax.nnx.{norm}", _SCALE) for norm in ("BatchNorm", "LayerNorm", "RMSNorm", "GroupNorm", "InstanceNorm")),
-        ("flax.nnx.PReLU", {"negative_slope": ("activation.slope", ())}),
-    ]
-)
+NNX_ROWS: list[tuple[str, Roles]] = [
+    ("flax.nnx.Linear", _KERNEL),
+    ("flax.nnx.LinearGeneral", _KERNEL),
+    ("flax.nnx.Einsum", {"kernel": ("einsum.weight", ("*axis",)), "bias": ("einsum.bias", ("*axis",))}),
+    ("flax.nnx.Conv", {"kernel": ("conv.weight", ("*space", "in", "out")), "bias": _BIAS}),
+    ("flax.nnx.ConvTranspose", {"kernel": ("conv_transpose.weight", ("*-space", "in", "out")), "bias": _BIAS}),
+    ("flax.nnx.Embed", {"embedding": ("embedding.table", ("vocab", "features"))}),
+    *((f"flax.nnx.{norm}", _SCALE) for norm in ("BatchNorm", "LayerNorm", "RMSNorm", "GroupNorm", "InstanceNorm")),
+    ("flax.nnx.PReLU", {"negative_slope": ("activation.slope", ())}),
+    ("flax.nnx.MultiHeadAttention", FLAX_ATTENTION),
+    ("flax.nnx.LSTMCell", flax_gates("ifgo", {"if": "if_"})),
+    ("flax.nnx.OptimizedLSTMCell", _DENSE),
+    ("flax.nnx.GRUCell", _DENSE_GRU),
+    ("flax.nnx.SimpleCell", _DENSE),
+    ("flax.nnx.LoRA", {"lora_a": ("lora.a", ("in", "rank")), "lora_b": ("lora.b", ("rank", "out"))}),
+    ("flax.nnx.RngStream", {"key": ("rng.key", ()), "count": ("rng.count", ())}),
+]
 
 _WEIGHT: Roles = {"weight": ("linear.weight", ("out", "in")), "bias": _BIAS}
 _NORM: Roles = {"weight": ("norm.scale", ("*features",)), "bias": ("norm.bias", ("*features",))}
@@ -35,31 +57,83 @@ _CELL: Roles = {
     "weight_ih": ("rnn.weight_ih", ("out", "in")),
     "weight_hh": ("rnn.weight_hh", ("out", "in")),
     "bias": ("rnn.bias", ("out",)),
-    "bias_n": ("rnn.bias_hh", ("out",)),
+    "bias_n": ("rnn.bias_hh.n", ("out",)),
+}
+_BIAS_OF_CONVOLUTION = ("bias", ("out", "*space"))
+# Beside the model, in a State, under the name of the index: the statistics of BatchNorm.
+_STATE: Roles = {
+    "*ema_state_index.0": ("norm.mean", ("*features",)),
+    "*ema_state_index.1": ("norm.variance", ("*features",)),
+    "*ema_first_time_index": ("norm.count", ()),
+    "*batch_state_index.0": ("norm.hidden_mean", ("*features",)),
+    "*batch_state_index.1": ("norm.hidden_variance", ("*features",)),
+    "*batch_counter": ("norm.count", ()),
 }
 
-add_rows(
-    [
-        ("equinox.nn.Linear", _WEIGHT),
-        (
-            "equinox.nn.ConvTranspose",
-            {"weight": ("conv_transpose.weight", ("out", "in", "*space")), "bias": ("bias", ("out", "*space"))},
-        ),
-        (
-            "equinox.nn.Conv",
-            {"weight": ("conv.weight", ("out", "in", "*space")), "bias": ("bias", ("out", "*space"))},
-        ),
-        ("equinox.nn.Embedding", {"weight": ("embedding.table", ("vocab", "features"))}),
-        *((f"equinox.nn.{norm}", _NORM) for norm in ("BatchNorm", "LayerNorm", "RMSNorm", "GroupNorm")),
-        ("equinox.nn.LSTMCell", _CELL),
-        ("equinox.nn.GRUCell", _CELL),
-        ("equinox.nn.PReLU", {"negative_slope": ("activation.slope", ("*features",))}),
-    ]
-)
+EQUINOX_ROWS: list[tuple[str, Roles]] = [
+    ("equinox.nn.Linear", _WEIGHT),
+    (
+        "equinox.nn.ConvTranspose",
+        {"weight": ("conv_transpose.weight", ("out", "in", "*-space")), "bias": _BIAS_OF_CONVOLUTION},
+    ),
+    ("equinox.nn.Conv", {"weight": ("conv.weight", ("out", "in", "*space")), "bias": _BIAS_OF_CONVOLUTION}),
+    ("equinox.nn.Embedding", {"weight": ("embedding.table", ("vocab", "features"))}),
+    *((f"equinox.nn.{norm}", _NORM) for norm in ("BatchNorm", "LayerNorm", "RMSNorm", "GroupNorm")),
+    ("equinox.nn.LSTMCell", _CELL),
+    ("equinox.nn.GRUCell", _CELL),
+    ("equinox.nn.PReLU", {"negative_slope": ("activation.slope", ("*features",))}),
+    ("equinox.nn.MultiheadAttention", EQUINOX_ATTENTION),
+    ("equinox.nn.WeightNorm", {"g": ("weight_norm.scale", ("*axis",))}),
+    ("equinox.nn.State", _STATE),
+]
+
+add_rows([*NNX_ROWS, *EQUINOX_ROWS])
 
 
-def role_of(owner: Any, name: str, value: Any) -> tuple[str | None, Axes]:
-    """The role and the axes of a leaf of a layer."""
+def role_of(
+    owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]] | None = None
+) -> tuple[str | None, Axes]:
+    """The role and the axes of a leaf of a layer. `lineage()` is the layer, the one that it is in, and so on."""
     if is_key_dtype(value.dtype):
         return key_role(value), None
-    return role_in_table(type(owner), name, len(value.shape))
+    ndim = len(value.shape)
+    above = lineage() if lineage is not None else ()
+    if len(above) > 1 and has_inner_leaves(type(above[1])):
+        inner = role_in_table(type(above[1]), f"{_name_in(above[1], owner)}.{name}", ndim)
+        if inner[0] is not None:
+            return inner
+    role, axes = role_in_table(type(owner), name, ndim)
+    if role == "conv_transpose.weight" and getattr(owner, "transpose_kernel", False):
+        return role, tuple(axis.removeprefix("-") for axis in (*(axes or ())[:-2], "out", "in"))
+    if axes is None and role in ("linear.weight", "bias"):
+        axes = _general_axes(owner, name)
+    return role, axes
+
+
+def role_in_state(above: tuple[Any, ...], name: str, ndim: int) -> tuple[str | None, Axes]:
+    """The role and the axes of an array in a tuple of an `eqx.nn.State`. `above` is the tuple, the state, and so on."""
+    equinox = sys.modules.get("equinox")
+    if equinox is None or not isinstance(above[1], equinox.nn.State):
+        return None, None
+    children = jax.tree_util.tree_flatten(above[1], is_leaf=lambda child: child is not above[1])
+    number = next((number for number, child in enumerate(children[0]) if child is above[0]), None)
+    marker = "" if number is None else str(children[1].node_data()[1][number])
+    return role_in_table(type(above[1]), f"{marker}.{name}", ndim)
+
+
+def _name_in(layer: Any, child: Any) -> str | None:
+    """The name of a layer inside another one."""
+    return next((name for name, value in getattr(layer, "__dict__", {}).items() if value is child), None)
+
+
+def _general_axes(owner: Any, name: str) -> Axes:
+    """The axes of a linear layer over several axes."""
+    inputs, outputs = getattr(owner, "in_features", None), getattr(owner, "out_features", None)
+    if not isinstance(inputs, tuple) or not isinstance(outputs, tuple) or getattr(owner, "batch_axis", None):
+        return None
+    axes = (*_numbered("in", len(inputs)), *_numbered("out", len(outputs)))
+    return axes if name == "kernel" else axes[len(inputs) :]
+
+
+def _numbered(axis: str, count: int) -> tuple[str, ...]:
+    return (axis,) if count == 1 else tuple(f"{axis}{number}" for number in range(count))

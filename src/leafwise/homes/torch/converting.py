@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from leafwise.core.capabilities.converting import Converting, Reading
@@ -12,6 +13,9 @@ from leafwise.homes.torch import weight_norm_names
 
 
 class TorchConverting(Converting):
+    def framework(self, cls: type) -> str:
+        return "PyTorch" if issubclass(cls, nn.Module | torch.Tensor) else ""
+
     def may_convert(self, cls: type) -> bool:
         return issubclass(cls, nn.Module)
 
