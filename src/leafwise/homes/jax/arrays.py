@@ -26,10 +26,9 @@ from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.host_memory import host_shards, is_on_cpu, read_shards
+from leafwise.homes.jax.random_keys import KEY_DTYPE, any_key, is_key_dtype, key_role, key_shape
 from leafwise.homes.jax.splits import described
 from leafwise.homes.jax.variable_dicts import role_in_container
-
-_KEY_DTYPE = "uint32"
 
 OTHER_PROCESSES = (
     "parts of it are on devices of other processes, which leafwise only shows; gather it first, for example with "
@@ -99,7 +98,7 @@ def _new_spec(value: Any, sharding: Any) -> Spec:
     if is_key_dtype(dtype):
         kind = "rest"
         shape = (*shape, *key_shape(dtype))
-        dtype = np.dtype(_KEY_DTYPE)
+        dtype = np.dtype(KEY_DTYPE)
     size = prod(shape)
     nbytes = size * dtype.itemsize
     spec = Spec(shape, dtype.name, device_text(value, sharding), size, nbytes, kind=kind)
@@ -128,20 +127,6 @@ def device_text(value: Any, sharding: Any) -> str:
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{platform}:{numbers[0]}-{numbers[-1]}"
     return f"{platform}:{','.join(map(str, numbers))}"
-
-
-def is_key_dtype(dtype: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
-
-
-def key_role(value: Any) -> str:
-    """The role of typed PRNG keys, by which a load recognizes keys of another implementation."""
-    return f"key.{value.dtype._impl.name}"
-
-
-def key_shape(dtype: Any) -> tuple[int, ...]:
-    """The shape of the integers of one typed PRNG key."""
-    return tuple(jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype)).shape)
 
 
 def why_unreadable(value: Any) -> str:
@@ -181,7 +166,7 @@ def new_array(value: Any, array: Any) -> Any:
     if reason := why_irreplaceable(value):
         raise Unsupported("jax", "replace an array", reason)
     if is_key_dtype(value.dtype):
-        keys = jax.random.wrap_key_data(np.asarray(array, _KEY_DTYPE), impl=jax.random.key_impl(_any_key(value)))
+        keys = jax.random.wrap_key_data(np.asarray(array, KEY_DTYPE), impl=jax.random.key_impl(any_key(value)))
         return jax.device_put(keys, sharding_to_keep(value))
     # A copy: on the CPU, the array would otherwise share the memory of `array`, which may change.
     return with_weak_type(jax.device_put(np.array(array, value.dtype), sharding_to_keep(value)), value)
@@ -210,13 +195,6 @@ def why_irreplaceable(value: Any) -> str:
 def sharding_to_keep(value: Any) -> Any:
     """Where a new array goes that takes the place of `value`; None if JAX may move it between devices."""
     return getattr(value, "sharding", None) if getattr(value, "committed", True) else None
-
-
-def _any_key(value: Any) -> Any:
-    """A key array of the same kind that is not abstract."""
-    if not isinstance(value, jax.ShapeDtypeStruct):
-        return value
-    return jax.random.wrap_key_data(np.zeros(key_shape(value.dtype), _KEY_DTYPE), impl=value.dtype._impl.name)
 
 
 HOME = JaxHome()

@@ -8,8 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from leafwise.core.capabilities.averaging import Averaging
-from leafwise.homes.jax.arrays import is_key_dtype
 from leafwise.homes.jax.batches import in_batches, in_order, jitted
+from leafwise.homes.jax.random_keys import is_key_dtype
 
 
 class JaxAveraging(Averaging):

@@ -7,8 +7,9 @@ import numpy as np
 
 from leafwise.core.capabilities.comparing import Comparing, words_of
 from leafwise.core.runs import Run
-from leafwise.homes.jax.arrays import is_key_dtype, read_array, why_unreadable
+from leafwise.homes.jax.arrays import read_array, why_unreadable
 from leafwise.homes.jax.host_memory import is_on_cpu
+from leafwise.homes.jax.random_keys import is_key_dtype
 from leafwise.kernels import cpu
 from leafwise.kernels.dtypes import unknown_dtype
 

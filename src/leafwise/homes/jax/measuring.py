@@ -8,7 +8,8 @@ import jax
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.moments import Moments
 from leafwise.errors import Unsupported
-from leafwise.homes.jax.arrays import is_key_dtype, why_unreadable
+from leafwise.homes.jax.arrays import why_unreadable
+from leafwise.homes.jax.random_keys import is_key_dtype
 from leafwise.kernels.xla import measure_arrays, unknown_jax_dtype
 
 

@@ -29,17 +29,11 @@ from leafwise.core.path import Entry
 from leafwise.core.runs import Run
 from leafwise.core.sharding import LocalPart
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.jax.arrays import (
-    is_key_dtype,
-    new_array,
-    read_array,
-    spec_of,
-    why_irreplaceable,
-    why_unreadable,
-)
+from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_irreplaceable, why_unreadable
 from leafwise.homes.jax.comparing import contiguous_run
 from leafwise.homes.jax.nnx_freezing import is_frozen
 from leafwise.homes.jax.placing import array_from_rooms, rooms_for
+from leafwise.homes.jax.random_keys import is_key_dtype
 from leafwise.homes.jax.roles import role_of
 from leafwise.homes.jax.saving import extractions, pieces, snapshot
 from leafwise.homes.jax.variable_dicts import role_in_container

@@ -9,7 +9,8 @@ from leafwise.core import madvise
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.sharding import LocalPart
 from leafwise.errors import Unsupported
-from leafwise.homes.jax.arrays import is_key_dtype, new_array, sharding_to_keep, why_irreplaceable, with_weak_type
+from leafwise.homes.jax.arrays import new_array, sharding_to_keep, why_irreplaceable, with_weak_type
+from leafwise.homes.jax.random_keys import is_key_dtype
 
 _ALIGNED = 64  # bytes: JAX on the CPU uses memory as it is if it begins at a multiple of this
 _LARGE = 1 << 22  # bytes of memory for which huge pages are worth it

@@ -14,7 +14,7 @@ from leafwise.core.home import Axes
 from leafwise.core.layer_parts import EQUINOX_ATTENTION, FLAX_ATTENTION, flax_gates
 from leafwise.core.role_table import Roles, add_rows, has_inner_leaves
 from leafwise.core.role_table import role_of as role_in_table
-from leafwise.homes.jax.arrays import is_key_dtype, key_role
+from leafwise.homes.jax.random_keys import is_key_dtype, key_role
 
 _BIAS = ("bias", ("out",))
 

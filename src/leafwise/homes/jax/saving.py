@@ -10,8 +10,9 @@ import numpy as np
 
 from leafwise.core.capabilities.saving import Extraction, Part, Saving
 from leafwise.errors import Unsupported
-from leafwise.homes.jax.arrays import is_key_dtype, read_array, why_unreadable
+from leafwise.homes.jax.arrays import read_array, why_unreadable
 from leafwise.homes.jax.host_memory import copy_range, host_shards, is_on_cpu
+from leafwise.homes.jax.random_keys import is_key_dtype
 
 _PIECE = 4 << 20  # bytes that are copied at a time
 
