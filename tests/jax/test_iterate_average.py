@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,7 +65,7 @@ def test_a_model_of_equinox_keeps_its_structure() -> None:
     model = EquinoxNet()
     average = lw.Average(model)
     average.update(model)
-    average.update(jax.tree.map(lambda array: array + 2, model))
+    average.update(jax.tree.map(lambda leaf: leaf + 2 if eqx.is_array(leaf) else leaf, model))
     with average.applied(model) as averaged:
         assert jax.tree.structure(averaged) == jax.tree.structure(model)
         np.testing.assert_allclose(averaged.layers[0].weight, model.layers[0].weight + 1, rtol=1e-6)

@@ -58,7 +58,10 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
     recipes = carrying.recipes(stored, wanted)
     same = all(isinstance(recipe, Taken) and recipe.name == name for name, recipe in recipes.items())
-    is_complete = all(leaf.name in recipes or is_own_state(leaf) for leaf in (*wanted, *stored))
+    on_both_sides = {leaf.name for leaf in wanted} & {leaf.name for leaf in stored}
+    is_complete = all(
+        leaf.name in recipes or leaf.name in on_both_sides or is_own_state(leaf) for leaf in (*wanted, *stored)
+    )
     if (not recipes and _weight_names(stored) == _weight_names(wanted)) or (
         same and is_complete and not carrying.refused
     ):
@@ -68,9 +71,9 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     for name, message in carrying.partly_used:
         plan.add("unexpected", name, message)
     plan.notes += carrying.notes
-    keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes and is_own_state(leaf))
+    used = {name for recipe in recipes.values() for name in recipe.names()} | on_both_sides
+    keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
     what = f"counts of batches and random streams, which {framework} does not have"
-    used = {name for recipe in recipes.values() for name in recipe.names()}
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
     return CarriedSource(Reading(framework, recipes, keeps, what), dropped)
 
@@ -101,7 +104,7 @@ def _has_roles_by_name(t: Tree) -> bool:
     columns = t.columns
     if not any(home.roles_by_name for home in columns.homes):
         return False
-    return any(role is not None for role, _ in columns.row_roles(t.rows))
+    return any(role is not None and not role.startswith("rng.") for role, _ in columns.row_roles(t.rows))
 
 
 def _weight_names(leaves: list[CarriedLeaf]) -> set[str]:

@@ -245,15 +245,19 @@ def _shape_messages(
     return f"{name} is {described(own)}", f"{{}} are {described(details)}"
 
 
+_KEY = "rng.key."  # the beginning of the role of a PRNG key
+
+
 def _other_key(plan: Plan, row: int, source: int, name: str) -> str:
     """Why the values of a PRNG key cannot be used as those of another implementation, whose keys may have the same
     shape; empty if they are of the same, or if it is not known."""
     ours, theirs = (
         columns.row_role(at)[0] for columns, at in ((plan.target.columns, row), (plan.source.columns, source))
     )
-    if ours == theirs or not (ours and theirs and ours.startswith("key.") and theirs.startswith("key.")):
+    kinds = [role.removeprefix(_KEY) for role in (ours, theirs) if role is not None and role.startswith(_KEY)]
+    if len(kinds) < 2 or kinds[0] == kinds[1]:
         return ""
-    both = f"{ours.removeprefix('key.')} in the model but of {theirs.removeprefix('key.')} in {the_source(plan.source)}"
+    both = f"{kinds[0]} in the model but of {kinds[1]} in {the_source(plan.source)}"
     return f"{name} is a key of {both}; such a key gives other random numbers"
 
 

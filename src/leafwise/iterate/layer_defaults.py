@@ -28,6 +28,7 @@ _BY_ROLE: dict[str, dict[str, Any]] = {
     "rnn.weight_hr": {"init": BY_HIDDEN_SIZE},
     "rnn.bias_ih": {"init": BY_HIDDEN_SIZE},
     "rnn.bias_hh": {"init": BY_HIDDEN_SIZE},
+    "rnn.bias_hh.n": {"init": BY_HIDDEN_SIZE},
     "rnn.bias": {"init": BY_HIDDEN_SIZE},
     "attention.qkv": {"init": "xavier_uniform"},
     "attention.q": {"init": "xavier_uniform"},

@@ -14,7 +14,7 @@ def is_key_dtype(dtype: Any) -> bool:
 
 def key_role(value: Any) -> str:
     """The role of typed PRNG keys, by which a load recognizes keys of another implementation."""
-    return f"key.{value.dtype._impl.name}"
+    return f"rng.key.{value.dtype._impl.name}"
 
 
 def key_shape(dtype: Any) -> tuple[int, ...]:
