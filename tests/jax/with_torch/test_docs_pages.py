@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from tests.test_docs import WITH_JAX, run_examples
+from tests.test_docs import BOTH, ROOT, WITH_JAX, run_examples
 
-_DOCS = Path(__file__).parents[3] / "docs"
+PAGES = ["README.md", "docs/guide.md", *(f"docs/{name}" for name in WITH_JAX)]
 
 
-@pytest.mark.parametrize("name", WITH_JAX)
+@pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_give_the_output_on_it(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # examples write files
-    run_examples(_DOCS / name)
+    run_examples(ROOT / page, BOTH)
