@@ -111,15 +111,11 @@ def agree(found: Moments, right: Moments, name: str, precision: float = 2e-6) ->
         assert getattr(found, count) == getattr(right, count), (name, count, found, right)
     assert (found.min, found.max) == (right.min, right.max) or not right.finite, (name, found, right)
     assert found.histogram == right.histogram, (name, found, right)
-    for field in ("std", "l1", "l2"):
-        one, other = getattr(found, field), getattr(right, field)
-        both_nan = math.isnan(one) and math.isnan(other)
-        assert both_nan or math.isclose(one, other, rel_tol=10 * precision, abs_tol=1e-16 * abs(right.mean)), (
-            name,
-            field,
-            one,
-            other,
-        )
+    for field, digits in (("std", 10 * precision), ("l1", precision), ("l2", precision)):
+        measured_value, expected = getattr(found, field), getattr(right, field)
+        both_nan = math.isnan(measured_value) and math.isnan(expected)  # there is no finite value
+        noise = 1e-16 * abs(right.mean) if field == "std" else 0.0
+        assert both_nan or math.isclose(measured_value, expected, rel_tol=digits, abs_tol=noise), (name, field)
     if right.finite:
         assert abs(found.mean - right.mean) <= precision * right.l1 / right.finite, (name, found, right)
 
