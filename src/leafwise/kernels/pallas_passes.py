@@ -79,24 +79,24 @@ class _Doubles:
 
     @staticmethod
     def round(kept: tuple[Any, ...], turns: list[Any], lowest: Any) -> tuple[Any, ...]:
-        found = []
+        moved = []
         for number in range(3):
             ones = [_one_in_double(exponents, lowest + np.int32(number * _PER_DOUBLE)) for exponents in turns]
             # Added to 2**52, the whole part is in the last bits. What the ones elsewhere left is at most one half.
             whole = (sum(ones[1:], ones[0]) - np.float64(0.25)) + np.float64(2.0**52)
             bits = lax.bitcast_convert_type(whole, jnp.int64)
             even, odd = kept[2 * number : 2 * number + 2]
-            found += [even + (bits & _EVEN), odd + ((bits >> np.int64(4)) & _ODD)]
-        return tuple(found)
+            moved += [even + (bits & _EVEN), odd + ((bits >> np.int64(4)) & _ODD)]
+        return tuple(moved)
 
     @staticmethod
     def counts(kept: tuple[Any, ...]) -> list[Any]:
-        found = []
+        counts = []
         for number in range(3):
             for field in range(_PER_DOUBLE):
                 bits = kept[2 * number + field % 2] >> np.int64((_PER_DOUBLE - 1 - field) // 2 * 8)
-                found.append((bits & np.int64(255)).astype(jnp.int32))
-        return found
+                counts.append((bits & np.int64(255)).astype(jnp.int32))
+        return counts
 
 
 class _Words:
@@ -113,16 +113,16 @@ class _Words:
         places = [exponents - lowest for exponents in turns]
         ones = [jnp.int32(1) << ((place & np.int32(7)) << np.int32(2)) for place in places]
         words = [place >> np.int32(3) for place in places]
-        found = []
+        moved = []
         for number in range(5):
             added = [
-                jnp.where(word == np.int32(number), one, np.int32(0)) for word, one in zip(words, ones, strict=True)
+                jnp.where(word == np.int32(number), bit, np.int32(0)) for word, bit in zip(words, ones, strict=True)
             ]
             bits = sum(added[1:], added[0])
             even, odd = kept[2 * number : 2 * number + 2]
             upper = lax.shift_right_logical(bits, np.int32(4))
-            found += [even + (bits & _NIBBLES_OF_WORD), odd + (upper & _NIBBLES_OF_WORD)]
-        return tuple(found)
+            moved += [even + (bits & _NIBBLES_OF_WORD), odd + (upper & _NIBBLES_OF_WORD)]
+        return tuple(moved)
 
     @staticmethod
     def counts(kept: tuple[Any, ...]) -> list[Any]:

@@ -7,6 +7,7 @@ values are not finite, or far from zero compared to their spread. These arrays a
 """
 
 import math
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -41,7 +42,7 @@ _SQUARED = 2.0**480  # squares of larger doubles, and of the inverse, may not be
 
 _NONFINITE = ("nan", "posinf", "neginf")
 _started_before: set[Any] = set()  # the signatures of groups whose passes are compiled
-_kernel_errors: list[Exception] = []  # why the kernel cannot be used here, once it has failed
+_kernel_errors: list[str] = []  # why the kernel cannot be used here, once it has failed
 
 Count = Callable[[int], None]
 Wait = Callable[[], list[Moments]]
@@ -220,12 +221,11 @@ def _by_kernel(arrays: tuple[Any, ...], histogram: bool) -> Figures:
         figures = _by_xla(arrays, histogram)  # raises too if the arrays are the reason
         if not _kernel_errors:
             warnings.warn(
-                "JAX cannot compile leafwise's kernel for statistics here "
-                f"({type(error).__name__}: {str(error)[:200]});"
-                " XLA computes them instead, which is slower",
+                f"the kernel for statistics does not work here ({type(error).__name__}: {str(error)[:200]}); "
+                "XLA computes them instead, which is slower",
                 stacklevel=2,
             )
-        _kernel_errors.append(error)
+        _kernel_errors.append("".join(traceback.format_exception(error)))
         return figures
 
 
