@@ -34,6 +34,7 @@ _PASSED = {
     "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool",
 }  # fmt: skip
 _IN_KERNEL = {"float32", "float16", "bfloat16"}  # the dtypes that the kernel of pallas_passes knows
+_SIZES_IN_KERNEL = range(1 << 16, 1 << 31)  # of arrays that have a whole chunk; it counts with 32 bits
 _NO_MESH = jax.sharding.Mesh(np.empty((), object), ())
 _AT_ONCE = 64  # arrays that one compiled function measures
 _CONDITION = 1e8  # how much larger than the spread the squared mean may be, so that about eight digits remain
@@ -60,8 +61,8 @@ def runs_passes(array: Any) -> bool:
 
 
 def runs_kernel(array: Any) -> bool:
-    """Whether the kernel of `pallas_passes` measures an array. It counts with 32 bits."""
-    return array.dtype.name in _IN_KERNEL and xla_passes.SMALL < array.size < 1 << 31 and runs_passes(array)
+    """Whether the kernel of `pallas_passes` measures an array."""
+    return array.dtype.name in _IN_KERNEL and array.size in _SIZES_IN_KERNEL and runs_passes(array)
 
 
 def measure_arrays(
