@@ -2,18 +2,22 @@
 
     python benchmarks/bench_jax.py           # every section that this machine can run
     python benchmarks/bench_jax.py stats     # statistics on a CPU
-    python benchmarks/bench_jax.py gpu       # statistics on a GPU, with variants; needs 40 GB of its memory
-    python benchmarks/bench_jax.py variants  # only other ways to write the passes on a GPU
+    python benchmarks/bench_jax.py gpu       # statistics on a GPU; needs 40 GB of its memory
+    python benchmarks/bench_jax.py kernels   # the same, after a search for the fastest way to cut the kernel
+    python benchmarks/bench_jax.py variants  # other ways to write the passes of XLA
 
 The folder of the environment variable OUT, if it is set, gets what XLA compiled on a GPU.
 """
 
+import cProfile
 import gc
 import math
 import os
+import pstats
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +27,7 @@ from typing import Any
 from figures import exit_status, not_run, report
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
 if find_spec("jax") is None:
     sys.exit(not_run("JAX is not installed"))
 
@@ -33,7 +38,7 @@ import numpy as np
 from common import interleaved, machine
 
 from leafwise.core.moments import COUNTS, Moments
-from leafwise.kernels import reference, xla, xla_passes
+from leafwise.kernels import pallas_passes, reference, xla, xla_passes
 
 ROUNDS = 9
 LARGE = (11_008, 4096)
@@ -111,15 +116,11 @@ def agree(found: Moments, right: Moments, name: str, precision: float = 2e-6) ->
         assert getattr(found, count) == getattr(right, count), (name, count, found, right)
     assert (found.min, found.max) == (right.min, right.max) or not right.finite, (name, found, right)
     assert found.histogram == right.histogram, (name, found, right)
-    for field in ("std", "l1", "l2"):
-        one, other = getattr(found, field), getattr(right, field)
-        both_nan = math.isnan(one) and math.isnan(other)
-        assert both_nan or math.isclose(one, other, rel_tol=10 * precision, abs_tol=1e-16 * abs(right.mean)), (
-            name,
-            field,
-            one,
-            other,
-        )
+    for field, digits in (("std", 10 * precision), ("l1", precision), ("l2", precision)):
+        measured_value, expected = getattr(found, field), getattr(right, field)
+        both_nan = math.isnan(measured_value) and math.isnan(expected)  # there is no finite value
+        noise = 1e-16 * abs(right.mean) if field == "std" else 0.0
+        assert both_nan or math.isclose(measured_value, expected, rel_tol=digits, abs_tol=noise), (name, field)
     if right.finite:
         assert abs(found.mean - right.mean) <= precision * right.l1 / right.finite, (name, found, right)
 
@@ -166,7 +167,10 @@ def check_gpu() -> bool:
         except AssertionError as error:
             wrong.append(name)
             print(f"# WRONG: {error}")
-    return report("GPU: arrays with wrong results", len(wrong), 0)
+    for error in xla._kernel_errors:
+        print(f"# the Pallas kernel failed:\n{error}")
+    kernel = report("GPU: errors of the Pallas kernel", len(xla._kernel_errors), 0)
+    return report("GPU: arrays with wrong results", len(wrong), 0) and kernel
 
 
 def on_gpu(task: Callable[[], Any], times: int = 5) -> float:
@@ -242,47 +246,62 @@ def bench_compiling() -> list[bool]:
 
 def bench_gpu() -> list[bool]:
     print(f"# {GPUS[0].device_kind}, JAX {jax.__version__}")
-    met = [check_gpu(), *bench_compiling()]
+    return [check_gpu(), *bench_compiling(), *bench_seven_billion()]
+
+
+def bench_seven_billion() -> list[bool]:
     ceiling = copy_ceiling()
     print(f"# copy ceiling, read + write: {ceiling:.0f} GB/s")
     arrays = seven_billion()
     jax.block_until_ready(arrays)
     gigabytes = sum(x.nbytes for x in arrays) / 1e9
+    met = []
     for histogram in (False, True):
-        for at_once in (1, 8, 64):
-            xla._AT_ONCE = at_once
-            begin = time.perf_counter()
-            jax.block_until_ready(started(arrays, histogram))
-            first = time.perf_counter() - begin
-            passes = on_gpu(partial(started, arrays, histogram))
-            host = wall(partial(started, arrays, histogram))
-            whole = wall(partial(measured, arrays, histogram))
-            print(
-                f"# 7B, {len(arrays)} leaves, histogram {histogram}, {at_once} at once: passes {passes:.2f} ms "
-                f"({gigabytes / passes * 1e3:.0f} GB/s), to begin them {host:.2f} ms, all {whole:.2f} ms; "
-                f"the first time {first:.1f} s"
-            )
+        begin = time.perf_counter()
+        jax.block_until_ready(started(arrays, histogram))
+        first = time.perf_counter() - begin
+        passes = on_gpu(partial(started, arrays, histogram))
+        host = wall(partial(started, arrays, histogram))
+        whole = wall(partial(measured, arrays, histogram))
+        print(
+            f"# 7B, {len(arrays)} leaves, histogram {histogram}: passes {passes:.2f} ms "
+            f"({gigabytes / passes * 1e3:.0f} GB/s), to begin them {host:.2f} ms, all {whole:.2f} ms; "
+            f"the first time {first:.1f} s"
+        )
         what = "with the histogram" if histogram else "all but the histogram"
-        bound = 0.2 if histogram else 0.6
         share = gigabytes / passes * 1e3 / ceiling
-        met.append(report(f"GPU, 7B, {what}: GB/s / copy ceiling", share, bound, at_least=True))
+        met.append(report(f"GPU, 7B, {what}: GB/s / copy ceiling", share, 0.2 if histogram else 0.6, at_least=True))
+    print_profile(partial(measured, arrays, True), "all, with the histogram")
     write_compiled(arrays)
     arrays[5] = arrays[5].at[7].set(math.nan)
     print(f"# one small leaf with a NaN: {wall(partial(measured, arrays)):.2f} ms")
-    del arrays
-    return met + bench_variants()
+    return met
+
+
+def print_profile(task: Callable[[], Any], what: str) -> None:
+    """Where the host spends its time."""
+    profile = cProfile.Profile()
+    profile.enable()
+    for _ in range(5):
+        task()
+    profile.disable()
+    print(f"# the host, {what}, five times:")
+    pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(18)
 
 
 def write_compiled(arrays: list[Any]) -> None:
     """Counts the kernels of the passes, and writes what XLA made of them to the folder OUT."""
     large = next(x for x in arrays if x.shape == LARGE)
     with jax.enable_x64(True):
-        passes = {
-            "first": xla_passes.first_pass.lower((large,), False).compile().as_text(),
-            "first_of_four": xla_passes.first_pass.lower((large,) * 4, False).compile().as_text(),
-            "window": xla_passes.window_pass.lower(large, np.int32(80)).compile().as_text(),
+        passes: dict[str, Any] = {
+            "first": xla_passes.first_pass.lower((large,), False),
+            "window": xla_passes.window_pass.lower(large, np.int32(80)),
         }
-    for name, text in passes.items():
+        for name, tiling in (("kernel", pallas_passes.TILING), ("histogram", pallas_passes.TILING_WITH_HISTOGRAM)):
+            on_cpu = large.device.platform == "cpu"
+            passes[name] = pallas_passes.pass_of_tiling.lower((large,) * 4, name == "histogram", tiling, on_cpu)
+    for name, lowered in passes.items():
+        text = lowered.compile().as_text()
         entry = text[text.index("ENTRY") :]
         kernels = entry.count(" fusion(") + entry.count(" reduce(") + entry.count(" custom-call(")
         print(f"# {name}: {kernels} kernels")
@@ -291,6 +310,59 @@ def write_compiled(arrays: list[Any]) -> None:
 
 
 # -- variants --------------------------------------------------------------------------------------------------------
+
+
+def bench_kernels() -> list[bool]:
+    """Searches for the fastest way to cut the Pallas kernel, and measures with it."""
+    from jax_variants import TILINGS, TILINGS_WITH_HISTOGRAM
+
+    met = bench_gpu()
+    ceiling = copy_ceiling()
+    arrays = tuple(normal(LARGE, number) for number in range(16))
+    best = {}
+    for histogram, tilings in ((False, TILINGS), (True, TILINGS_WITH_HISTOGRAM)):
+        stop = time.perf_counter() + 90
+        speeds: dict[pallas_passes.Tiling, float] = {}
+        for tiling in tilings:
+            if time.perf_counter() > stop:
+                print(f"# not tried, because time is up: {tiling}")
+                continue
+            speeds[tiling] = bench_tiling(tiling, histogram, arrays, ceiling)
+        best[histogram] = max(speeds, key=speeds.__getitem__)
+        print(f"# the fastest, histogram {histogram}: {best[histogram]}, {speeds[best[histogram]]:.0f} GB/s")
+    del arrays
+    if best != {False: pallas_passes.TILING, True: pallas_passes.TILING_WITH_HISTOGRAM}:
+        pallas_passes.TILING, pallas_passes.TILING_WITH_HISTOGRAM = best[False], best[True]
+        xla._kernel_errors.clear()  # those of other tilings
+        met = [check_gpu(), *bench_seven_billion()]
+    return met
+
+
+def bench_tiling(tiling: pallas_passes.Tiling, histogram: bool, arrays: tuple[Any, ...], ceiling: float) -> float:
+    """Prints what a tiling gives, and returns its speed: 0 if it fails."""
+    name = f"histogram {histogram}, " + ", ".join(f"{field} {value}" for field, value in tiling._asdict().items())
+    on_cpu = arrays[0].device.platform == "cpu"
+    try:
+        with jax.enable_x64(True):
+            right = jax.device_get(xla_passes.first_pass(arrays[:1], False))
+            begin = time.perf_counter()
+            run = pallas_passes.pass_of_tiling.lower(arrays, histogram, tiling, on_cpu).compile()
+            seconds = time.perf_counter() - begin
+        found = jax.device_get(run(arrays))
+        spent = on_gpu(lambda: run(arrays))
+    except Exception:  # the others are still worth knowing
+        print(f"# {name}: failed\n{traceback.format_exc()}", flush=True)
+        return 0.0
+    total, l1, square = found.sums[0] - right.sums[0]
+    is_right = (found.counts[0] == right.counts[0]).all() and (found.extremes[0] == right.extremes[0]).all()
+    is_right = is_right and max(abs(total), abs(l1)) <= 2e-6 * right.sums[0, 1]
+    is_right = is_right and abs(square) <= 2e-6 * right.sums[0, 2]
+    if histogram:
+        is_right = is_right and (found.bins.sum(-1) == arrays[0].size).all()
+    speed = sum(x.nbytes for x in arrays) / 1e6 / spent
+    print(f"# {name}: {speed:.0f} GB/s, {speed / ceiling:.2f} of a copy; compiled in {seconds:.1f} s", end="")
+    print("" if is_right else f", WRONG: {found.counts[0]} {found.sums[0]} {right}", flush=True)
+    return speed if is_right else 0.0
 
 
 def bench_variants() -> list[bool]:
@@ -331,8 +403,13 @@ def bench_variant(
     print("" if is_close else ", WRONG")
 
 
-SECTIONS: dict[str, Callable[[], list[bool]]] = {"stats": bench_stats, "gpu": bench_gpu, "variants": bench_variants}
-NEED_GPU = {"gpu", "variants"}
+SECTIONS: dict[str, Callable[[], list[bool]]] = {
+    "stats": bench_stats,
+    "gpu": bench_gpu,
+    "kernels": bench_kernels,
+    "variants": bench_variants,
+}
+NEED_GPU = {"gpu", "kernels", "variants"}
 
 
 def main() -> int:

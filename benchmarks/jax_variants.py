@@ -1,6 +1,8 @@
-"""Other ways to write the passes of `leafwise.kernels.xla_passes`, to find the one that reads memory fastest on a GPU.
+"""Other ways to write the passes of `leafwise.kernels.xla_passes`, and to cut the kernel of
+`leafwise.kernels.pallas_passes`, to find the one that reads memory fastest on a GPU.
 
-Each variant computes the same figures of one array of bfloat16; `bench_jax.py variants` compares and times them.
+Each variant computes the same figures of arrays of bfloat16. `bench_jax.py variants` compares and times the passes,
+`bench_jax.py kernels` the kernels.
 """
 
 from collections.abc import Callable
@@ -10,6 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+from leafwise.kernels.pallas_passes import Tiling
 
 BINS = 256
 
@@ -136,3 +140,20 @@ HISTOGRAMS: dict[str, Callable[..., Any]] = {
     "scattered by row": scattered_by_row,
     "multiplied": multiplied,
 }
+
+_CUTS = [
+    (1 << 15, 1024, 8, 4), (1 << 16, 1024, 8, 4), (1 << 15, 2048, 4, 8), (1 << 15, 1024, 4, 4), (1 << 16, 2048, 8, 8),
+    (1 << 16, 4096, 2, 8), (1 << 15, 512, 8, 4), (1 << 15, 1024, 8, 8),
+]  # fmt: skip
+TILINGS = [Tiling(*cut, sums) for cut in _CUTS for sums in ("flushed", "double", "single")]
+TILINGS += [Tiling(1 << 16, 8192, 2, 8, "single"), Tiling(1 << 16, 16384, 1, 16, "single")]
+_CUTS_WITH_HISTOGRAM = [
+    (1 << 15, 256, 8, 4), (1 << 15, 512, 8, 4), (1 << 16, 512, 8, 8), (1 << 15, 256, 8, 2), (1 << 15, 512, 8, 8),
+    (1 << 16, 1024, 8, 8), (1 << 15, 128, 8, 2),
+]  # fmt: skip
+TILINGS_WITH_HISTOGRAM = [
+    Tiling(*cut, sums, fields)
+    for cut in _CUTS_WITH_HISTOGRAM
+    for sums, fields in (("flushed", "doubles"), ("single", "words"), ("single", "doubles"), ("double", "doubles"))
+    if cut[0] // cut[1] < 256
+]

@@ -15,6 +15,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.homes.jax.arrays import HOME
 from leafwise.kernels import cpu, reference, xla
 
+CPUS = jax.devices("cpu")  # the default device may be a GPU
 SPECS = [
     PartitionSpec(), PartitionSpec("rows"), PartitionSpec(None, "columns"), PartitionSpec("rows", "columns"),
     PartitionSpec("columns", "rows"), PartitionSpec(("rows", "columns")), PartitionSpec(None, ("rows", "columns")),
@@ -29,7 +30,7 @@ def values(dtype: Any = np.float32, shape: tuple[int, ...] = (64, 48)) -> Any:
 
 
 def sharded(array: Any, spec: PartitionSpec) -> Any:
-    mesh = jax.make_mesh((4, 2), ("rows", "columns"))
+    mesh = jax.make_mesh((4, 2), ("rows", "columns"), devices=CPUS)
     found = jax.device_put(array, NamedSharding(mesh, spec))
     assert len(found.devices()) == 8
     return found
@@ -88,9 +89,10 @@ def test_xla_measures_each_shard_on_its_own_device(monkeypatch: pytest.MonkeyPat
 
 def test_a_tree_of_whole_and_sharded_arrays_is_measured() -> None:
     array = values()
+    one_device = jax.make_mesh((1,), ("x",), devices=CPUS[:1])
     tree = {
-        "whole": jnp.asarray(array), "sharded": sharded(array, PartitionSpec("rows", "columns")),
-        "one device of a mesh": jax.device_put(array, NamedSharding(jax.make_mesh((1,), ("x",)), PartitionSpec("x"))),
+        "whole": jnp.asarray(array, device=CPUS[0]), "sharded": sharded(array, PartitionSpec("rows", "columns")),
+        "one device of a mesh": jax.device_put(array, NamedSharding(one_device, PartitionSpec("x"))),
         "small": jnp.array([1, -7], jnp.int4), "numpy": array,
     }  # fmt: skip
     found = lw.stats(tree)

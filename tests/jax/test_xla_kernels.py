@@ -21,11 +21,12 @@ PRECISION = 2e-6  # as for other GPU kernels
 SIX_BITS = ("float6_e2m3fn", "float6_e3m2fn")  # of these, JAX has no arrays
 NEVER = {"by_xla": lambda array: False}
 ALWAYS = {"by_xla": lambda array: True}
+CPUS = jax.devices("cpu")  # the default device may be a GPU
 
 
-def on_jax(array: Any) -> Any:
+def on_jax(array: Any, device: Any = None) -> Any:
     with jax.enable_x64(True):
-        found = jnp.asarray(array)
+        found = jnp.asarray(array, device=device)
     assert found.dtype == array.dtype
     return found
 
@@ -36,10 +37,14 @@ def measure(arrays: Sequence[Any], histogram: bool = True, **options: Any) -> li
 
 def few_shapes(name: str, array: Any) -> Any:
     """The values of a case, repeated up to a common length: XLA compiles each shape, which takes long."""
-    return array if not array.size or "elements" in name else np.resize(array, 9_001)
+    return array if not array.size or name in ("1 elements", "17 elements") else np.resize(array, 9_001)
 
 
 CASES = {name: few_shapes(name, array) for name, array in cases().items() if not name.endswith(SIX_BITS)}
+CASES |= {
+    f"all of {name}": np.resize(np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name)), 9_001)
+    for name in ("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e5m2fnuz")
+}
 
 
 def test_all_cases_agree_with_the_reference() -> None:
@@ -54,12 +59,13 @@ def test_all_cases_agree_with_the_reference() -> None:
 def test_on_a_cpu_the_c_code_measures_the_memory_of_jax() -> None:
     arrays = [array for array in CASES.values() if array.flags.c_contiguous]
     by_c = cpu.measure_arrays(arrays, True, lambda count: None)
-    assert repr(measure(map(on_jax, arrays), by_xla=xla.runs_passes)) == repr(by_c)
-    values = jnp.arange(1000.0)
+    on_cpu = [on_jax(array, CPUS[0]) for array in arrays]
+    assert repr(measure(on_cpu, by_xla=xla.runs_passes)) == repr(by_c)
+    values = jnp.arange(1000.0, device=CPUS[0])
     assert np.shares_memory(xla._host_values(values), np.asarray(values))
 
 
-@pytest.mark.parametrize("size", [xla_passes.SMALL - 1, xla_passes.SMALL, xla_passes.SMALL + 1, 1_000_003, 64 * 8192])
+@pytest.mark.parametrize("size", [xla_passes.SMALL, xla_passes.SMALL + 1, 200_003, 8 * 8192])
 def test_small_and_large_arrays_with_and_without_a_rest(size: int) -> None:
     rng = np.random.default_rng(size)
     healthy = rng.normal(size=size).astype(np.float32)
@@ -72,7 +78,7 @@ def test_small_and_large_arrays_with_and_without_a_rest(size: int) -> None:
 
 
 def test_all_values_of_a_row_have_one_exponent() -> None:
-    for size in (xla_passes.SMALL, 4 * xla_passes.SMALL):
+    for size in (xla_passes.SMALL, 2 * xla_passes.SMALL):
         values = np.full(size, 1.5, np.float32)
         values[::2] *= -1
         [found] = measure([on_jax(values)])
@@ -80,18 +86,14 @@ def test_all_values_of_a_row_have_one_exponent() -> None:
 
 
 def test_what_lies_outside_of_the_window_is_counted_too() -> None:
-    for size in (1_000, 100_000):
+    for size in (9_001, 2 * xla_passes.SMALL):
         values = np.random.default_rng(1).normal(size=size).astype(np.float32)
         values[[17, 18, 19, 20]] = 1e-30, 1e10, 1e-40, 0
         [found] = measure([on_jax(values)])
         assert found.histogram == reference.measure(values).histogram
 
 
-def test_every_value_of_narrow_floats() -> None:
-    for name in ("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e5m2fnuz"):
-        values = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name))
-        [found] = measure([on_jax(values)])
-        assert_agree(found, reference.measure(values), PRECISION)
+def test_every_value_of_floats_of_16_bits() -> None:
     for dtype in (np.float16, ml_dtypes.bfloat16):
         values = np.arange(1 << 16, dtype=np.uint16).view(dtype)
         [found] = measure([on_jax(values)])
@@ -108,7 +110,7 @@ def test_integers_of_less_than_a_byte() -> None:
 
 
 def test_one_subnormal_among_ordinary_values_is_the_least() -> None:
-    values = np.abs(np.random.default_rng(3).normal(size=5_000)).astype(np.float32)
+    values = np.abs(np.random.default_rng(3).normal(size=9_001)).astype(np.float32)
     values[77] = 1e-39
     for dtype in (np.float32, ml_dtypes.bfloat16):
         [found] = measure([on_jax(values.astype(dtype))])
@@ -149,7 +151,7 @@ def test_settings_of_the_caller_neither_matter_nor_change() -> None:
     with jax.debug_nans(True), jax.debug_infs(True), jax.transfer_guard("disallow"):
         assert repr(measure([sick])) == right
         assert jnp.result_type(float) == jnp.float32
-    mesh = jax.make_mesh((8,), ("all",))
+    mesh = jax.make_mesh((8,), ("all",), devices=CPUS)
     with jax.set_mesh(mesh):
         assert repr(measure([sick])) == right
         assert jax.sharding.get_abstract_mesh() == mesh.abstract_mesh

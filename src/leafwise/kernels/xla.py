@@ -1,11 +1,14 @@
 """Statistics of JAX arrays: by XLA on a GPU, by C code on a CPU, and shard by shard if an array is sharded.
 
-On a GPU, `first_pass` measures arrays of one shape and dtype together, in one pass over their values. Some results
-cannot be exact, which is visible in them: if values are not finite, or far from zero compared to their spread. These
-arrays are measured once more, by `careful_pass`.
+On a GPU, `first_pass` measures arrays of one shape and dtype together, in one pass over their values: the one of
+`pallas_passes` if it can, otherwise the one of `xla_passes`. Some results cannot be exact, which is visible in them: if
+values are not finite, or far from zero compared to their spread. These arrays are measured once more, by
+`careful_pass`.
 """
 
 import math
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -30,6 +33,8 @@ _PASSED = {
     "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
     "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool",
 }  # fmt: skip
+_IN_KERNEL = {"float32", "float16", "bfloat16"}  # the dtypes that the kernel of pallas_passes knows
+_SIZES_IN_KERNEL = range(1 << 16, 1 << 31)  # of arrays that have a whole chunk; it counts with 32 bits
 _NO_MESH = jax.sharding.Mesh(np.empty((), object), ())
 _AT_ONCE = 64  # arrays that one compiled function measures
 _CONDITION = 1e8  # how much larger than the spread the squared mean may be, so that about eight digits remain
@@ -38,6 +43,7 @@ _SQUARED = 2.0**480  # squares of larger doubles, and of the inverse, may not be
 
 _NONFINITE = ("nan", "posinf", "neginf")
 _started_before: set[Any] = set()  # the signatures of groups whose passes are compiled
+_kernel_errors: list[str] = []  # why the kernel cannot be used here, once it has failed
 
 Count = Callable[[int], None]
 Wait = Callable[[], list[Moments]]
@@ -52,6 +58,11 @@ def runs_passes(array: Any) -> bool:
     """Whether XLA measures an array where it is. On TPUs, doubles are not precise enough."""
     [device] = array.sharding.device_set
     return device.platform in ("gpu", "cuda", "rocm") and array.sharding.memory_kind in (None, "device")
+
+
+def runs_kernel(array: Any) -> bool:
+    """Whether the kernel of `pallas_passes` measures an array."""
+    return array.dtype.name in _IN_KERNEL and array.size in _SIZES_IN_KERNEL and runs_passes(array)
 
 
 def measure_arrays(
@@ -134,11 +145,18 @@ def _host_values(array: Any) -> Any:
 
 
 @contextmanager
-def _ready() -> Iterator[None]:
-    """Inside the block, passes run as they must, whatever the caller has set: with 64-bit numbers, now, even while a
-    function is being traced, without errors for NaN, and on the devices of their arguments."""
+def _settings() -> Iterator[None]:
+    """Inside the block, passes run as they must, whatever the caller has set: with 64-bit numbers, without errors for
+    NaN, and on the devices of their arguments."""
     mesh = nullcontext() if jax.sharding.get_abstract_mesh().empty else jax.set_mesh(_NO_MESH)
-    with mesh, jax.ensure_compile_time_eval(), jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
+    with mesh, jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
+        yield
+
+
+@contextmanager
+def _ready() -> Iterator[None]:
+    """The same for functions of `xla_passes`, which then run now, even while a function is being traced."""
+    with _settings(), jax.ensure_compile_time_eval():
         yield
 
 
@@ -184,14 +202,40 @@ class _DevicePasses:
 
 def _started(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     """Starts measuring arrays of one shape and dtype, and copying the results to the host."""
+    by_kernel = not _kernel_errors and runs_kernel(arrays[0])
+    figures = _by_kernel(arrays, histogram) if by_kernel else _by_xla(arrays, histogram)
+    for result in figures:
+        if result is not None:
+            result.copy_to_host_async()
+    return figures
+
+
+def _by_kernel(arrays: tuple[Any, ...], histogram: bool) -> Figures:
+    """The first pass by the kernel. If it fails, which depends on the GPU and the version of JAX, XLA measures these
+    arrays and all later ones."""
+    try:
+        from leafwise.kernels import pallas_passes
+
+        with _settings():
+            return pallas_passes.first_pass(arrays, histogram)
+    except Exception as error:  # whatever a compiler raises
+        figures = _by_xla(arrays, histogram)  # raises too if the arrays are the reason
+        if not _kernel_errors:
+            warnings.warn(
+                f"the kernel for statistics does not work here ({type(error).__name__}: {str(error)[:200]}); "
+                "XLA computes them instead, which is slower",
+                stacklevel=2,
+            )
+        _kernel_errors.append("".join(traceback.format_exception(error)))
+        return figures
+
+
+def _by_xla(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     with _ready():
         figures: Figures = xla_passes.first_pass(arrays, histogram)
         if isinstance(figures.lowest, tuple):
             bins = tuple(map(xla_passes.window_pass, arrays, figures.lowest))
             figures = figures._replace(lowest=xla_passes.join_bins(figures.lowest), bins=xla_passes.join_bins(bins))
-    for result in figures:
-        if result is not None:
-            result.copy_to_host_async()
     return figures
 
 

@@ -27,6 +27,7 @@ COUNTED = ("zeros", "small")
 SUMMED = ("total", "l1", "square")
 COUNTED_WITH_CARE = (*COUNTED, "nan", "posinf", "neginf")
 SUMMED_WITH_CARE = (*SUMMED, "distance", "deviation")
+FOLDS = [*[lax.add] * (len(COUNTED) + len(SUMMED)), lax.min, lax.max]  # of the results of the first pass
 
 
 class Figures(NamedTuple):
@@ -84,7 +85,7 @@ def _whole_values(x: Any) -> _Values:
     )  # fmt: skip
 
 
-def _reduced(values: Sequence[Any], folds: Sequence[Callable[[Any, Any], Any]], axis: int) -> list[Any]:
+def reduced(values: Sequence[Any], folds: Sequence[Callable[[Any, Any], Any]], axis: int) -> list[Any]:
     """Reduces several arrays along an axis in one pass; `folds` are `lax.add`, `lax.min` and `lax.max`."""
 
     def start(value: Any, fold: Any) -> Any:
@@ -133,7 +134,7 @@ class _Reduction(NamedTuple):
         return cls(values, [*[lax.add] * (len(counted) + len(summed)), lax.min, lax.max])
 
     def over_rows(self) -> list[Any]:
-        return _reduced(self.values, self.folds, 1)
+        return reduced(self.values, self.folds, 1)
 
 
 def _over_large(parts: list[_Reduction]) -> list[Any]:
@@ -141,10 +142,10 @@ def _over_large(parts: list[_Reduction]) -> list[Any]:
     by_part = [part.over_rows() for part in parts]
     joined = [jnp.concatenate(rows) for rows in zip(*by_part, strict=True)]
     wide = [rows.astype(jnp.int64) if rows.dtype == jnp.int32 else rows for rows in joined]
-    return _reduced(wide, parts[0].folds, 0)
+    return reduced(wide, parts[0].folds, 0)
 
 
-def _measured(results: list[Any], counts: int) -> Figures:
+def measured(results: list[Any], counts: int) -> Figures:
     *sums, least, largest = results[counts:]
     return Figures(
         jnp.stack([count.astype(jnp.int64) for count in results[:counts]], -1),
@@ -153,7 +154,7 @@ def _measured(results: list[Any], counts: int) -> Figures:
     )
 
 
-def _fast(x: Any) -> _Reduction:
+def fast(x: Any) -> _Reduction:
     values = _values(x)
     number = values.number
     counted = [values.magnitude == 0, values.magnitude < values.tiny]
@@ -178,7 +179,7 @@ def _with_care(x: Any, shift: Any) -> _Reduction:
     return _Reduction.of(counted, summed, least, largest)
 
 
-_measure_large = jax.jit(lambda x: _over_large([_fast(part) for part in _rows(x)]))  # traced once for all of a shape
+_measure_large = jax.jit(lambda x: _over_large([fast(part) for part in _rows(x)]))  # traced once for all of a shape
 
 
 def _first_pass(arrays: tuple[Any, ...], histogram: bool) -> Figures:
@@ -186,26 +187,26 @@ def _first_pass(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     them for each array takes long."""
     if arrays[0].size <= SMALL:
         stacked = jnp.stack([x.reshape(-1) for x in arrays])
-        figures = _measured(_fast(stacked).over_rows(), len(COUNTED))
+        figures = measured(fast(stacked).over_rows(), len(COUNTED))
     else:
         each = map(_measure_large, arrays)
-        figures = _measured([jnp.stack(results) for results in zip(*each, strict=True)], len(COUNTED))
+        figures = measured([jnp.stack(results) for results in zip(*each, strict=True)], len(COUNTED))
     if not histogram:
         return figures
-    lowest = _window_below(figures.extremes, arrays[0].dtype)
+    lowest = window_below(figures.extremes, arrays[0].dtype)
     if arrays[0].size > SMALL:
         return figures._replace(lowest=tuple(lowest))
-    return figures._replace(lowest=lowest, bins=_window_counts(stacked, lowest[:, None]).astype(jnp.int64))
+    return figures._replace(lowest=lowest, bins=window_counts(stacked, lowest[:, None]).astype(jnp.int64))
 
 
 def _careful_pass(x: Any, shift: Any) -> Figures:
-    return _measured(_over_large([_with_care(part, shift) for part in _rows(x)]), len(COUNTED_WITH_CARE))
+    return measured(_over_large([_with_care(part, shift) for part in _rows(x)]), len(COUNTED_WITH_CARE))
 
 
 # -- the histogram ---------------------------------------------------------------------------------------------------
 
 
-def _window_below(extremes: Any, dtype: Any) -> Any:
+def window_below(extremes: Any, dtype: Any) -> Any:
     """The first exponent of the window that ends with the exponent of the largest magnitude."""
     if is_whole(dtype.name):
         values = _whole_values(extremes)
@@ -218,11 +219,11 @@ def _window_below(extremes: Any, dtype: Any) -> Any:
 
 def _count_window(x: Any, lowest: Any) -> Any:
     """How many values of an array have each of the exponents from `lowest` on."""
-    by_row = [_window_counts(part, lowest) for part in _rows(x)]
+    by_row = [window_counts(part, lowest) for part in _rows(x)]
     return sum(counts.astype(jnp.int64).sum(0) for counts in by_row)
 
 
-def _window_counts(x: Any, lowest: Any) -> Any:
+def window_counts(x: Any, lowest: Any) -> Any:
     """How many values of each row have each of the exponents from `lowest` on.
 
     Each value adds a one to one of eight fields of four bits, in one of five words. After eight values, the fields are
@@ -239,7 +240,7 @@ def _window_counts(x: Any, lowest: Any) -> Any:
         ones = jnp.where(word == number, bit, jnp.uint32(0))
         fields = sum((ones[:, turn] for turn in range(1, _AT_A_TIME)), ones[:, 0])
         wide += [(fields >> (4 * field)) & jnp.uint32(0x000F000F) for field in range(4)]
-    sums = jnp.stack(_reduced(wide, [lax.add] * len(wide), 1), -1).reshape(len(place), _WORDS, 1, 4)
+    sums = jnp.stack(reduced(wide, [lax.add] * len(wide), 1), -1).reshape(len(place), _WORDS, 1, 4)
     return jnp.concatenate([sums & 0xFFFF, sums >> 16], 2).reshape(len(place), WINDOW)
 
 
