@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One process more than there are cores, because many tests wait for files and other processes, but not more than four, because some need
 # gigabytes. The tests of a file share fixtures.
 IN_PARALLEL = --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))') --dist loadfile
+# Where $(VENV) finds JAX, too.
+WITH_JAX = $$PWD/src:$$(printf %s "$$PWD"/build/jax_alone/lib/python*/site-packages)
 # All processes of a run have the same order of sets, another in each run.
 HASH_SEED = $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 
@@ -25,7 +27,7 @@ test: $(VENV)/dev.stamp build/deepspeed/stamp build/jax_alone/stamp  ## Run the 
 	@PYTHONHASHSEED=$(HASH_SEED) LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
 	@PYTHONPATH=src build/deepspeed/bin/python -m pytest -q tests/ecosystem/test_deepspeed.py
 	@PYTHONPATH="$$PWD/src" build/jax_alone/bin/python -m pytest -q tests/jax src/leafwise/homes/jax --ignore=tests/jax/with_torch
-	@PYTHONPATH="$$PWD/src:$$(printf %s "$$PWD"/build/jax_alone/lib/python*/site-packages)" $(BIN)/python -m pytest -q tests/jax/with_torch
+	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python -m pytest -q tests/jax/with_torch
 
 # Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
 gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=
@@ -58,8 +60,8 @@ format: $(VENV)/dev.stamp  ## Format the code, and fix lint where possible
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i src/leafwise/kernels/*.[ch] tools/*.c
 
-bench: $(VENV)/dev.stamp  ## Run every benchmark against its peers, and print one table
-	@$(BIN)/python benchmarks/run.py
+bench: $(VENV)/dev.stamp build/jax_alone/stamp  ## Run every benchmark against its peers, and print one table
+	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python benchmarks/run.py
 
 variants: $(VENV)/dev.stamp  ## Test docs and numbers with older CPU features, one thread, the C locale
 	@$(BIN)/python -m tools.matrix --short
