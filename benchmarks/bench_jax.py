@@ -249,7 +249,7 @@ def bench_gpu() -> list[bool]:
     return [check_gpu(), *bench_compiling(), *bench_seven_billion()]
 
 
-def bench_seven_billion() -> list[bool]:
+def bench_seven_billion(other_ways: bool = False) -> list[bool]:
     ceiling = copy_ceiling()
     print(f"# copy ceiling, read + write: {ceiling:.0f} GB/s")
     arrays = seven_billion()
@@ -257,25 +257,53 @@ def bench_seven_billion() -> list[bool]:
     gigabytes = sum(x.nbytes for x in arrays) / 1e9
     met = []
     for histogram in (False, True):
-        begin = time.perf_counter()
-        jax.block_until_ready(started(arrays, histogram))
-        first = time.perf_counter() - begin
-        passes = on_gpu(partial(started, arrays, histogram))
-        host = wall(partial(started, arrays, histogram))
-        whole = wall(partial(measured, arrays, histogram))
-        print(
-            f"# 7B, {len(arrays)} leaves, histogram {histogram}: passes {passes:.2f} ms "
-            f"({gigabytes / passes * 1e3:.0f} GB/s), to begin them {host:.2f} ms, all {whole:.2f} ms; "
-            f"the first time {first:.1f} s"
-        )
+        spent = time_passes(arrays, histogram, "")
         what = "with the histogram" if histogram else "all but the histogram"
-        share = gigabytes / passes * 1e3 / ceiling
+        share = gigabytes / spent * 1e3 / ceiling
         met.append(report(f"GPU, 7B, {what}: GB/s / copy ceiling", share, 0.2 if histogram else 0.6, at_least=True))
+    print_profile(partial(started, arrays, True), "to begin the passes with the histogram")
     print_profile(partial(measured, arrays, True), "all, with the histogram")
     write_compiled(arrays)
     arrays[5] = arrays[5].at[7].set(math.nan)
     print(f"# one small leaf with a NaN: {wall(partial(measured, arrays)):.2f} ms")
+    if other_ways:
+        time_other_ways(arrays)
     return met
+
+
+def time_other_ways(arrays: list[Any]) -> None:
+    """Fewer arrays in one compiled function; and no command buffers, so that each kernel is launched on its own."""
+    for histogram in (False, True):
+        xla._AT_ONCE = 16
+        time_passes(arrays, histogram, ", 16 at once")
+        xla._AT_ONCE = 64
+        pallas_passes.COMPILER_OPTIONS["xla_gpu_enable_command_buffer"] = ""
+        pallas_passes.compiled.cache_clear()
+        failed_before = len(xla._kernel_errors)
+        time_passes(arrays, histogram, ", without command buffers")
+        for error in xla._kernel_errors[failed_before:]:
+            print(f"# — that was XLA, because the kernel failed:\n{error}")
+        del xla._kernel_errors[failed_before:]
+        pallas_passes.COMPILER_OPTIONS.clear()
+        pallas_passes.compiled.cache_clear()
+
+
+def time_passes(arrays: list[Any], histogram: bool, how: str) -> float:
+    """Prints the times of the passes over arrays, and returns the one of the passes alone, in milliseconds."""
+    gigabytes = sum(x.nbytes for x in arrays) / 1e9
+    begin = time.perf_counter()
+    jax.block_until_ready(started(arrays, histogram))
+    first = time.perf_counter() - begin
+    passes = on_gpu(partial(started, arrays, histogram))
+    host = wall(partial(started, arrays, histogram))
+    whole = wall(partial(measured, arrays, histogram))
+    print(
+        f"# 7B, {len(arrays)} leaves, histogram {histogram}{how}: passes {passes:.2f} ms "
+        f"({gigabytes / passes * 1e3:.0f} GB/s), to begin them {host:.2f} ms, all {whole:.2f} ms; "
+        f"the first time {first:.1f} s",
+        flush=True,
+    )
+    return passes
 
 
 def print_profile(task: Callable[[], Any], what: str) -> None:
@@ -292,16 +320,21 @@ def print_profile(task: Callable[[], Any], what: str) -> None:
 def write_compiled(arrays: list[Any]) -> None:
     """Counts the kernels of the passes, and writes what XLA made of them to the folder OUT."""
     large = next(x for x in arrays if x.shape == LARGE)
-    with jax.enable_x64(True):
-        passes: dict[str, Any] = {
-            "first": xla_passes.first_pass.lower((large,), False),
-            "window": xla_passes.window_pass.lower(large, np.int32(80)),
-        }
-        for name, tiling in (("kernel", pallas_passes.TILING), ("histogram", pallas_passes.TILING_WITH_HISTOGRAM)):
-            on_cpu = large.device.platform == "cpu"
-            passes[name] = pallas_passes.pass_of_tiling.lower((large,) * 4, name == "histogram", tiling, on_cpu)
-    for name, lowered in passes.items():
-        text = lowered.compile().as_text()
+    on_cpu = large.device.platform == "cpu"
+    by_tiling, four = pallas_passes.pass_of_tiling, (large,) * 4
+    passes: dict[str, Callable[[], Any]] = {
+        "first": lambda: xla_passes.first_pass.lower((large,), False),
+        "window": lambda: xla_passes.window_pass.lower(large, np.int32(80)),
+        "kernel": lambda: by_tiling.lower(four, False, pallas_passes.TILING, on_cpu),
+        "histogram": lambda: by_tiling.lower(four, True, pallas_passes.TILING_WITH_HISTOGRAM, on_cpu),
+    }
+    for name, lower in passes.items():
+        try:
+            with jax.enable_x64(True):
+                text = lower().compile().as_text()
+        except Exception as error:  # of the kernel, which was printed before
+            print(f"# {name}: {type(error).__name__}")
+            continue
         entry = text[text.index("ENTRY") :]
         kernels = entry.count(" fusion(") + entry.count(" reduce(") + entry.count(" custom-call(")
         print(f"# {name}: {kernels} kernels")
@@ -316,12 +349,13 @@ def bench_kernels() -> list[bool]:
     """Searches for the fastest way to cut the Pallas kernel, and measures with it."""
     from jax_variants import TILINGS, TILINGS_WITH_HISTOGRAM
 
-    met = bench_gpu()
+    print(f"# {GPUS[0].device_kind}, JAX {jax.__version__}")
+    check_gpu()
     ceiling = copy_ceiling()
     arrays = tuple(normal(LARGE, number) for number in range(16))
     best = {}
     for histogram, tilings in ((False, TILINGS), (True, TILINGS_WITH_HISTOGRAM)):
-        stop = time.perf_counter() + 90
+        stop = time.perf_counter() + 75
         speeds: dict[pallas_passes.Tiling, float] = {}
         for tiling in tilings:
             if time.perf_counter() > stop:
@@ -331,11 +365,9 @@ def bench_kernels() -> list[bool]:
         best[histogram] = max(speeds, key=speeds.__getitem__)
         print(f"# the fastest, histogram {histogram}: {best[histogram]}, {speeds[best[histogram]]:.0f} GB/s")
     del arrays
-    if best != {False: pallas_passes.TILING, True: pallas_passes.TILING_WITH_HISTOGRAM}:
-        pallas_passes.TILING, pallas_passes.TILING_WITH_HISTOGRAM = best[False], best[True]
-        xla._kernel_errors.clear()  # those of other tilings
-        met = [check_gpu(), *bench_seven_billion()]
-    return met
+    pallas_passes.TILING, pallas_passes.TILING_WITH_HISTOGRAM = best[False], best[True]
+    xla._kernel_errors.clear()  # those of other tilings
+    return [check_gpu(), *bench_seven_billion(other_ways=True), *bench_compiling()]
 
 
 def bench_tiling(tiling: pallas_passes.Tiling, histogram: bool, arrays: tuple[Any, ...], ceiling: float) -> float:

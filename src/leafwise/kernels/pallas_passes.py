@@ -37,6 +37,7 @@ class Tiling(NamedTuple):
 # Measured with `benchmarks/bench_jax.py kernels`.
 TILING = Tiling()
 TILING_WITH_HISTOGRAM = Tiling(block=256)
+COMPILER_OPTIONS: dict[str, Any] = {}  # of XLA, for the pass as a whole
 
 WINDOW = 64  # the length of a row of exponents; the last of them are not used
 _INFINITY = 0xFF << 23
@@ -273,9 +274,9 @@ def _first_pass(arrays: tuple[Any, ...], histogram: bool, tiling: Tiling, interp
             lowest = xla_passes.window_below(last.extremes, dtype)
             counts = xla_passes.window_counts(rest, lowest[:, None]).astype(jnp.int32)
             bins += _placed(counts[:, None], lowest[:, None])
-        # In the first bin are zeros, and numbers that are subnormal in 32 bits.
-        zeros, small = figures.counts[:, 0], figures.counts[:, 1]
-        bins = bins.at[:, 0].set(small if smallest_normal(dtype.name) == smallest_normal("float32") else zeros)
+        # In the first bin are zeros, and numbers that are subnormal in 32 bits: of float16, none is.
+        first_bin = figures.counts[:, int(smallest_normal(dtype.name) == smallest_normal("float32"))]
+        bins = jnp.where(jnp.arange(BINS) == 0, first_bin[:, None], bins)
         figures = figures._replace(lowest=jnp.zeros(len(arrays), jnp.int32), bins=bins)
     unsure = _is_unsure(figures, size, tiling, smallest_normal(dtype.name))
     return figures._replace(extremes=jnp.where(unsure[:, None], jnp.int64(_INFINITY), figures.extremes))
@@ -310,15 +311,15 @@ pass_of_tiling = jax.jit(_first_pass, static_argnums=(1, 2, 3))
 
 
 @cache
-def _compiled(device: Any, shape: Any, dtype: Any, count: int, histogram: bool, tiling: Tiling) -> Any:
+def compiled(device: Any, shape: Any, dtype: Any, count: int, histogram: bool, tiling: Tiling) -> Any:
     """The pass for arrays of one kind. Once it is compiled, it can be called even while a function is being traced."""
     arrays = (jax.ShapeDtypeStruct(shape, dtype, sharding=jax.sharding.SingleDeviceSharding(device)),) * count
-    return pass_of_tiling.lower(arrays, histogram, tiling, device.platform == "cpu").compile()
+    return pass_of_tiling.lower(arrays, histogram, tiling, device.platform == "cpu").compile(COMPILER_OPTIONS)
 
 
 def first_pass(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     """Measures arrays of one shape and dtype: float32, float16 or bfloat16. On a CPU, the kernel is interpreted."""
     [device] = arrays[0].sharding.device_set
     tiling = TILING_WITH_HISTOGRAM if histogram else TILING
-    figures: Figures = _compiled(device, arrays[0].shape, arrays[0].dtype, len(arrays), histogram, tiling)(arrays)
+    figures: Figures = compiled(device, arrays[0].shape, arrays[0].dtype, len(arrays), histogram, tiling)(arrays)
     return figures

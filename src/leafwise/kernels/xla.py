@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from leafwise.core.moments import HIGHEST, LOWEST, NOTHING, Histogram, Moments, none_finite, nothing, together
+from leafwise.core.path import escape
 from leafwise.core.threads import in_threads
 from leafwise.errors import Unsupported
 from leafwise.kernels import cpu, xla_passes
@@ -221,11 +222,8 @@ def _by_kernel(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     except Exception as error:  # whatever a compiler raises
         figures = _by_xla(arrays, histogram)  # raises too if the arrays are the reason
         if not _kernel_errors:
-            warnings.warn(
-                f"the kernel for statistics does not work here ({type(error).__name__}: {str(error)[:200]}); "
-                "XLA computes them instead, which is slower",
-                stacklevel=2,
-            )
+            reason = f"the kernel for statistics does not work here ({type(error).__name__}: {str(error)[:200]})"
+            warnings.warn(escape(f"{reason}; XLA computes them instead, which is slower"), stacklevel=2)
         _kernel_errors.append("".join(traceback.format_exception(error)))
         return figures
 
