@@ -24,6 +24,12 @@ ALWAYS = {"by_xla": lambda array: True}
 CPUS = jax.devices("cpu")  # the default device may be a GPU
 
 
+@pytest.fixture(autouse=True)
+def _one_array_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because XLA takes long to compile functions of many arrays."""
+    monkeypatch.setattr(xla, "_AT_ONCE", 1)
+
+
 def on_jax(array: Any, device: Any = None) -> Any:
     with jax.enable_x64(True):
         found = jnp.asarray(array, device=device)
@@ -119,10 +125,11 @@ def test_one_subnormal_among_ordinary_values_is_the_least() -> None:
         assert found.subnormals == 1
 
 
-def test_many_arrays_of_few_shapes_come_back_in_order() -> None:
+def test_many_arrays_of_few_shapes_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xla, "_AT_ONCE", 3)
     rng = np.random.default_rng(5)
     shapes = [(3, 5), (7,), (), (200, 201), (0, 4)]
-    arrays = [np.asarray(rng.normal(size=shapes[number % 5]), np.float32) for number in range(100)]
+    arrays = [np.asarray(rng.normal(size=shapes[number % 5]), np.float32) for number in range(30)]
     counted: list[int] = []
     wait = xla.measure_arrays(list(map(on_jax, arrays)), True, counted.append, **ALWAYS)
     for array, found in zip(arrays, wait(), strict=True):
@@ -140,7 +147,8 @@ def test_without_a_histogram() -> None:
     assert_agree(sick, reference.measure(CASES["mixed float32"], False), PRECISION)
 
 
-def test_two_runs_give_the_same_bits() -> None:
+def test_two_runs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xla, "_AT_ONCE", 8)
     arrays = [on_jax(CASES[name]) for name in ("normal float32", "mixed float32", "far from zero")]
     assert repr(measure(arrays)) == repr(measure(arrays)) == repr([measure([array])[0] for array in arrays])
 
