@@ -26,8 +26,8 @@ test: $(VENV)/dev.stamp build/deepspeed/stamp build/jax_alone/stamp  ## Run the 
 	@$(PYTHON) -m tools.chromium
 	@PYTHONHASHSEED=$(HASH_SEED) LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
 	@PYTHONPATH=src build/deepspeed/bin/python -m pytest -q tests/ecosystem/test_deepspeed.py
-	@PYTHONPATH="$$PWD/src" build/jax_alone/bin/python -m pytest -q tests/jax src/leafwise/homes/jax --ignore=tests/jax/with_torch
-	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python -m pytest -q tests/jax/with_torch
+	@PYTHONPATH="$$PWD/src" build/jax_alone/bin/python -m pytest -q tests/jax src/leafwise/homes/jax --ignore=tests/jax/with_torch $(IN_PARALLEL)
+	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python -m pytest -q tests/jax/with_torch $(IN_PARALLEL)
 
 # Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
 gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=
@@ -143,7 +143,7 @@ JAX_PIP := build/jax_alone/bin/python -m pip --disable-pip-version-check --quiet
 build/jax_alone/stamp: $(VENV)/dev.stamp
 	@rm -rf build/jax_alone && $(BIN)/python -m venv build/jax_alone
 	@$(JAX_PIP) equinox==0.13.8 flax==0.12.8 hypothesis jax==0.10.2 ml_dtypes optax==0.2.8 orbax-checkpoint==0.12.8 pandas \
-		pytest safetensors tensorstore==0.1.86 xxhash
+		pytest pytest-xdist safetensors tensorstore==0.1.86 xxhash
 	@touch $@
 
 # The tools whose checkpoints `make kinds` opens are in an environment of their own, which also sees the packages of $(VENV). They are

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
-from tests.contract.verb_table import VERBS
+from tests.contract.verb_table import VERBS, assert_same_values, values_of
 from tests.jax.models import EquinoxNet, TiedNnx, linen_variables
 
 import leafwise as lw
@@ -43,6 +45,27 @@ REFUSED = {
     *(("a state of Flax NNX", verb) for verb in ("tie", "untie")),
     *((home, verb) for home in _BY_VALUE for verb in ("tie", "untie", "freeze")),
 }
+
+
+# What has gradients of each model, for lw.clip: a tree like the model, or the part of it that is trained.
+GRADIENTS: dict[str, Callable[[], Any]] = {
+    **HOMES,
+    "Flax NNX": lambda: nnx.state(TiedNnx(), nnx.Param),
+    "Flax Linen": lambda: linen_variables()["params"],
+    "Equinox": lambda: eqx.filter(EquinoxNet(), eqx.is_inexact_array),
+}
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_gradients_are_clipped(home: str) -> None:
+    gradients = GRADIENTS[home]()
+    before = values_of(gradients)
+    norms = lw.clip(gradients, 0.01)
+    clipped = values_of(norms.clipped)
+    assert norms.total == pytest.approx(float(optax.tree.norm(gradients)), rel=1e-5)
+    assert float(optax.tree.norm(norms.clipped)) == pytest.approx(0.01, rel=1e-4)
+    assert clipped.keys() == before.keys()
+    assert_same_values(values_of(gradients), before)
 
 
 @pytest.mark.parametrize("verb", VERBS)
