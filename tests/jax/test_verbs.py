@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
+import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
@@ -56,14 +56,18 @@ GRADIENTS: dict[str, Callable[[], Any]] = {
 }
 
 
+def _norm(values: dict[str, Any]) -> float:
+    return float(np.sqrt(sum((array.astype(np.float64) ** 2).sum() for array in values.values())))
+
+
 @pytest.mark.parametrize("home", HOMES)
 def test_gradients_are_clipped(home: str) -> None:
     gradients = GRADIENTS[home]()
     before = values_of(gradients)
     norms = lw.clip(gradients, 0.01)
     clipped = values_of(norms.clipped)
-    assert norms.total == pytest.approx(float(optax.tree.norm(gradients)), rel=1e-5)
-    assert float(optax.tree.norm(norms.clipped)) == pytest.approx(0.01, rel=1e-4)
+    assert norms.total == pytest.approx(_norm(before), rel=1e-5)
+    assert _norm(clipped) == pytest.approx(0.01, rel=1e-4)
     assert clipped.keys() == before.keys()
     assert_same_values(values_of(gradients), before)
 
