@@ -36,7 +36,7 @@ ALLOWED = {
 }
 
 # Tested where JAX is installed, in tests/jax.
-NEEDS_JAX = ("leafwise.homes.jax.", "leafwise.kernels.xla")
+NEEDS_JAX = ("leafwise.homes.jax.", "leafwise.kernels.xla", "leafwise.kernels.pallas")
 
 PUBLIC = {
     "ArgumentError", "Average", "ChecksumError", "EditError", "Error", "FileError", "Leaf", "LoadError", "Name", "Node",
