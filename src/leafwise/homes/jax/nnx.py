@@ -131,6 +131,7 @@ class NnxHome(Home):
     name = "flax nnx"
     walks = "Flax NNX modules"
     roles_by_class = True
+    knows_kinds_inside = True
     capabilities: ClassVar[Capabilities] = {
         Averaging: "leafwise.homes.jax.nnx_values:NnxAveraging",
         Clipping: "leafwise.homes.jax.nnx_values:NnxClipping",
@@ -157,7 +158,10 @@ class NnxHome(Home):
         children: list[tuple[str, Any]] = []
         for name, value in _content(obj):
             if not isinstance(value, nnx.Variable):
-                children.append((name, value))
+                if isinstance(value, (*_ARRAYS, np.ndarray)) and not isinstance(obj, nnx.State):
+                    leaves.setdefault("buffer", []).append((name, value))  # NNX trains only Variables
+                else:
+                    children.append((name, value))
             elif isinstance(obj, nnx.State) and isinstance(value, nnx.Param):
                 children.append((name, value))  # a parameter, unless it is in the state of an optimizer
             elif isinstance(array_in(value), (*_ARRAYS, np.ndarray)):
@@ -165,6 +169,13 @@ class NnxHome(Home):
             else:
                 children.append((name, value.get_value()))  # a pytree in one Variable
         return tuple(leaves.items()), children, None
+
+    def kind_inside(self, owner: Any, name: str) -> LeafKind | None:
+        value = child_of(owner, name)
+        if isinstance(value, nnx.Variable):
+            kind = _kind(value)
+            return None if kind == "parameter" else kind
+        return None if isinstance(owner, nnx.State) or isinstance(value, nnx.Pytree | nnx.State) else "buffer"
 
     def current(self, owner: Any, name: str, value: Any) -> Any:
         try:
@@ -258,6 +269,8 @@ def _kind(variable: nnx.Variable[Any]) -> LeafKind:
         return "state"
     if isinstance(variable, nnx.RngState):
         return "rest"
+    if isinstance(variable, nnx.Intermediate):
+        return "transient"  # what `sow` keeps of one call
     return "buffer"
 
 
