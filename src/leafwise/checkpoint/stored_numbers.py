@@ -25,10 +25,10 @@ class StoredNumbers(NamedTuple):
 
 def stored_numbers(plan: Plan, pairing: Pairing, wanted: dict[str, PlainValue]) -> StoredNumbers:
     """Finds the arrays of the source that are plain numbers in the model. Those that are used are no longer left."""
-    found = StoredNumbers({}, {})
+    stored = StoredNumbers({}, {})
     numbers = [key for key, plain in wanted.items() if type(plain.value) in _KINDS]
     if not numbers or not pairing.sources_left or plan.is_carried:
-        return found
+        return stored
     new_names = {pairing.new_name(pairing.source.name_of[row]): row for row in pairing.sources_left}
     columns = plan.source.columns
     used = set()
@@ -39,14 +39,14 @@ def stored_numbers(plan: Plan, pairing: Pairing, wanted: dict[str, PlainValue]) 
         spec = home.spec(value)
         if spec.shape != () or spec.dtype not in DTYPES or DTYPES[spec.dtype].kind != _KINDS[kind]:
             article = "an" if kind is int else "a"
-            found.misfits[key] = (
+            stored.misfits[key] = (
                 f"{key} is {article} {kind.__name__} in the model but an array ({shape_text(spec.shape)} {spec.dtype}) "
                 f"in {the_source(plan.source)}; make it such an array in the model"
             )
         elif not home.cannot_read(value):
             if isinstance(value, Stored):
                 reader.verify_arrays([(key, value)])
-            found.values[key] = kind(home.read(value))
+            stored.values[key] = kind(home.read(value))
             used.add(row)
     pairing.sources_left = [row for row in pairing.sources_left if row not in used]
-    return found
+    return stored

@@ -88,9 +88,8 @@ class Home:
     JAX, where arrays are values. `nodes_by_reference` is whether one node at two places is shared, as a module is, and
     not a value that is there twice. `roles_by_class` is whether roles follow from the types of nodes, so that
     `lw.add_roles` accepts these types, and `roles_by_name` whether `role` also knows the roles of arrays in plain
-    containers. `knows_kinds_inside` is whether nodes know the kinds of the arrays in their containers (`kind_inside`).
-    `capabilities` says where each capability is implemented: a class, or "module:class", which is imported on first
-    use.
+    containers. `capabilities` says where each capability is implemented: a class, or
+    "module:class", which is imported on first use.
     """
 
     name: ClassVar[str] = "home"
@@ -101,7 +100,6 @@ class Home:
     nodes_by_reference: ClassVar[bool] = True
     roles_by_class: ClassVar[bool] = False
     roles_by_name: ClassVar[bool] = False
-    knows_kinds_inside: ClassVar[bool] = False
     capabilities: ClassVar[Capabilities] = {}
 
     # -- the walk ------------------------------------------------------------------------------------
@@ -117,10 +115,6 @@ class Home:
     def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
         """`visit` for objects of one type. `path_of(value)` is the path of a value in the same tree, if it has one."""
         return self.visit
-
-    def kind_inside(self, owner: Any, name: str) -> LeafKind | None:
-        """The kind of the arrays in the child of this name, a plain container; None if their form and place decide."""
-        return None
 
     def wrapped_child(self, cls: type) -> str | None:
         """If the type is a wrapper, the name of the child that it wraps, which paths do not show."""

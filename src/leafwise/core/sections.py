@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leafwise.core import section_keys
+from leafwise.core.capabilities.sorting import Sorting
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.dtypes import DTYPES, is_float
-from leafwise.core.home import LeafKind, Spec
+from leafwise.core.home import LeafKind, Spec, offer
 
 if TYPE_CHECKING:
     from leafwise.core.columns import Columns
@@ -114,11 +115,14 @@ class _Resolver:
         """Marks the arrays in containers that belong to a node which knows their kind."""
         columns = self.columns
         objects, parents = columns.node_objects, columns.node_parents
-        homes = {type(obj): columns.home(obj) for obj in {type(obj): obj for obj in objects}.values()}
-        knowing = {cls for cls, home in homes.items() if home.knows_kinds_inside}
-        for node in range(1, len(objects)) if knowing else ():
+        examples = {type(obj): obj for obj in objects}
+        offers = {cls: offer(columns.home(obj), Sorting) for cls, obj in examples.items()}
+        if not any(offers.values()):
+            return
+        for node in range(1, len(objects)):
             owner = objects[parents[node]]
-            if type(owner) in knowing and (kind := homes[type(owner)].kind_inside(owner, columns.node_names[node])):
+            sorting = offers[type(owner)]
+            if sorting is not None and (kind := sorting.kind_inside(owner, columns.node_names[node])) is not None:
                 self._mark(self._rows(node), kind)
 
     def _mark_statistics(self) -> None:

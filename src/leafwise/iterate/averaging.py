@@ -25,8 +25,8 @@ class Average:
     If models cannot be changed in place, as in JAX, pass the new model: `update(model)`.
 
     The first update copies the values. After that, the new average is `decay` times the old one plus `1 - decay` times
-    the new values. With `warmup=k`, update number n uses a decay of at most `(1 + n) / (k + n)`, so that the average
-    forgets the beginning quickly.
+    the new values. With `warmup=k`, update number n, counted from 0 (the copy), uses a decay of at most
+    `(1 + n) / (k + n)`, so that the average forgets the beginning quickly.
 
     If the model is sharded over several processes, each of them averages its own parts, and nothing is sent. With
     FSDP2, create the average after `fully_shard`.

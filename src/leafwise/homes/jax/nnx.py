@@ -23,6 +23,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Extraction, Saving
+from leafwise.core.capabilities.sorting import Sorting
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
@@ -100,6 +101,15 @@ class NnxRebuilding(Rebuilding):
         return value
 
 
+class NnxSorting(Sorting):
+    def kind_inside(self, owner: Any, name: str) -> LeafKind | None:
+        value = child_of(owner, name)
+        if isinstance(value, nnx.Variable):
+            kind = _kind(value)
+            return None if kind == "parameter" else kind
+        return None if isinstance(owner, nnx.State) or isinstance(value, nnx.Pytree | nnx.State) else "buffer"
+
+
 class NnxLoading(Loading):
     def cannot_write(self, value: Any) -> str:
         array = array_in(value)
@@ -131,7 +141,6 @@ class NnxHome(Home):
     name = "flax nnx"
     walks = "Flax NNX modules"
     roles_by_class = True
-    knows_kinds_inside = True
     capabilities: ClassVar[Capabilities] = {
         Averaging: "leafwise.homes.jax.nnx_values:NnxAveraging",
         Clipping: "leafwise.homes.jax.nnx_values:NnxClipping",
@@ -145,6 +154,7 @@ class NnxHome(Home):
         Packing: "leafwise.homes.jax.packing:JaxPacking",
         Rebuilding: NnxRebuilding,
         Saving: NnxSaving,
+        Sorting: NnxSorting,
         Tying: "leafwise.homes.jax.nnx_tying:NnxTying",
     }
 
@@ -169,13 +179,6 @@ class NnxHome(Home):
             else:
                 children.append((name, value.get_value()))  # a pytree in one Variable
         return tuple(leaves.items()), children, None
-
-    def kind_inside(self, owner: Any, name: str) -> LeafKind | None:
-        value = child_of(owner, name)
-        if isinstance(value, nnx.Variable):
-            kind = _kind(value)
-            return None if kind == "parameter" else kind
-        return None if isinstance(owner, nnx.State) or isinstance(value, nnx.Pytree | nnx.State) else "buffer"
 
     def current(self, owner: Any, name: str, value: Any) -> Any:
         try:
