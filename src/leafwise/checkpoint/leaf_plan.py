@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, the_source
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
+from leafwise.core.key_roles import KEY_DTYPE, other_implementations
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import Op
 from leafwise.core.opaque import Opaque
@@ -112,7 +113,7 @@ def _fed(
             plan.add("dtype", name, *_dtype_messages(name, facts, source_facts, the_source(plan.source)))
             return None
         how = _kept((*how, "cast"))
-    if facts.spec.dtype == "uint32" and (message := _other_key(plan, row, source, name)):
+    if facts.spec.dtype == KEY_DTYPE and (message := _other_key(plan, row, source, name)):
         plan.add("dtype", name, message)
         return None
     return Feed(leaf, name, source, order, how)
@@ -245,17 +246,11 @@ def _shape_messages(
     return f"{name} is {described(own)}", f"{{}} are {described(details)}"
 
 
-_KEY = "rng.key."  # the beginning of the role of a PRNG key
-
-
 def _other_key(plan: Plan, row: int, source: int, name: str) -> str:
     """Why the values of a PRNG key cannot be used as those of another implementation, whose keys may have the same
     shape; empty if they are of the same, or if it is not known."""
-    ours, theirs = (
-        columns.row_role(at)[0] for columns, at in ((plan.target.columns, row), (plan.source.columns, source))
-    )
-    kinds = [role.removeprefix(_KEY) for role in (ours, theirs) if role is not None and role.startswith(_KEY)]
-    if len(kinds) < 2 or kinds[0] == kinds[1]:
+    kinds = other_implementations(plan.target.columns, row, plan.source.columns, source)
+    if kinds is None:
         return ""
     both = f"{kinds[0]} in the model but of {kinds[1]} in {the_source(plan.source)}"
     return f"{name} is a key of {both}; such a key gives other random numbers"

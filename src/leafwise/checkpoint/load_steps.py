@@ -17,7 +17,7 @@ from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.memory import Op, meeting
 from leafwise.core.path import listed
 from leafwise.core.ranks import drop_gathered
-from leafwise.core.rebuild import check_part, rebuilt
+from leafwise.core.rebuild import check_part, rebuilt, replaced_leaves
 from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files import reader
 from leafwise.files.arrays import Stored, Strided, agree_in_memory, same_values
@@ -58,11 +58,17 @@ class Load:
         self.in_place: list[LoadTarget] = []
         self._sharded: list[tuple[Home, Any]] = []  # leaves in place that are sharded; this process may have no part
         self.locations: list[tuple[object, Memory] | None] = []  # the memory of each array in `in_place`
+        self._replaced: set[int] = set()  # leaves that get new arrays
         self.root = self.columns.node_objects[plan.target.root]
 
     def prepare(self) -> None:
         """Does everything that can fail, before anything changes."""
         check_part(self.columns, self.plan.target.root)
+        leaves = [self.columns.ties.get(feed.row, feed.row) for feed in self.plan.feeds]
+        try:
+            self._replaced = replaced_leaves(self.plan.target, leaves)
+        except WriteError as error:
+            raise LoadError(f"cannot load: {error}", self.plan) from error
         self.ties = self._agreed_ties()
         targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.ties})
         self.in_place = [target for target in targets if not target.fresh]
@@ -183,7 +189,8 @@ class Load:
             value = self.columns.current(feed.row)
             home = self.columns.home(value)
             spec = home.spec(value)
-            fresh = spec.shape is None or spec.device == "meta" or not home.in_place
+            is_replaced = self.columns.ties.get(feed.row, feed.row) in self._replaced
+            fresh = spec.shape is None or spec.device == "meta" or is_replaced
             renewed = "" if home.in_place else home.capability(Rebuilding).cannot_renew(value)
             if reason := renewed if fresh else _cannot_write(home, value, spec):
                 raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
@@ -407,8 +414,8 @@ class Load:
             home.capability(Loading).after_load(objects)
 
     def _replace(self) -> None:
-        """Replaces arrays and plain values by the new ones."""
-        self.root = rebuilt(self.columns, self.plan.target.root, self._changes())
+        """Replaces arrays and plain values by the new ones; in a new tree if there are arrays that cannot change."""
+        self.root = rebuilt(self.columns, self.plan.target.root, self._changes(), copied=bool(self._replaced))
 
     def _outside(self) -> dict[int, Any]:
         """New arrays for names outside of the part that is loaded: a tie that leads out of it must not break."""

@@ -13,6 +13,7 @@ from leafwise.checkpoint.plain_values import PlainValue, PlainValues
 from leafwise.checkpoint.plan import ALLOWABLE, Plan, Problem, the_source
 from leafwise.checkpoint.restored_ties import plan_ties
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts
+from leafwise.checkpoint.stored_numbers import StoredNumbers, stored_numbers
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
 from leafwise.core.match import Renaming, is_auto, match_keys
@@ -84,8 +85,11 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
     plan.saturate = checked_cast(cast) == "saturate"
     optimizers = OptimizerFronts(t, s, Renaming(rename))
     pairing = _pair(plan, optimizers, rename)
+    target_values = PlainValues(t)
+    wanted = _values_of(t, target_values, optimizers.nodes)
+    numbers = stored_numbers(plan, pairing, wanted)
     plan_leaves(plan, pairing, bool(cast))
-    _plan_scalars(plan, pairing, optimizers)
+    _plan_scalars(plan, pairing.new_name, optimizers, (target_values, wanted, numbers))
     plan.optimizers = plan_optimizers(plan, pairing, optimizers)
     if ties == "restore":
         plan_ties(plan, pairing, optimizers.nodes)
@@ -136,10 +140,13 @@ def _not_applied_note(plan: Plan) -> str:
 # -- plain values ------------------------------------------------------------------------------------------
 
 
-def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> None:
-    new_name = pairing.new_name
-    target_values = PlainValues(plan.target)
-    wanted = _values_of(plan.target, target_values, optimizers.nodes)
+def _plan_scalars(
+    plan: Plan,
+    new_name: Renaming,
+    optimizers: OptimizerFronts,
+    target: tuple[PlainValues, dict[str, PlainValue], StoredNumbers],
+) -> None:
+    target_values, wanted, numbers = target
 
     def has_node(key: str) -> bool:
         return not _is_metadata(plan.source, key) and new_name(key) in target_values.node_keys
@@ -167,6 +174,9 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             else:
                 plan.scalars[node, name] = value
             continue
+        if key in numbers.values:
+            plan.scalars[node, name] = numbers.values[key]
+            continue
         prefix = f"{key}."
         inside = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
         if inside and not is_in_pieces(key) and set(inside) == (parts := _parts(now)).keys():
@@ -177,16 +187,17 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             taken.update(prefix + part for part in inside)
             plan.add("missing", key, _in_pieces_message(plan, key, now, list(inside), is_in_pieces(key)))
         else:
-            _report_missing(plan, key)
+            _report_missing(plan, key, numbers.misfits.get(key, ""))
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
     _report_unused(plan, [key for key in given if key not in taken])
 
 
-def _report_missing(plan: Plan, key: str) -> None:
-    """Reports a value that the source does not have. Models of another framework have other settings."""
+def _report_missing(plan: Plan, key: str, reason: str) -> None:
+    """Reports a value that the source does not have, or not as a plain value. Models of another framework have other
+    settings."""
     if not plan.is_carried:
-        plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
+        plan.add("missing", key, reason or f"{key} is in the model but not in {the_source(plan.source)}")
 
 
 def _opaque_message(plan: Plan, key: str, value: Opaque) -> str:

@@ -9,7 +9,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.tree import Tree
-from leafwise.errors import Unsupported
+from leafwise.errors import Unsupported, WriteError
 
 
 def rebuilt(columns: Columns, below: int, changes: dict[int, dict[str, Any]], copied: bool = False) -> Any:
@@ -89,6 +89,30 @@ def with_leaves(tree: Tree, new: dict[int, Any], copied: bool = False) -> Any:
         if node in inside or home.in_place:
             changes.setdefault(node, {})[columns.row_names[row]] = value
     return rebuilt(columns, tree.root, changes, copied)
+
+
+def replaced_leaves(tree: Tree, leaves: list[int]) -> set[int]:
+    """Those of the leaves that get new arrays when all of them get new values. These are the arrays that cannot change;
+    if there are any, the result is a new tree, and NumPy arrays get new ones there, too, so that the caller's tree is
+    not half old and half new."""
+    columns = tree.columns
+    by_home = columns.by_home([columns.current(leaf) for leaf in leaves])
+    if all(home.in_place for home in by_home):
+        return set()
+    replaced: set[int] = set()
+    for home, numbers in by_home.items():
+        if not home.in_place:
+            replaced.update(leaves[number] for number in numbers)
+        elif home.capability(Rebuilding).renews_beside_values:
+            of_home = [leaves[number] for number in numbers]
+            for row in [row for leaf in of_home for row in columns.rows_of(leaf) if columns.row_op(row) != "same"]:
+                raise WriteError(
+                    f"{columns.row_text(row)} is a view of {columns.row_text(columns.ties[row])}, in a tree with "
+                    "arrays that cannot change, so that a new tree would not have the view; nothing was changed; give "
+                    "it memory of its own (.copy())"
+                )
+            replaced.update(of_home)
+    return replaced
 
 
 def recomputed(columns: Columns, rows: Iterable[int]) -> tuple[dict[int, Any], list[int]]:

@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leafwise.core import section_keys
+from leafwise.core.capabilities.sorting import Sorting
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.dtypes import DTYPES, is_float
-from leafwise.core.home import LeafKind, Spec
+from leafwise.core.home import LeafKind, Spec, offer
 
 if TYPE_CHECKING:
     from leafwise.core.columns import Columns
@@ -71,6 +72,8 @@ class _Resolver:
             self._mark_state_of_optimizers(top)
         if isinstance(columns.node_objects[top], Mapping):
             self._mark_checkpoint(top)
+        self._mark_inside_nodes()
+        self._mark_statistics()
         self._mark_by_form()
         for leaf, rows in columns.further_rows.items():
             if columns.found_kinds[leaf] == "array" and "array" in (self.kinds[row] for row in rows):
@@ -107,6 +110,34 @@ class _Resolver:
             if _key(self.columns.node_names[child]) in section_keys.OPTIMIZER:
                 for row in self._rows(child):
                     self.kinds[row] = "state" if self.kinds[row] == "rest" else self.kinds[row]
+
+    def _mark_inside_nodes(self) -> None:
+        """Marks the arrays in containers that belong to a node which knows their kind."""
+        columns = self.columns
+        objects, parents = columns.node_objects, columns.node_parents
+        examples = {type(obj): obj for obj in objects}
+        offers = {cls: offer(columns.home(obj), Sorting) for cls, obj in examples.items()}
+        if not any(offers.values()):
+            return
+        for node in range(1, len(objects)):
+            owner = objects[parents[node]]
+            sorting = offers[type(owner)]
+            if sorting is not None and (kind := sorting.kind_inside(owner, columns.node_names[node])) is not None:
+                self._mark(self._rows(node), kind)
+
+    def _mark_statistics(self) -> None:
+        """Marks `batch_stats`, the running statistics of Flax Linen, beside `params` or alone in a node: also in the
+        states of a training run, which are dataclasses and named tuples."""
+        columns = self.columns
+        nodes = [node for node, name in enumerate(columns.node_names) if name in section_keys.BUFFERS and node]
+        rows = [row for row, name in enumerate(columns.row_names) if name in section_keys.BUFFERS]
+        places = [(columns.node_parents[node], self._rows(node)) for node in nodes]
+        places += [(columns.row_nodes[row], range(row, row + 1)) for row in rows]
+        for owner, inside in places:
+            names = {columns.node_names[child] for child in columns.children(owner)}
+            names.update(columns.row_names[row] for row in columns.own_rows(owner))
+            if "params" in names or names <= section_keys.BUFFERS:
+                self._mark(inside, "buffer")
 
     # -- by the keys of a training checkpoint --------------------------------------------------------------
 

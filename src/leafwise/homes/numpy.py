@@ -10,6 +10,7 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Capabilities, Home, Memory, Spec
 from leafwise.core.moments import Moments
@@ -20,6 +21,13 @@ from leafwise.kernels.casting import cast_numbers
 from leafwise.kernels.dtypes import unknown_dtype
 
 _PIECE = 8 << 20  # bytes copied at a time
+
+
+class NumpyRebuilding(Rebuilding):
+    renews_beside_values = True
+
+    def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
+        return np.empty_like(value, shape=shape)
 
 
 class NumpySaving(Saving):
@@ -107,6 +115,7 @@ class NumpyHome(Home):
         Filling: NumpyFilling,
         Loading: NumpyLoading,
         Measuring: NumpyMeasuring,
+        Rebuilding: NumpyRebuilding,
         Saving: NumpySaving,
     }
 

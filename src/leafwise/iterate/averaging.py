@@ -12,7 +12,7 @@ from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import escape
 from leafwise.core.ranks import drop_gathered
-from leafwise.core.rebuild import with_leaves
+from leafwise.core.rebuild import replaced_leaves, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, RuleError, WalkError, WriteError
@@ -25,8 +25,8 @@ class Average:
     If models cannot be changed in place, as in JAX, pass the new model: `update(model)`.
 
     The first update copies the values. After that, the new average is `decay` times the old one plus `1 - decay` times
-    the new values. With `warmup=k`, update number n uses a decay of at most `(1 + n) / (k + n)`, so that the average
-    forgets the beginning quickly.
+    the new values. With `warmup=k`, update number n, counted from 0 (the copy), uses a decay of at most
+    `(1 + n) / (k + n)`, so that the average forgets the beginning quickly.
 
     If the model is sharded over several processes, each of them averages its own parts, and nothing is sent. With
     FSDP2, create the average after `fully_shard`.
@@ -124,26 +124,26 @@ class Average:
         walk = self._walk(model)
         values = [part.checked(walk) for part in self._parts]
         _check_not_applied(values, "an average cannot be applied twice")
-        if not all(part.home.in_place for part in self._parts):
-            new: dict[int, Any] = {}
-            for part, part_values in zip(self._parts, values, strict=True):
-                averages = part.averaging.copy_many(part_values, part.arrays)
-                new.update(zip(walk.leaves(part.leaves), averages, strict=True))
-            yield with_leaves(walk.tree, new)
-            return
-        own_values = [
-            part.averaging.clone_many(part_values, False) for part, part_values in zip(self._parts, values, strict=True)
-        ]
-        _applied.update(id(value) for part_values in values for value in part_values)
+        replaced = replaced_leaves(walk.tree, [leaf for part in self._parts for leaf in walk.leaves(part.leaves)])
+        new: dict[int, Any] = {}
+        changed: list[tuple[_AveragedPart, list[Any], list[Any]]] = []  # with their current and their own values
+        for part, part_values in zip(self._parts, values, strict=True):
+            leaves = walk.leaves(part.leaves)
+            copies = part.averaging.clone_many(part_values, False) if part.home.in_place else part_values
+            if replaced.issuperset(leaves):
+                new.update(zip(leaves, part.averaging.copy_many(copies, part.arrays), strict=True))
+            else:
+                changed.append((part, part_values, copies))
+        _applied.update(id(value) for _, part_values, _ in changed for value in part_values)
         try:
             drop_gathered(walk.tree)
-            for part, part_values in zip(self._parts, values, strict=True):
+            for part, part_values, _ in changed:
                 part.averaging.copy_many(part_values, part.arrays)
-            yield walk.root
+            yield with_leaves(walk.tree, new, copied=True) if new else walk.root
         finally:
-            _applied.difference_update(id(value) for part_values in values for value in part_values)
-            for part, part_values, own in zip(self._parts, values, own_values, strict=True):
-                part.averaging.copy_many(part_values, own)
+            _applied.difference_update(id(value) for _, part_values, _ in changed for value in part_values)
+            for part, part_values, own_values in changed:
+                part.averaging.copy_many(part_values, own_values)
             drop_gathered(walk.tree)  # of the averages
 
     # -- saving and loading ------------------------------------------------------------------------------

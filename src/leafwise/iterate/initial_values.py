@@ -14,7 +14,7 @@ from leafwise.core.interruption import interruption_explained
 from leafwise.core.path import escape, listed
 from leafwise.core.progress import bar
 from leafwise.core.ranks import agreeing, comparing, drop_gathered, same_text, team_of
-from leafwise.core.rebuild import recomputed, with_leaves
+from leafwise.core.rebuild import recomputed, replaced_leaves, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
 from leafwise.core.warn import warn
@@ -94,6 +94,7 @@ class _Initialization:
         leaves = [leaf for leaf in leaves if self.columns.row_nodes[leaf.job.leaf] not in self._lazy]
         self._distributions = values_for_all(self.columns, leaves)
         self._check_parts(leaves)
+        self._replaced = replaced_leaves(t, [leaf.job.leaf for leaf in leaves])
         self._leaves = self._targets(leaves)
 
     def result(self) -> Any:
@@ -109,14 +110,13 @@ class _Initialization:
         ):
             filler = _JobFiller(columns, self.seed, count)
             if new := filler.fill([(leaf, distributions[leaf.job.leaf]) for leaf in named]):
-                root = with_leaves(self.tree, new)
+                root = with_leaves(self.tree, new, bool(self._replaced))
             for leaf in leaves:
                 job = leaf.job
                 if job.leaf not in distributions and (newest := filler.fill([(leaf, self._called(job))])):
                     new |= newest
                     # A tree that cannot be changed in place is rebuilt with all new arrays so far.
-                    in_place = columns.home(newest[job.leaf]).in_place
-                    root = with_leaves(self.tree, newest if in_place else new)
+                    root = with_leaves(self.tree, new if self._replaced else newest, bool(self._replaced))
         for node, jobs in lazy.items():
             owner = columns.node_objects[node]
             deferred = _DeferredInit(self.seed, jobs, [columns.row_names[job.leaf] for job in jobs])
@@ -175,7 +175,7 @@ class _Initialization:
             if reason:
                 path, rule = leaf.job.path, leaf.job.rule
                 raise RuleError(f"cannot initialize {path} by {rule}: {reason}; nothing was changed")
-            is_kept = leaf.spec.device != "meta" and columns.home(leaf.value).in_place
+            is_kept = leaf.spec.device != "meta" and leaf.job.leaf not in self._replaced
             targets.append(leaf if is_kept else self._new_target(leaf))
         return targets
 

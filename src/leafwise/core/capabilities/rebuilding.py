@@ -13,6 +13,7 @@ class Rebuilding(Capability):
     """For homes whose arrays or nodes cannot change, or whose arrays may not have memory yet."""
 
     has_defaults = True
+    renews_beside_values = False  # whether arrays that can change get new ones in a tree with arrays that cannot
 
     def from_numpy(self, value: Any, array: Any) -> Any:
         """A NumPy array as an array of this home, to replace `value`."""

@@ -23,6 +23,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Extraction, Saving
+from leafwise.core.capabilities.sorting import Sorting
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
@@ -100,6 +101,15 @@ class NnxRebuilding(Rebuilding):
         return value
 
 
+class NnxSorting(Sorting):
+    def kind_inside(self, owner: Any, name: str) -> LeafKind | None:
+        value = child_of(owner, name)
+        if isinstance(value, nnx.Variable):
+            kind = _kind(value)
+            return None if kind == "parameter" else kind
+        return None if isinstance(owner, nnx.State) or isinstance(value, nnx.Pytree | nnx.State) else "buffer"
+
+
 class NnxLoading(Loading):
     def cannot_write(self, value: Any) -> str:
         array = array_in(value)
@@ -144,6 +154,7 @@ class NnxHome(Home):
         Packing: "leafwise.homes.jax.packing:JaxPacking",
         Rebuilding: NnxRebuilding,
         Saving: NnxSaving,
+        Sorting: NnxSorting,
         Tying: "leafwise.homes.jax.nnx_tying:NnxTying",
     }
 
@@ -157,7 +168,10 @@ class NnxHome(Home):
         children: list[tuple[str, Any]] = []
         for name, value in _content(obj):
             if not isinstance(value, nnx.Variable):
-                children.append((name, value))
+                if isinstance(value, (*_ARRAYS, np.ndarray)) and not isinstance(obj, nnx.State):
+                    leaves.setdefault("buffer", []).append((name, value))  # NNX trains only Variables
+                else:
+                    children.append((name, value))
             elif isinstance(obj, nnx.State) and isinstance(value, nnx.Param):
                 children.append((name, value))  # a parameter, unless it is in the state of an optimizer
             elif isinstance(array_in(value), (*_ARRAYS, np.ndarray)):
@@ -258,6 +272,8 @@ def _kind(variable: nnx.Variable[Any]) -> LeafKind:
         return "state"
     if isinstance(variable, nnx.RngState):
         return "rest"
+    if isinstance(variable, nnx.Intermediate):
+        return "transient"  # what `sow` keeps of one call
     return "buffer"
 
 

@@ -58,11 +58,15 @@ def flattened(obj: Any) -> tuple[list[Child], Any]:
     ], structure
 
 
+def _is_equinox_state(obj: Any) -> bool:
+    equinox = sys.modules.get("equinox")
+    return equinox is not None and isinstance(obj, equinox.nn.State)
+
+
 def _names_of_state(obj: Any, structure: Any) -> list[str] | None:
     """The names of the children of an `eqx.nn.State`, which JAX only numbers: the paths of the indices in the model, as
     `eqx.nn.make_with_state` records them, without the class of the model. None for other nodes."""
-    equinox = sys.modules.get("equinox")
-    if equinox is None or not isinstance(obj, equinox.nn.State):
+    if not _is_equinox_state(obj):
         return None
     markers = structure.node_data()[1]
     if not all(isinstance(marker, str) for marker in markers):
@@ -115,6 +119,8 @@ class PytreeHome(Home):
 
     def visit(self, obj: Any) -> Visit | None:
         children = [(child.name, child.value) for child in flattened(obj)[0] if not _is_code(child.value)]
+        if _is_equinox_state(obj):
+            return (), children, "buffer"  # running statistics and caches
         return (), children, "state" if is_optax_state(type(obj)) else None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:

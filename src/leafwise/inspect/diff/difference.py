@@ -12,6 +12,7 @@ from leafwise.core.capabilities.sharding import Team
 from leafwise.core.crew import Crew
 from leafwise.core.fleet import each_checkpoint, is_pattern, refuse_pattern
 from leafwise.core.home import Spec
+from leafwise.core.key_roles import KEY_DTYPE, other_implementations
 from leafwise.core.leaf_pairs import LeafPairs, TieChange
 from leafwise.core.match import Prefix
 from leafwise.core.pairing import NamedArray, NamedArrays, Pairing, Side
@@ -232,6 +233,7 @@ def _compared(
     plain = PlainPairs(a, b, rename)
     if values:
         leaves.compare_values(progress, repeated)
+        leaves.compare_keys()
     else:
         leaves.compare_structure()
     leaf_changes, plain_changes = leaves.changes(), _plain_changes(plain)
@@ -289,6 +291,19 @@ class _LeafComparison:
         _check_unchanged([firsts, seconds, removed, added])
         if self._team is None and len(homes := {*firsts.homes, *seconds.homes}) == 1:
             homes.pop().capability(Comparing).keep_compared(firsts.values, seconds.values)
+
+    def compare_keys(self) -> None:
+        """Marks PRNG keys of different implementations as changed, even if their integers are the same."""
+        pairs = [*zip(self.sources, self.targets, strict=True), *self.renamed.items()]
+        specs = self.specs[0] if self.specs else self.source.specs([row for row, _ in pairs])
+        for number, ((row, other), spec) in enumerate(zip(pairs, specs, strict=True)):
+            if spec.dtype != KEY_DTYPE:
+                continue
+            kinds = other_implementations(self.source.columns, row, self.target.columns, other)
+            if kinds is not None:
+                tied = self.tie_changes.get(number, TieChange(frozenset()))
+                note = f"in a it is a key of {kinds[0]}, in b of {kinds[1]}, which gives other random numbers"
+                self.tie_changes[number] = TieChange(tied.kinds | {"changed"}, (*tied.notes, note))
 
     def _compared(self, firsts: NamedArrays, seconds: NamedArrays, count: Callable[[int], None]) -> "list[Verdict]":
         from leafwise.inspect.value_comparison import compare_arrays
