@@ -262,15 +262,18 @@ def _kind(variable: nnx.Variable[Any]) -> LeafKind:
 
 
 def _content(obj: Any) -> Iterable[tuple[str, Any]]:
-    """The names and values in a node that JAX considers data; static attributes are part of the code."""
+    """The names and values in a node that JAX considers data; static attributes are part of the code. None, such as the
+    bias of a layer without one, is nothing that NNX or a checkpoint contains."""
     if isinstance(obj, nnx.State):
-        return [(str(key), value) for key, value in obj.items()]
+        return [(str(key), value) for key, value in obj.items() if value is not None]
     attributes = vars(obj)
     is_data: Mapping[str, bool] = attributes.get("_pytree__nodes", {})
     return [
         (name, value)
         for name, value in attributes.items()
-        if name not in _OWN_ATTRIBUTES and (is_data.get(name) or _is_graph_data(value, is_data.get(name)))
+        if value is not None
+        and name not in _OWN_ATTRIBUTES
+        and (is_data.get(name) or _is_graph_data(value, is_data.get(name)))
     ]
 
 
