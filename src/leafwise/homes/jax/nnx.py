@@ -23,6 +23,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Extraction, Saving
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
@@ -144,6 +145,7 @@ class NnxHome(Home):
         Packing: "leafwise.homes.jax.packing:JaxPacking",
         Rebuilding: NnxRebuilding,
         Saving: NnxSaving,
+        Stepping: "leafwise.homes.jax.stepping:JaxStepping",
         Tying: "leafwise.homes.jax.nnx_tying:NnxTying",
     }
 
