@@ -105,6 +105,16 @@ def test_names_in_a_variable_dict_of_linen() -> None:
     assert roles(without_bias)["params.kernel"] == ("conv.weight", ("h", "w", "in", "out"))
 
 
+def test_a_bias_beside_other_names_than_those_of_linen_has_no_role() -> None:
+    bias, matrix = jnp.zeros(3), jnp.zeros((3, 3))
+    for other in ("weight", "w"):
+        assert roles({"h": {other: matrix, "bias": bias}})["h.bias"] == (None, None)
+    assert roles({"h": {"kernel": matrix, "bias": bias}})["h.bias"] == ("bias", ("out",))
+    for norm in (linen.LayerNorm(), linen.LayerNorm(use_scale=False)):
+        variables = norm.init(_KEY, jnp.zeros((1, 3)))
+        assert roles(variables)["params.bias"] == ("norm.bias", ("features",))
+
+
 def test_roles_can_be_added_to_a_module_of_equinox() -> None:
     class Scale(eqx.Module):
         gain: jax.Array

@@ -66,6 +66,13 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
         same and is_complete and not carrying.refused
     ):
         return None
+    shapes = {leaf.name: leaf.shape for leaf in stored}
+    recipes |= {
+        leaf.name: Taken(leaf.name, leaf.shape)
+        for leaf in wanted
+        if is_own_state(leaf) and leaf.shape is not None and leaf.name not in recipes
+        if shapes.get(leaf.name) == leaf.shape
+    }
     for name, reason in carrying.refused.items():
         plan.foreign_sources[source.leaf(row_of[name])] = reason
     for name, message in carrying.partly_used:

@@ -54,24 +54,38 @@ def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> 
             return None  # pairing raises an error about these names
         else:
             row_of[new] = row
-    if is_carried and (carried := carried_source(plan, target, source, row_of)) is not None:
+    stored = {name: source.spec(row).shape for name, row in row_of.items()}
+    wanted = {name: target.spec(row).shape for row, name in zip(target.rows, target.names, strict=True)}
+    only_renamed = {node: prefix for node, prefix in nodes.items() if _converting(plan, node).only_renames}
+    recipes = _recipes(plan, only_renamed, stored, wanted)
+    if is_carried and not plan.library and (carried := carried_source(plan, target, source, row_of)) is not None:
         _note(plan, carried.reading, "")
         plan.is_carried = True
         _note_dropped(plan, carried.dropped)
         side = _with_recipes(plan, source, row_of, carried.reading.recipes, target, set(carried.dropped))
         return ConvertedSource(side, left_out, new_name.idle())
-    stored = {name: source.spec(row).shape for name, row in row_of.items()}
-    wanted = {name: target.spec(row).shape for row, name in zip(target.rows, target.names, strict=True)}
+    others = {node: prefix for node, prefix in nodes.items() if node not in only_renamed}
+    recipes |= _recipes(plan, others, stored, wanted)
+    if not plan.library:
+        return None
+    side = _with_recipes(plan, source, row_of, recipes, target)
+    return ConvertedSource(side, left_out, new_name.idle())
+
+
+def _recipes(plan: Plan, nodes: dict[int, str], stored: Shapes, wanted: Shapes) -> dict[str, Recipe]:
+    """What the leaves of nodes, given with their prefixes, are made from as their library stores them."""
     recipes: dict[str, Recipe] = {}
     for node, prefix in nodes.items():
         reading = _chosen(plan, node, _below(prefix, stored), _below(prefix, wanted))
         if reading is not None:
             recipes |= _prefixed(reading.recipes, prefix)
             _note(plan, reading, prefix)
-    if not plan.library:
-        return None
-    side = _with_recipes(plan, source, row_of, recipes, target)
-    return ConvertedSource(side, left_out, new_name.idle())
+    return recipes
+
+
+def _converting(plan: Plan, node: int) -> Converting:
+    obj = plan.target.columns.node_objects[node]
+    return plan.target.columns.home(obj).capability(Converting)
 
 
 def _note(plan: Plan, reading: Reading, prefix: str) -> None:
@@ -129,8 +143,7 @@ def _chosen(plan: Plan, node: int, stored: Shapes, wanted: Shapes) -> Reading | 
     is_complete = plain[0] == len(wanted) == len(stored)
     if is_complete and _is_layout_known(plan):
         return None
-    obj = plan.target.columns.node_objects[node]
-    readings = plan.target.columns.home(obj).capability(Converting).readings(obj, stored, wanted)
+    readings = _converting(plan, node).readings(plan.target.columns.node_objects[node], stored, wanted)
     scores = [_score(wanted, _shapes_by(reading, stored)) for reading in readings]
     if is_complete:
         for reading, score in zip(readings, scores, strict=True):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, the_source
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
-from leafwise.core.key_roles import KEY_DTYPE, other_implementations
+from leafwise.core.key_roles import other_implementations
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import Op
 from leafwise.core.opaque import Opaque
@@ -101,9 +101,15 @@ def _fed(
         order = order or axes.turn(row, source, source_shape)
     if source_shape is not None and order is not None:
         source_shape = tuple(source_shape[axis] for axis in order)
-    if shape is not None and source_shape != shape:
+    other_key = ""
+    if facts.spec.dtype == source_facts.spec.dtype == "uint32":
+        other_key = _other_key(plan, row, source, name)
+    if shape is not None and source_shape != shape and not other_key:
         messages = _shape_messages(name, shape, source_name, source_shape, order, the_source(plan.source))
         plan.add("shape", name, *messages)
+        return None
+    if other_key:
+        plan.add("dtype", name, other_key)
         return None
     how = _how(plan, leaf, source, name, source_name, order)
     if source_facts.spec.dtype != facts.spec.dtype:
@@ -113,9 +119,6 @@ def _fed(
             plan.add("dtype", name, *_dtype_messages(name, facts, source_facts, the_source(plan.source)))
             return None
         how = _kept((*how, "cast"))
-    if facts.spec.dtype == KEY_DTYPE and (message := _other_key(plan, row, source, name)):
-        plan.add("dtype", name, message)
-        return None
     return Feed(leaf, name, source, order, how)
 
 

@@ -8,6 +8,7 @@ from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns
 from leafwise.core.memory import Op
 from leafwise.core.pairing import Pairing
+from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
 from leafwise.files.stored_file import StoredFile
@@ -30,6 +31,12 @@ def plan_ties(plan: Plan, pairing: Pairing, optimizers: list[int]) -> None:
         second, first = rows_by_name.get(name), rows_by_name.get(of)
         if second is not None and first is not None and not is_same_leaf(theirs, first, second, op):
             planner.request(second, first, op, (first, second))
+    if planner.untied:
+        are = "is" if len(planner.untied) == 1 else "are"
+        plan.notes.append(
+            f"{listed(planner.untied, 3)} {are} tied in {the_source(plan.source)}, but not here: arrays in a pytree "
+            "are separate leaves; each gets its values"
+        )
 
 
 class _TiePlanner:
@@ -39,6 +46,7 @@ class _TiePlanner:
         self._plan, self._pairing = plan, pairing
         self._columns = plan.target.columns
         self._fed = {feed.row for feed in plan.feeds}
+        self.untied: list[str] = []  # leaves that cannot be tied, because their arrays are values
         self._is_stepped = _stepped_by(self._columns, optimizers)
 
     def request(self, row: int, base_row: int, op: Op, rows: tuple[int, int] | None) -> None:
@@ -61,6 +69,9 @@ class _TiePlanner:
                 f"{tied}, but the optimizer steps it as a parameter of its own; load the model first and create the "
                 'optimizer after that, or pass ties="ignore"',
             )
+            return
+        if not columns.home(columns.current(target)).ties_by_identity:
+            self.untied.append(name)
             return
         owners = [columns.node_objects[columns.row_nodes[place]] for place in (target, base_leaf)]
         homes = {columns.home(owner).name for owner in owners}

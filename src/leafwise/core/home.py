@@ -83,6 +83,7 @@ class Home:
 
     `walks` names the objects that users can pass to `lw.tree`, for the error about an object that cannot be walked.
     `in_place` is whether values are written into existing arrays; if not, the capability `Rebuilding` makes new ones.
+    `why_immutable` says why there is no `write`, and what to do instead.
     `arrays_in` is the attribute of nodes that maps the names of most of their arrays to the current arrays, if there is
     one: it is faster than `current`. `ties_by_identity` is whether one array at two places is one leaf; it is not in
     JAX, where arrays are values. `nodes_by_reference` is whether one node at two places is shared, as a module is, and
@@ -95,6 +96,7 @@ class Home:
     name: ClassVar[str] = "home"
     walks: ClassVar[str] = ""
     in_place: ClassVar[bool] = True
+    why_immutable: ClassVar[str] = ""
     arrays_in: ClassVar[str] = ""
     ties_by_identity: ClassVar[bool] = True
     nodes_by_reference: ClassVar[bool] = True
@@ -169,7 +171,7 @@ class Home:
 
     def write(self, value: Any, array: Any) -> None:
         """Writes all values in place. If shape or dtype differ, raises `WriteError` before anything changes."""
-        raise Unsupported(self.name, "write in place")
+        raise Unsupported(self.name, "write in place", self.why_immutable)
 
     # -- memory --------------------------------------------------------------------------------------
 

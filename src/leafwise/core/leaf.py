@@ -209,6 +209,9 @@ class Leaf:
         """
         try:
             self._ask(lambda home, raw: home.write(raw, array), "writing to it")
+        except Unsupported as error:
+            error.args = (f"{self.path}: {error}; nothing was changed",)
+            raise
         except (WriteError, WalkError) as error:
             reason = str(error).removeprefix(f"{self.path}: ")
             raise WriteError(f"{self.path}: {reason}; nothing was changed") from error

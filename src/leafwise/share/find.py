@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, overload
 from leafwise.core import registry as homes
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.comparing import Comparing
-from leafwise.core.capabilities.stepping import Stepping
+from leafwise.core.capabilities.stepping import Stepping, check_known
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory import Op
 from leafwise.core.result import Table
@@ -175,6 +175,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
     found_home = homes.find(type(optimizer))
     if found_home is None or found_home[1] != "node":
         raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
+    check_known(found_home[0], optimizer)
     columns = t.columns
     held = found_home[0].capability(Stepping).held_by(optimizer)
     rows = {id(value): row for row, value in reversed(list(enumerate(columns.row_values)))}

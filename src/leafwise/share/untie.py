@@ -66,7 +66,7 @@ def _untied(t: Tree, where: Any) -> Any:
     inside = [row for node in nodes if node not in repeated for row in _tied_outside(columns, node) if row in chosen]
     rows = _rows_to_untie(columns, [row for row in rows if _is_tied(columns, row)] + inside)
     if not rows and not repeated:
-        raise TieError(f"cannot untie {query_text(where)}: it is not tied to anything")
+        raise TieError(f"cannot untie {query_text(where)}: it is not tied to anything{_never_tied(t, where)}")
     check_not_sharded(t, rows + [row for node in repeated for row in t.rows_below(node)], "untie")
     root, objects = columns.node_objects[0], columns.node_objects
     for node in repeated:
@@ -77,6 +77,14 @@ def _untied(t: Tree, where: Any) -> Any:
         places = [place_of(columns, row) for row in home_rows]
         root = home.capability(Tying, "untie").untie(root, objects, places)
     return part_of(t, root)
+
+
+def _never_tied(t: Tree, where: Any) -> str:
+    """Why leaves cannot be tied at all, for a message; empty if they can."""
+    rows = rows_matching(t, where) or [row for node in nodes_matching(t, where) for row in t.rows_below(node)]
+    if not rows or any(t.columns.home(t.columns.current(row)).ties_by_identity for row in rows):
+        return ""
+    return "; the same array at two places of a pytree is two leaves already"
 
 
 def _is_tied(columns: Columns, row: int) -> bool:

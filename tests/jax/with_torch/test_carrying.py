@@ -371,3 +371,10 @@ def test_dtypes_are_cast_only_if_asked() -> None:
     lw.load(net, source, cast=True)
     expected = source["fc"].weight.detach().to(torch.bfloat16).float().numpy().T
     np.testing.assert_array_equal(np.asarray(net.fc.kernel[...], np.float32), expected)
+
+
+def test_a_dict_of_jax_arrays_with_the_names_of_torch_is_read_as_it_is() -> None:
+    arrays = {"h": {"weight": jnp.arange(9.0).reshape(3, 3), "bias": jnp.arange(3.0)}}
+    model = lw.load(nn.ModuleDict({"h": nn.Linear(3, 3)}), arrays)
+    np.testing.assert_array_equal(model["h"].weight.detach().numpy(), arrays["h"]["weight"])
+    np.testing.assert_array_equal(model["h"].bias.detach().numpy(), arrays["h"]["bias"])

@@ -24,7 +24,11 @@ class Reading(NamedTuple):
 
 
 class Converting(Capability):
+    """`only_renames` says that all readings keep the arrays as they are. They are tried before a checkpoint is taken
+    for one of another framework."""
+
     has_defaults = True
+    only_renames = False
 
     def framework(self, cls: type) -> str:
         """The framework whose layers nodes of this type are, as plans call it. Weights are carried between models of

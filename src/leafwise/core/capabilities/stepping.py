@@ -4,6 +4,7 @@ from typing import Any
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.home import Home, offer
+from leafwise.errors import Unsupported
 
 # Children of an optimizer's node besides `param_groups` and `state`: state that belongs to no parameter; and, for an
 # optimizer that is shown as its own state dict, the names of its parameters, in the order of their numbers there.
@@ -28,6 +29,10 @@ class Stepping(Capability):
     def is_optimizer(self, obj: Any) -> bool:
         """Whether a node steps parameters and keeps state for each. Depends only on the type of the node."""
         return False
+
+    def why_unknown(self, obj: Any) -> str:
+        """Why the parameters of an object that may be an optimizer are not known; empty if it is none, or they are."""
+        return ""
 
     def held_by(self, optimizer: Any) -> list[tuple[str, Any]]:
         """The arrays that an optimizer steps, each with a description of its place in the optimizer."""
@@ -88,6 +93,13 @@ class Stepping(Capability):
     def restore_own_state(self, optimizer: Any, state: Any) -> None:
         """Loads the own state dict of such an optimizer. Arrays are NumPy arrays."""
         raise self.missing("restore the state of an optimizer")
+
+
+def check_known(home: Home, optimizer: Any) -> None:
+    """Raises if the parameters of an optimizer cannot be known."""
+    stepping = offer(home, Stepping)
+    if stepping is not None and (why := stepping.why_unknown(optimizer)):
+        raise Unsupported(home.name, stepping.action, why)
 
 
 def is_optimizer(home: Home, obj: Any) -> bool:

@@ -39,6 +39,10 @@ OTHER_PROCESSES = (
 class JaxHome(Home):
     name = "jax"
     in_place = False
+    why_immutable = (
+        "arrays of JAX cannot change; make a new tree instead, with lw.load, jax.tree_util.tree_map_with_path or, for "
+        "Equinox, eqx.tree_at"
+    )
     ties_by_identity = False
     roles_by_name = True
     capabilities: ClassVar[Capabilities] = {

@@ -15,7 +15,10 @@ def flat_leaves(params: Any) -> tuple[list[str], list[Any], Any]:
     To find the paths, leafwise walks a copy of the structure in which each leaf has a placeholder of its own. So they
     are the paths that `lw.tree` shows, also inside of `jax.jit`, and for leaves that are not arrays.
     """
-    leaves, structure = jax.tree.flatten(params)
+    try:
+        leaves, structure = jax.tree.flatten(params)
+    except (SystemError, RecursionError) as error:  # the former if the latter is raised inside of JAX
+        raise WalkError("the tree is nested too deeply for JAX, which cannot flatten it") from error
     if not leaves or jax.tree_util.treedef_is_leaf(structure):
         return [""] * len(leaves), leaves, structure
     placeholders = [jax.ShapeDtypeStruct((), "bool") for _ in leaves]

@@ -24,6 +24,7 @@ from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Extraction, Saving
 from leafwise.core.capabilities.sorting import Sorting
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.path import Entry
@@ -155,6 +156,7 @@ class NnxHome(Home):
         Rebuilding: NnxRebuilding,
         Saving: NnxSaving,
         Sorting: NnxSorting,
+        Stepping: "leafwise.homes.jax.stepping:JaxStepping",
         Tying: "leafwise.homes.jax.nnx_tying:NnxTying",
     }
 
@@ -278,15 +280,18 @@ def _kind(variable: nnx.Variable[Any]) -> LeafKind:
 
 
 def _content(obj: Any) -> Iterable[tuple[str, Any]]:
-    """The names and values in a node that JAX considers data; static attributes are part of the code."""
+    """The names and values in a node that JAX considers data; static attributes are part of the code. None, such as the
+    bias of a layer without one, is nothing that NNX or a checkpoint contains."""
     if isinstance(obj, nnx.State):
-        return [(str(key), value) for key, value in obj.items()]
+        return [(str(key), value) for key, value in obj.items() if value is not None]
     attributes = vars(obj)
     is_data: Mapping[str, bool] = attributes.get("_pytree__nodes", {})
     return [
         (name, value)
         for name, value in attributes.items()
-        if name not in _OWN_ATTRIBUTES and (is_data.get(name) or _is_graph_data(value, is_data.get(name)))
+        if value is not None
+        and name not in _OWN_ATTRIBUTES
+        and (is_data.get(name) or _is_graph_data(value, is_data.get(name)))
     ]
 
 

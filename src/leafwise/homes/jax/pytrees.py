@@ -18,6 +18,7 @@ from leafwise.core.capabilities.converting import Converting
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.dotted import DistinctNames
 from leafwise.core.home import Axes, Capabilities, Home, Visit
@@ -111,6 +112,7 @@ class PytreeHome(Home):
         Filling: "leafwise.homes.jax.filling:LayerFilling",
         Rebuilding: PytreeRebuilding,
         Saving: PytreeSaving,
+        Stepping: "leafwise.homes.jax.stepping:JaxStepping",
         Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }
 

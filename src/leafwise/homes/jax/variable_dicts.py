@@ -50,8 +50,10 @@ def _is_convolution(owner: Mapping[str, Any], kernel: Any) -> bool:
 def _role_of_vector(owner: Mapping[str, Any], name: str) -> tuple[str | None, Axes]:
     if name == "scale":
         return "norm.scale", ("features",)
-    if name == "bias":
-        return ("bias", ("out",)) if "kernel" in owner else ("norm.bias", ("features",))
+    if name == "bias" and "kernel" in owner:
+        return "bias", ("out",)
+    if name == "bias" and ("scale" in owner or len(owner) == 1):  # other dicts are not those of a layer of Linen
+        return "norm.bias", ("features",)
     statistics = {"mean": "norm.mean", "var": "norm.variance"}
     if name in statistics and statistics.keys() <= owner.keys():
         return statistics[name], ("features",)

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core import registry as homes
-from leafwise.core.capabilities.stepping import Stepping, is_optimizer
+from leafwise.core.capabilities.stepping import Stepping, check_known, is_optimizer
 from leafwise.core.home import Spec
 from leafwise.core.query import where
 from leafwise.core.tree import Tree
@@ -46,7 +46,7 @@ class OptimizerCoverage:
     @cached_property
     def problems(self) -> list[HeldWrongly]:
         """Parameters that are stepped twice, or that are stepped but not in the tree."""
-        if self.columns.node_objects[0] in self.optimizers:
+        if any(optimizer is self.columns.node_objects[0] for optimizer in self.optimizers):
             return []  # the tree of an optimizer alone has no parameters to compare with
         tree = self._evidence.tree
         return [problem for optimizer in self.optimizers for problem in held_wrongly(tree, optimizer)]
@@ -105,6 +105,8 @@ class OptimizerCoverage:
 
     def _stepping(self, optimizer: Any) -> Stepping:
         entry = homes.find(type(optimizer))
+        if entry is not None:
+            check_known(entry[0], optimizer)
         if entry is None or not is_optimizer(entry[0], optimizer):
             raise WalkError(f"optimizer= takes an optimizer, not {type(optimizer).__name__}")
         return entry[0].capability(Stepping)
@@ -145,4 +147,4 @@ def _as_list(optimizer: Any) -> list[Any]:
         return []
     if isinstance(optimizer, Mapping):
         return list(optimizer.values())
-    return list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    return list(optimizer) if type(optimizer) in (list, tuple) else [optimizer]
