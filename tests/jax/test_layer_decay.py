@@ -76,7 +76,7 @@ def test_the_account_lists_what_is_placed_by_name() -> None:
 def test_leaves_with_other_names_must_be_placed() -> None:
     tree = params(adapter={"kernel": jnp.ones((4, 4))}, LayerNorm_0={"scale": jnp.ones(4)})
     with pytest.raises(
-        lw.RuleError, match=r'after the blocks; LayerNorm_0\.scale, adapter\.kernel: .*first="…".*last="…"$'
+        lw.RuleError, match=r'before and after the blocks; LayerNorm_0\.scale, adapter\.kernel: .*first="…".*last="…"$'
     ):
         rates(jax.jit(lambda tree: tree)(tree))
     with pytest.raises(lw.RuleError, match=r"the blocks; LayerNorm_0\.scale: name"):

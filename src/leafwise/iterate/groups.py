@@ -256,7 +256,7 @@ class _GroupBuilder:
         built.left_out = self.left_out
         value = array_at(next(iter(self.trained)))
         if self.columns.home(value).capability(Grouping).has_labels:
-            built.set_labels(GroupLabels(self.tree, self.columns.home(value), [leaves for _, leaves in members]))
+            built.set_labels(GroupLabels(self.tree, self.columns.home(value), members))
         return built
 
     @staticmethod

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leafwise.core.home import Spec
 
 # Roles of leaves that weight decay would harm.
-_NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?|activation\.slope")
+_NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?(\.\w+)?|activation\.slope")
 
 
 def no_decay() -> Rule:

@@ -73,7 +73,7 @@ class SortedDepths:
         if unknown:
             names = listed([self._columns.row_text(row) for row in unknown], 3)
             raise BlocksError(
-                f"JAX sorts names, so the tree does not show what is before and what is after the blocks; {names}: name "
+                f"JAX sorts names, so the tree does not show what is before and after the blocks; {names}: name "
                 'leaves before them with first="…", and leaves after them with last="…"',
                 has_fix=True,
             )

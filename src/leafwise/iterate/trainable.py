@@ -17,9 +17,10 @@ def trainable(model: Any, frozen: Any = None) -> Any:
     For a module of Flax NNX, this is a filter for `nnx.Optimizer(…, wrt=)` and `nnx.DiffState`. It selects the Params
     that `lw.freeze` has not frozen.
 
-    For a pytree, this is a mask: a tree of the same structure with True and False, for `optax.masked` and
-    `eqx.partition`. Floating-point parameters are trained. `frozen` selects leaves that are not, because the arrays
-    cannot record it themselves; if nothing matches, that is an error.
+    For a pytree, this is a mask: a tree of the same structure with True and False, for `eqx.partition`. Floating-point
+    parameters are trained. `frozen` selects leaves that are not, because the arrays cannot record it themselves; if
+    nothing matches, that is an error. For optax, use `lw.Rule(…, frozen=True)` and `groups.optax`: `optax.masked`
+    freezes nothing, since it passes gradients on as they are where a mask is False.
 
     >>> import jax.numpy as jnp, leafwise as lw
     >>> params = {"encoder": {"kernel": jnp.ones((2, 3))}, "head": {"kernel": jnp.ones((3, 1))}}
