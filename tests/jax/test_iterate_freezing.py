@@ -191,8 +191,11 @@ def test_what_matches_nothing_is_an_error() -> None:
 
 
 def test_two_homes_have_no_common_selection() -> None:
-    with pytest.raises(lw.WalkError, match="flax nnx and jax"):
-        lw.trainable({"a": nnx.Linear(2, 2, rngs=nnx.Rngs(0)), "b": jnp.ones(2)})
+    linear = nnx.Linear(2, 2, use_bias=False, rngs=nnx.Rngs(0))
+    with pytest.raises(lw.WalkError, match=r"b is an array of jax, and z\.kernel is of flax nnx; .*nnx\.Param\(…\)"):
+        lw.trainable({"b": jnp.ones(2), "z": linear})
+    with pytest.raises(lw.WalkError, match=r"a\.w is an array of numpy, and b is of jax; .*jnp\.asarray"):
+        lw.trainable({"a": {"w": np.ones(2, np.float32)}, "b": jnp.ones(2)})
     with pytest.raises(lw.Unsupported, match="select trainable leaves"):
         lw.trainable({"a": np.ones(2, np.float32)})
 

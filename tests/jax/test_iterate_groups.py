@@ -219,3 +219,11 @@ def test_labels_do_not_depend_on_the_order_of_leaves_or_options() -> None:
     mixed = [lw.Rule("a", weight_decay=0.1, lr=0.5), lw.Rule("b", lr=0.5, weight_decay=0.1)]
     labels = lw.groups(params, mixed).labels(params)
     assert labels["a"] == labels["b"] == "lr=0.5, weight_decay=0.1"
+
+
+def test_one_array_of_numpy_among_those_of_jax_is_stepped() -> None:
+    params = {"a": np.ones((2, 2), np.float32), "b": jnp.ones((2, 2))}
+    tx = lw.groups(params, [lw.Rule("a", lr=0.5)], lr=0.1).optax(sgd)
+    updates, _ = tx.update(ones_like(params), tx.init(params), params)
+    np.testing.assert_allclose(updates["a"], -0.5, rtol=1e-6)
+    np.testing.assert_allclose(updates["b"], -0.1, rtol=1e-6)

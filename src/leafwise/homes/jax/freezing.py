@@ -17,4 +17,5 @@ class JaxFreezing(Freezing):
         )
 
     def trainable_part(self, root: Any, trained: frozenset[str], frozen: frozenset[tuple[str, ...]]) -> Any:
-        return mapped(root, lambda path, leaf: path in trained)
+        # A place that eqx.nn.Shared fills has no array of its own.
+        return mapped(root, lambda path, leaf: path in trained and hasattr(leaf, "dtype"))
