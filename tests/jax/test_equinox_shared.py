@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import leafwise as lw
@@ -237,3 +238,28 @@ def test_a_plain_pytree_is_refused_with_the_way(transpose: bool) -> None:
     )
     with pytest.raises(lw.TieError, match="not tied to anything"):
         lw.untie(params, "head.kernel")
+
+
+def test_groups_and_masks_for_training() -> None:
+    model = LanguageModel()
+    rules = [lw.no_decay(), lw.Rule("norm.*", frozen=True), lw.Rule("shared.pytree.0.*", lr=0.5, wins=True)]
+    tx = lw.groups(model, rules, lr=0.1).optax(lambda lr, weight_decay=0.0: optax.sgd(lr))
+    params = eqx.filter(model, eqx.is_inexact_array)
+    updates, _ = tx.update(jax.tree.map(jnp.ones_like, params), tx.init(params), params)
+    np.testing.assert_allclose(updates.shared.pytree[0].weight, -0.5, rtol=1e-6)
+    np.testing.assert_allclose(updates.shared.pytree[1].bias, -0.1, rtol=1e-6)
+    assert not np.any(updates.norm.weight)
+    trained, frozen = eqx.partition(model, lw.trainable(model, frozen="norm.*"))
+    assert [array.shape for array in jax.tree.leaves(trained)] == [(7, 3), (7,)]
+    assert frozen.norm.weight is model.norm.weight
+    assert eqx.combine(trained, frozen).shared()[1].weight is model.shared.pytree[0].weight
+
+
+def test_gradients_are_shown_and_clipped() -> None:
+    model = LanguageModel()
+    gradients = eqx.filter_grad(lambda model: (model.shared()[1].weight ** 2).sum())(model)
+    assert "shared.pytree.0.weight" in lw.tree(gradients)
+    norms = lw.clip(gradients, 0.1)
+    assert norms.total > 0.1
+    np.testing.assert_allclose(optax.tree.norm(norms.clipped), 0.1, rtol=1e-4)
+    assert jax.tree.structure(norms.clipped) == jax.tree.structure(gradients)

@@ -114,3 +114,9 @@ def test_sharded_gradients_stay_sharded() -> None:
     assert norms.total == pytest.approx(8, rel=1e-6)
     assert norms.clipped["w"].sharding == sharding
     np.testing.assert_allclose(norms.clipped["w"], 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("array", [jnp.arange(3), jnp.array([True, False]), jax.random.key(0)])
+def test_leaves_that_are_not_of_floating_point_are_an_error_by_path(array: Any) -> None:
+    with pytest.raises(lw.WalkError, match=r"layer\.ids is not a gradient: it is .*eqx\.is_inexact_array"):
+        lw.clip({"layer": {"ids": array, "w": jnp.ones(3)}}, 0.1)

@@ -1,6 +1,7 @@
 """`groups.optax` and `groups.labels`: transformations of optax from the rules of `lw.groups`."""
 
 import builtins
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from tests.jax.models import EquinoxNet, TiedNnx, linen_variables
 
 import leafwise as lw
 
-DECAYED, NOT_DECAYED, NOT_TRAINED = "group 0", "group 1", "not trained"
+DECAYED, NOT_DECAYED, NOT_TRAINED = "no options", "weight_decay=0", "not trained"
 
 
 def adamw(lr: float, weight_decay: float = 0.0) -> Any:
@@ -50,7 +51,8 @@ def test_each_group_is_stepped_by_its_own_transformation() -> None:
 def test_updates_are_those_of_the_same_transformations_written_by_hand() -> None:
     params = linen_variables()["params"]
     groups = lw.groups(params, [lw.no_decay()], lr=0.01, weight_decay=0.1)
-    by_hand = optax.multi_transform({DECAYED: adamw(0.01, 0.1), NOT_DECAYED: adamw(0.01)}, groups.labels)
+    transforms = {"lr=0.01, weight_decay=0.1": adamw(0.01, 0.1), "lr=0.01, weight_decay=0": adamw(0.01)}
+    by_hand = optax.multi_transform(transforms, groups.labels)
     made = [jax.jit(tx.update)(ones_like(params), tx.init(params), params)[0] for tx in (groups.optax(adamw), by_hand)]
     jax.tree.map(np.testing.assert_array_equal, *made)
 
@@ -186,3 +188,42 @@ def test_without_optax_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setattr(builtins, "__import__", without_optax)
     with pytest.raises(lw.Error, match="pip install optax"):
         groups.optax(lambda lr: None)
+
+
+def test_a_state_belongs_to_the_same_group_after_jax_sorts_the_parameters(tmp_path: Path) -> None:
+    params = {"head": jnp.ones((2, 2)), "body": jnp.ones((2, 2))}
+
+    def made(params: Any) -> Any:
+        groups = lw.groups(params, [lw.Rule("head", lr=0.5)], lr=0.01)
+        return groups.optax(lambda lr: optax.inject_hyperparams(optax.sgd)(lr))
+
+    path = lw.save({"opt_state": made(params).init(params)}, tmp_path / "state.safetensors")
+    resumed = jax.jit(lambda tree: tree)(params)
+    tx = made(resumed)
+    state = lw.load({"opt_state": tx.init(resumed)}, path)["opt_state"]
+    updates, _ = tx.update(ones_like(resumed), state, resumed)
+    np.testing.assert_allclose(updates["head"], -0.5, rtol=1e-6)
+    np.testing.assert_allclose(updates["body"], -0.01, rtol=1e-6)
+
+
+def test_labels_do_not_depend_on_the_order_of_leaves_or_options() -> None:
+    params = {"b": jnp.ones((2, 2)), "a": jnp.ones((2, 2)), "c": jnp.ones((2, 2))}
+    in_order = dict(sorted(params.items()))
+    close = [lw.Rule("a", lr=0.1), lw.Rule("b", lr=0.100000000001)]
+    assert lw.groups(params, close).labels(in_order) == lw.groups(in_order, close[::-1]).labels(in_order)
+    assert lw.groups(params, close).labels(params)["b"] == "lr=0.100000000001"
+    schedules = [lw.Rule("{b,c}", lr=lambda step: 0.1), lw.Rule("a", lr=lambda step: 0.2)]
+    labels = lw.groups(params, schedules).labels(params)
+    assert labels == {"a": "lr=<lambda> for a", "b": "lr=<lambda> for b", "c": "lr=<lambda> for b"}
+    assert lw.groups(in_order, schedules).labels(in_order) == labels
+    mixed = [lw.Rule("a", weight_decay=0.1, lr=0.5), lw.Rule("b", lr=0.5, weight_decay=0.1)]
+    labels = lw.groups(params, mixed).labels(params)
+    assert labels["a"] == labels["b"] == "lr=0.5, weight_decay=0.1"
+
+
+def test_one_array_of_numpy_among_those_of_jax_is_stepped() -> None:
+    params = {"a": np.ones((2, 2), np.float32), "b": jnp.ones((2, 2))}
+    tx = lw.groups(params, [lw.Rule("a", lr=0.5)], lr=0.1).optax(sgd)
+    updates, _ = tx.update(ones_like(params), tx.init(params), params)
+    np.testing.assert_allclose(updates["a"], -0.5, rtol=1e-6)
+    np.testing.assert_allclose(updates["b"], -0.1, rtol=1e-6)

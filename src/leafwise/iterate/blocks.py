@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns
 from leafwise.core.glob import Glob
 from leafwise.core.tree import Tree
@@ -29,6 +30,16 @@ class RepeatedBlock(NamedTuple):
     last: int
 
 
+def by_number(name: str) -> list[tuple[int, str]]:
+    """A key that sorts names by the numbers in them.
+
+    >>> sorted(["layer_10", "layer_9"], key=by_number)
+    ['layer_9', 'layer_10']
+    """
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
 class BlockSearch:
     """Finds stacks of blocks: numbered children (`0`, `1`, … or `layer1`, `layer2`, …) of the same type that make up
     most of a node. A stack is the list of its blocks, or of its stages. `matcher_nodes` are the nodes with a method
@@ -43,8 +54,20 @@ class BlockSearch:
             sizes[row] = facts.spec.size + 1
             shape = self._shapes[row] = facts.spec.shape
             matrices[row] = shape is None or len(shape) > 1
+        self._grouping = columns.home(columns.current(rows[0])).capability(Grouping)
         self._sizes_before = [0, *accumulate(sizes)]
         self._matrices_before = [0, *accumulate(matrices)]
+
+    def is_sorted(self, node: int) -> bool:
+        """Whether the framework sorts the children of a node by name, so that their order says nothing."""
+        return self._grouping.sorts_children(self._columns.node_objects[node])
+
+    def children(self, node: int) -> list[int]:
+        """The children of a node; if the framework sorts them, in the order of the numbers in their names."""
+        children = list(self._columns.children(node))
+        if self.is_sorted(node):
+            children.sort(key=lambda child: by_number(self._columns.node_names[child]))
+        return children
 
     def size(self, node: int) -> int:
         """The number of elements in the given rows below a node, plus one for each row."""
@@ -90,7 +113,7 @@ class BlockSearch:
     def _numbered(self, node: int) -> dict[str, list[int]]:
         """The numbered children of a node, by their names without the numbers."""
         numbered: dict[str, list[int]] = {}
-        for child in self._columns.children(node):
+        for child in self.children(node):
             name = self._columns.node_names[child]
             if name[-1:].isdecimal() and self.size(child):
                 numbered.setdefault(re.sub(r"\d+", "#", name), []).append(child)
@@ -105,8 +128,8 @@ class BlockSearch:
             types = {child: type(self._columns.node_objects[child]) for child in children}
             by_type = [[child for child in children if types[child] is cls] for cls in set(types.values())]
             layered = [child for child in children if self.is_layered(child)]
-            last = max((run[-1] for run in by_type if len(run) > 1), default=-1)
-            runs += [*by_type, [child for child in layered if child <= last]]
+            last = max((children.index(run[-1]) for run in by_type if len(run) > 1), default=-1)
+            runs += [*by_type, [child for child in layered if children.index(child) <= last]]
         run = max((run for run in runs if len(run) > 1), key=lambda run: (self.total(run), len(run)), default=[])
         return run if self._hold_most(run, node) else []
 
@@ -187,7 +210,7 @@ class BlockSearch:
         completed = []
         for node, blocks in zip(run, inside, strict=True):
             holders = [] if blocks else [below for below, key in columns.node_keys(node).items() if key in keys]
-            listed = [child for holder in holders[:1] for child in columns.children(holder) if self.is_layered(child)]
+            listed = [child for holder in holders[:1] for child in self.children(holder) if self.is_layered(child)]
             completed.append(blocks or (listed if self._are_listed(listed) else []))
         return completed
 

@@ -10,6 +10,7 @@ from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.columns import Columns
+from leafwise.core.dtypes import is_inexact
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
 from leafwise.core.query import Query
@@ -249,12 +250,19 @@ def _gradients_at(columns: Columns, leaves: Sequence[int], values: list[Any]) ->
 
 
 def _check_are_gradients(columns: Columns, leaves: Sequence[int]) -> None:
-    """Raises if leaves that should be gradients are known to be something else, such as the weights of a model."""
+    """Raises if leaves that should be gradients are known to be something else, such as the weights of a model, or
+    integers."""
     for node in dict.fromkeys(columns.row_nodes[leaf] for leaf in leaves):
         owner = columns.node_objects[node]
         if reason := columns.home(owner).capability(Clipping).cannot_have_gradients(owner):
             leaf = next(leaf for leaf in leaves if columns.row_nodes[leaf] == node)
             raise WalkError(f"{columns.row_text(leaf)} is not a gradient: {reason}")
+    for leaf, facts in zip(leaves, columns.facts(leaves), strict=True):
+        if not is_inexact(facts.spec.dtype):
+            raise WalkError(
+                f"{columns.row_text(leaf)} is not a gradient: it is {facts.spec.dtype}; nothing was changed; pass "
+                "gradients only, such as eqx.filter(gradients, eqx.is_inexact_array)"
+            )
 
 
 class _ShardedGradients(_Gradients):

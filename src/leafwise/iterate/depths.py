@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from leafwise.core.capabilities.grouping import Grouping
@@ -10,23 +10,42 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.tree import Tree
 from leafwise.iterate.blocks import BlockSearch, BlocksError, RepeatedBlock, blocks_matching, largest_stack
+from leafwise.iterate.sorted_depths import SortedDepths, in_order
 
 
 class Depths(NamedTuple):
-    """How many blocks each row is below the top, and where that comes from: a pattern of blocks, or a method."""
+    """How many blocks each row is below the top, and where that comes from: a pattern of blocks, or a method. `bottom`
+    is the depth of leaves before the first block."""
 
     below_top: dict[int, int]
     by: str
+    bottom: int
 
 
-def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
+def depths(
+    tree: Tree, rows: Sequence[int], blocks: str | None, first: Collection[int], last: Collection[int]
+) -> Depths:
     """The depths of rows, which must be in ascending order: from the blocks that match the glob `blocks`, from the
-    model's own method, or from the repeated blocks in the tree."""
+    model's own method, or from the repeated blocks in the tree. Rows in `first` are before all blocks, and those in
+    `last` are after them."""
+    found = _found(tree, rows, blocks, {*first, *last})
+    below_top = {**found.below_top, **dict.fromkeys(first, found.bottom), **dict.fromkeys(last, 0)}
+    return found._replace(below_top={row: below_top[row] for row in rows})
+
+
+def _found(tree: Tree, rows: Sequence[int], blocks: str | None, placed: set[int]) -> Depths:
+    """The depths by themselves. Those of the rows in `placed` may be missing."""
     columns = tree.columns
-    _check_order(tree, rows)
+    _check_order(tree, [row for row in rows if row not in placed])
     if blocks is not None:
         search = BlockSearch(columns, rows, [])
-        return _by_stages(columns, rows, [[block] for block in blocks_matching(search, tree, blocks)], [], blocks)
+        matching = blocks_matching(search, tree, blocks)
+        by_name = SortedDepths(search, columns, in_order(matching, columns))
+        if by_name.apply():
+            by_name.check_order(blocks)
+            below_top, note = by_name.below_top(rows, placed)
+            return Depths(below_top, blocks + note, len(matching) + 1)
+        return _by_stages(columns, rows, [[block] for block in matching], [], blocks)
     matcher_nodes = nodes_answering(columns, tree.root, lambda home, cls: home.capability(Grouping).depths_by(cls))
     silent = ""  # a note for the account if the model's method gives no depths
     while True:
@@ -35,9 +54,7 @@ def depths(tree: Tree, rows: Sequence[int], blocks: str | None) -> Depths:
         is_above = bool(matcher_nodes) and matcher_nodes[0] < tree.root
         stack = matcher_nodes[:1] if is_above else largest_stack(search, tree.root)
         if stack[0] not in matcher_nodes:
-            stages = search.stages(stack)
-            by_blocks = _by_stages(columns, rows, stages, search.beside(stack, stages))
-            return by_blocks._replace(by=by_blocks.by + silent)
+            return _by_tree(columns, rows, search, stack, placed, silent)
         by_model = _by_model(columns, stack[0], rows)
         if by_model is not None:
             return by_model
@@ -94,7 +111,21 @@ def _by_model(columns: Columns, node: int, rows: Sequence[int]) -> Depths | None
         # Rows before the model are at its lowest level, like its stem; rows after it are at the top.
         level = 0 if row < first else top if row >= last else levels[row]
         below_top[row] = top - (top if level is None else level)
-    return Depths(below_top, _matcher(columns, node))
+    return Depths(below_top, _matcher(columns, node), top)
+
+
+def _by_tree(
+    columns: Columns, rows: Sequence[int], search: BlockSearch, stack: list[int], placed: set[int], silent: str
+) -> Depths:
+    """The depths by a stack of blocks that was found in the tree. `silent` is added to the note."""
+    stages = search.stages(stack)
+    blocks = [block for stage in stages for block in stage]
+    by_name = SortedDepths(search, columns, blocks)
+    if by_name.apply():
+        below_top, note = by_name.below_top(rows, placed)
+        return Depths(below_top, _pattern([columns.node_text(block.node) for block in blocks]) + note, len(blocks) + 1)
+    by_order = _by_stages(columns, rows, stages, search.beside(stack, stages))
+    return by_order._replace(by=by_order.by + silent)
 
 
 def _matcher(columns: Columns, node: int) -> str:
@@ -118,7 +149,7 @@ def _by_stages(
     below_top = {row: top - (top if row >= blocks[-1].last else bisect_right(starts, row)) for row in rows}
     for first, last, number in beside:
         below_top.update({row: top - 1 - number for row in range(first, last) if row in below_top})
-    return Depths(below_top, pattern or _pattern([columns.node_text(block.node) for block in blocks]))
+    return Depths(below_top, pattern or _pattern([columns.node_text(block.node) for block in blocks]), top)
 
 
 def _pattern(paths: list[str]) -> str:

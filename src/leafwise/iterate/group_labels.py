@@ -1,5 +1,7 @@
 """Labels of groups, for frameworks whose optimizers find parameters by label instead of taking lists of them."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from inspect import signature
@@ -17,14 +19,19 @@ NOT_TRAINED = "not trained"
 class GroupLabels:
     """The label of each leaf by its path, under all of its names. Paths are relative to the tree of `lw.groups`."""
 
-    def __init__(self, t: Tree, home: Home, groups: Sequence[Sequence[int]]) -> None:
+    def __init__(self, t: Tree, home: Home, groups: Sequence[tuple[dict[str, Any], Sequence[int]]]) -> None:
         self._grouping = home.capability(Grouping)
         columns = t.columns
-        number_of = {leaf: number for number, leaves in enumerate(groups) for leaf in leaves}
+        number_of = {leaf: number for number, (_, leaves) in enumerate(groups) for leaf in leaves}
         start = len(columns.node_text(t.root)) + 1 if t.root else 0
-        self._by_path = {
-            path[start:]: _label(number_of.get(columns.ties.get(row, row)))
+        numbers = {
+            path[start:]: number_of.get(columns.ties.get(row, row))
             for row, path in zip(t.rows, columns.row_texts(t.rows), strict=True)
+        }
+        first_paths = [min(path for path, number in numbers.items() if number == each) for each in range(len(groups))]
+        self._labels = _labels([options for options, _ in groups], first_paths)
+        self._by_path = {
+            path: NOT_TRAINED if number is None else self._labels[number] for path, number in numbers.items()
         }
 
     def of(self, params: Any) -> Any:
@@ -33,9 +40,8 @@ class GroupLabels:
 
     def transformation(self, groups: Sequence[dict[str, Any]], make: Callable[..., Any]) -> Any:
         """One transformation of gradients for groups with these options; `make(**options)` makes that of one group."""
-        transforms = {
-            _label(number): self._made(_label(number), options, make) for number, options in enumerate(groups)
-        }
+        labelled = zip(self._labels, groups, strict=True)
+        transforms = {label: self._made(label, options, make) for label, options in labelled}
         return self._grouping.joined({**transforms, NOT_TRAINED: None}, self.of)
 
     def _made(self, label: str, options: dict[str, Any], make: Callable[..., Any]) -> Any:
@@ -64,8 +70,27 @@ class GroupLabels:
         return label
 
 
-def _label(group: int | None) -> str:
-    return NOT_TRAINED if group is None else f"group {group}"
+def _labels(groups: Sequence[dict[str, Any]], first_paths: Sequence[str]) -> list[str]:
+    """A label for each group that a later run gives it, too: from its options, not from the order of leaves, because
+    states of optax are saved by label. Options that look alike, such as two lambdas, get a path of the group.
+
+    >>> _labels([{"weight_decay": 0.1, "lr": 0.5}, {}], ["a", "b"])
+    ['lr=0.5, weight_decay=0.1', 'no options']
+    """
+    labels = [_label(options, option_text) for options in groups]
+    if len({*labels}) < len(labels):  # numbers that differ only in digits that are not shown
+        labels = [
+            _label(options, lambda option: repr(option) if isinstance(option, float) else option_text(option))
+            for options in groups
+        ]
+    repeated = {label for label, times in Counter(labels).items() if times > 1}
+    pairs = zip(labels, first_paths, strict=True)
+    return [f"{label} for {path}" if label in repeated else label for label, path in pairs]
+
+
+def _label(options: dict[str, Any], text: Callable[[Any], str]) -> str:
+    texts = [f"{name}={text(option)}" for name, option in sorted(options.items())]
+    return re.sub(r" at 0x[0-9a-f]+", "", ", ".join(texts)) or "no options"
 
 
 class LabelledGroups:
@@ -92,14 +117,14 @@ class LabelledGroups:
         return table.transformation([account.options for account in self.groups], make)
 
     def labels(self, params: Any) -> Any:
-        """The label of the group of each parameter, such as `"group 0"`, in a tree like `params`. The label of leaves
-        that are frozen, or are not trained, is `"not trained"`. `groups.labels` is also a function for
-        `optax.multi_transform(transforms, groups.labels)`.
+        """The label of the group of each parameter, in a tree like `params`: its options in the order of their names,
+        such as `"lr=0.1, weight_decay=0"`, or `"no options"`. The label of leaves that are frozen, or are not trained,
+        is `"not trained"`. `groups.labels` is also a function for `optax.multi_transform(transforms, groups.labels)`.
 
         >>> import jax.numpy as jnp, leafwise as lw
         >>> params = {"dense": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}}
         >>> lw.groups(params, [lw.no_decay()]).labels(params)
-        {'dense': {'bias': 'group 1', 'kernel': 'group 0'}}
+        {'dense': {'bias': 'weight_decay=0', 'kernel': 'no options'}}
         """
         return self._label_table("label parameters for optax").of(params)
 

@@ -254,9 +254,11 @@ class _GroupBuilder:
         built.frozen = self.columns.keys([self._row(leaf) for leaf in self.frozen]) if self.frozen else []
         built.frozen_parameters = sum(self.frozen.values())
         built.left_out = self.left_out
-        value = array_at(next(iter(self.trained)))
-        if self.columns.home(value).capability(Grouping).has_labels:
-            built.set_labels(GroupLabels(self.tree, self.columns.home(value), [leaves for _, leaves in members]))
+        one_of_each_type = {type(value): value for group in built for value in group["params"]}
+        for home in map(self.columns.home, one_of_each_type.values()):
+            if home.capability(Grouping).has_labels:
+                built.set_labels(GroupLabels(self.tree, home, members))
+                break
         return built
 
     @staticmethod

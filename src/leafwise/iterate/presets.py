@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leafwise.core.home import Spec
 
 # Roles of leaves that weight decay would harm.
-_NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?|activation\.slope")
+_NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?(\.\w+)?|activation\.slope")
 
 
 def no_decay() -> Rule:
@@ -103,7 +103,9 @@ def _is_matrix(spec: "Spec") -> bool:
     return spec.shape is None or sum(size > 1 for size in spec.shape) > 1
 
 
-def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -> Rule:
+def layer_decay(
+    decay: float, where: Any = "**", *, blocks: str | None = None, first: Any = None, last: Any = None
+) -> Rule:
     """A rule for layer-wise learning rates: the learning rate of each block is `decay` times that of the next block.
 
     It scales the `lr` that is passed to `lw.groups(..., lr=)` or set by an earlier rule. Leaves before the first block
@@ -113,6 +115,10 @@ def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -
     it has one as timm's models do, or else from the repeated children in the tree (`layers.0`, `layers.1`, …). If there
     are several stages, blocks are counted through all of them. `where` limits the rule to a part of the model; a model
     with several towers needs a rule for each.
+
+    `first` and `last` are queries for leaves before the first block and after the last one. JAX sorts dicts and NNX
+    modules by name, so order does not say where other leaves are: embeddings, patches and stems are before the blocks
+    there, heads and final norms are after them, and anything else must be in `first` or `last`.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
@@ -125,7 +131,7 @@ def layer_decay(decay: float, where: Any = "**", *, blocks: str | None = None) -
     named: Any = blocks
     if not isinstance(named, str | None):
         raise RuleError(f"blocks= takes a glob for the paths of nodes, such as 'encoder.*', not {blocks!r}")
-    return _LayerDecay(decay, where, blocks)
+    return _LayerDecay(decay, where, blocks, _EndQueries(first, last))
 
 
 class _DepthLevel(NamedTuple):
@@ -135,17 +141,37 @@ class _DepthLevel(NamedTuple):
     by: str
 
 
+class _EndQueries(NamedTuple):
+    """Queries for the leaves before the first block, and after the last one."""
+
+    first: Any
+    last: Any
+
+    def rows(self, tree: Tree, matched: Sequence[int]) -> list[set[int]]:
+        """The rows of both; raises if a query matches nothing, or if both match a row."""
+        both: list[set[int]] = []
+        for name, where in zip(self._fields, self, strict=True):
+            found = set() if where is None else set(Query.of(where).names(tree.columns, tree.root, matched))
+            if where is not None and not found:
+                raise BlocksError(f"{name}={where!r} matches none of its leaves", has_fix=True)
+            both.append(found)
+        if twice := both[0] & both[1]:
+            name = tree.columns.row_text(min(twice))
+            raise BlocksError(f"{name} is in first= and in last=; leave it out of one", has_fix=True)
+        return both
+
+
 class _LayerDecay(Rule):
-    def __init__(self, decay: float, where: Any, blocks: str | None) -> None:
+    def __init__(self, decay: float, where: Any, blocks: str | None, ends: _EndQueries) -> None:
         super().__init__(where, lr=f"× {decay:g} a block")
-        self._decay, self._blocks = decay, blocks
+        self._decay, self._blocks, self._ends = decay, blocks, ends
 
     def places(self, tree: Tree, rows: Collection[int]) -> Iterable[tuple[int, Hashable]]:
         matched = sorted(self.query.names(tree.columns, tree.root, rows))
         if not matched:
             return []
         try:
-            levels = depths(tree, matched, self._blocks)
+            levels = depths(tree, matched, self._blocks, *self._ends.rows(tree, matched))
         except BlocksError as error:
             raise RuleError(f"{self!r}: {error}{self._repair(error)}") from error
         return [(row, _DepthLevel(below_top, levels.by)) for row, below_top in levels.below_top.items()]
@@ -154,6 +180,11 @@ class _LayerDecay(Rule):
         assert isinstance(place, _DepthLevel)
         if before.get("lr") is None or isinstance(before["lr"], str):
             raise RuleError(f"{self!r} needs a learning rate to scale; pass one: lw.groups(…, lr=3e-4)")
+        if callable(before["lr"]):
+            raise RuleError(
+                f"{self!r} scales a number, and lr is a schedule; pass the scale of each group instead: lw.groups(…, "
+                "lr=1.0), and groups.optax(lambda lr: optax.adam(lambda step: lr * schedule(step)))"
+            )
         return {"lr": before["lr"] * self._decay**place.below_top}
 
     def note(self, columns: Columns, placed: Sequence[tuple[int, Hashable]]) -> str:
@@ -173,7 +204,8 @@ class _LayerDecay(Rule):
     def __repr__(self) -> str:
         where = f", {self.where!r}" if self.where != "**" else ""
         blocks = f", blocks={self._blocks!r}" if self._blocks is not None else ""
-        return escape(f"layer_decay({self._decay:g}{where}{blocks})")
+        ends = "".join(f", {name}={query!r}" for name, query in self._ends._asdict().items() if query is not None)
+        return escape(f"layer_decay({self._decay:g}{where}{blocks}{ends})")
 
 
 def _distinct_prefixes(paths: list[str]) -> list[str]:

@@ -21,6 +21,10 @@ class Grouping(Capability):
         """The array that an optimizer must be given to step this one. Raises `RuleError` if there is none."""
         return value
 
+    def sorts_children(self, obj: Any) -> bool:
+        """Whether the framework sorts the children of this node by name, so that their order says nothing."""
+        return False
+
     def depths_by(self, cls: type) -> Callable[[Any, list[str]], list[int | None]] | None:
         """If nodes of this type say how deep their leaves are, a function that asks a node. Its arguments are the node
         and the names of leaves relative to it; it returns the level of each leaf, counted from 0, or None for a leaf

@@ -3,6 +3,8 @@
 Its own pytree has placeholders at these places, which its call fills. The walk shows the filled pytree. An array at
 several places is one leaf: a `SharedArray`, which is at all of them. A place with computed values, such as a transpose,
 is not shown: it has no values of its own.
+
+A tree of gradients, or what `eqx.filter` leaves of a model, has no functions that fill it, and is shown as it is.
 """
 
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -13,12 +15,15 @@ import numpy as np
 
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Capabilities, Home, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import TieError
 from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_irreplaceable, why_unreadable
+from leafwise.homes.jax.pytrees import flattened
 from leafwise.homes.jax.saving import snapshot
 
 _ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct, np.ndarray)
@@ -106,6 +111,9 @@ class EquinoxSharedRebuilding(Rebuilding):
         return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
+        if not _can_be_filled(owner):
+            children, whole = flattened(owner)
+            return jax.tree_util.tree_unflatten(whole, [changes.get(child.name, child.value) for child in children])
         leaves, structure = jax.tree_util.tree_flatten(owner.pytree)
         nodes = structure.flatten_up_to(changes["pytree"])
         fillings = _fillings(owner)
@@ -185,6 +193,8 @@ class EquinoxSharedHome(Home):
     nodes_by_reference = False
     capabilities: ClassVar[Capabilities] = {
         Averaging: EquinoxSharedAveraging,
+        Freezing: "leafwise.homes.jax.freezing:JaxFreezing",
+        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
         Rebuilding: EquinoxSharedRebuilding,
         Saving: EquinoxSharedSaving,
     }
@@ -195,10 +205,12 @@ class EquinoxSharedHome(Home):
         return "leaf" if cls is SharedArray else None
 
     def visit(self, obj: Any) -> Visit | None:
+        if not _can_be_filled(obj):
+            return (), [(child.name, child.value) for child in flattened(obj)[0] if child.value is not None], None
         return (), [("pytree", _shown(obj))], None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        return Entry(name, "step", _called, spelling="{root}()")
+        return Entry(name, "step", _called, spelling="{root}()") if _can_be_filled(owner) else Entry(name, "attribute")
 
     def spec(self, value: Any) -> Spec:
         array = _array(value)
@@ -214,6 +226,10 @@ class EquinoxSharedHome(Home):
 
     def read(self, value: Any, index: Any = ()) -> Any:
         return value.array[index] if isinstance(value.array, np.ndarray) else read_array(value.array, index)
+
+
+def _can_be_filled(shared: Any) -> bool:
+    return callable(shared.where) and callable(shared.get)
 
 
 def _called(shared: Any) -> Any:

@@ -12,9 +12,10 @@ class JaxFreezing(Freezing):
         raise Unsupported(
             self.home.name,
             "thaw" if trainable else "freeze",
-            "an array of JAX does not record whether it is trained; lw.trainable(params, frozen=…) makes a mask for "
-            "optax.masked and eqx.partition, and lw.Rule(…, frozen=True) freezes leaves in groups.optax",
+            "an array of JAX does not record whether it is trained; lw.Rule(…, frozen=True) freezes leaves in "
+            "groups.optax, and lw.trainable(params, frozen=…) makes a mask for eqx.partition",
         )
 
     def trainable_part(self, root: Any, trained: frozenset[str], frozen: frozenset[tuple[str, ...]]) -> Any:
-        return mapped(root, lambda path, leaf: path in trained)
+        # A place that eqx.nn.Shared fills has no array of its own.
+        return mapped(root, lambda path, leaf: path in trained and hasattr(leaf, "dtype"))

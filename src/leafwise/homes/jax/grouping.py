@@ -1,6 +1,8 @@
 """Groups for optax: labels of parameters, and one transformation of gradients for all groups."""
 
-from collections.abc import Callable
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from leafwise.core.capabilities.grouping import Grouping
@@ -18,6 +20,12 @@ class JaxGrouping(Grouping):
                 "checks the options of groups against the arguments of make"
             )
         return None
+
+    def sorts_children(self, obj: Any) -> bool:
+        if isinstance(obj, Mapping):
+            return not isinstance(obj, OrderedDict)
+        nnx = sys.modules.get("flax.nnx")
+        return nnx is not None and isinstance(obj, nnx.Pytree) and not isinstance(obj, nnx.List)
 
     def labelled(self, params: Any, label_of: Callable[[str], str]) -> Any:
         return mapped(params, lambda path, leaf: label_of(path))

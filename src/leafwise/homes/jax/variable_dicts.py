@@ -35,7 +35,18 @@ def role_in_container(
         return "embedding.table", ("vocab", "features")
     if ndim == 1:
         return _role_of_vector(owner, name)
-    return None, None
+    return (_role_of_stack(owner, name, ndim) if ndim > 1 else None), None
+
+
+def _role_of_stack(owner: Mapping[str, Any], name: str, ndim: int) -> str | None:
+    """The role of a bias or a scale with several axes: those of layers that `nn.scan` or `nn.vmap` stacked, of a linear
+    layer over several axes, or of a norm over several. Which of these it is, and so what its axes are, is not known."""
+    kernel = owner.get("kernel")
+    if name == "bias" and kernel is not None:
+        return "bias" if len(getattr(kernel, "shape", ())) > ndim else None
+    if "scale" in owner and owner.keys() <= {"scale", "bias"}:
+        return {"scale": "norm.scale", "bias": "norm.bias"}[name]
+    return None
 
 
 def _is_convolution(owner: Mapping[str, Any], kernel: Any) -> bool:
