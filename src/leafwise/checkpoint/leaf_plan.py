@@ -102,7 +102,7 @@ def _fed(
     if source_shape is not None and order is not None:
         source_shape = tuple(source_shape[axis] for axis in order)
     other_key = ""
-    if facts.spec.dtype == source_facts.spec.dtype == "uint32":
+    if facts.spec.dtype == source_facts.spec.dtype == KEY_DTYPE:
         other_key = _other_key(plan, row, source, name)
     if shape is not None and source_shape != shape and not other_key:
         messages = _shape_messages(name, shape, source_name, source_shape, order, the_source(plan.source))
