@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from leafwise.checkpoint.plan import Feed, MustAgree, Plan, the_source
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
-from leafwise.core.key_roles import other_implementations
+from leafwise.core.key_roles import KEY_DTYPE, other_implementations
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory import Op
 from leafwise.core.opaque import Opaque
