@@ -421,6 +421,21 @@ def test_the_state_of_the_optimizer_is_named_by_path() -> None:
     assert state["state.layers.0.up.weight.exp_avg"].shape == (32, 8)
 
 
+def test_layer_decay_orders_blocks_of_sorted_files_by_number(tmp_path: Path) -> None:
+    import safetensors.torch
+
+    arrays = {f"layers.{n}.{part}.weight": torch.ones(2, 2) for n in range(12) for part in ("up", "down")}
+    for outside, rule in (
+        ({}, lw.layer_decay(0.5)),
+        ({"head.weight": torch.ones(2, 2)}, lw.layer_decay(0.5, last="head.*")),
+    ):
+        safetensors.torch.save_file(arrays | outside, tmp_path / "sorted.safetensors")
+        groups = lw.groups(tmp_path / "sorted.safetensors", [rule], lr=1.0)
+        found = {name: group["lr"] for group in groups for name in group["param_names"]}
+        assert [found[f"layers.{n}.up.weight"] for n in range(12)] == [0.5 ** (12 - n) for n in range(12)]
+        assert found.get("head.weight", 1.0) == 1.0
+
+
 def test_layer_decay_refuses_files_that_do_not_keep_the_order_of_layers(tmp_path: Path) -> None:
     import safetensors.torch
 
@@ -431,7 +446,7 @@ def test_layer_decay_refuses_files_that_do_not_keep_the_order_of_layers(tmp_path
     assert [group.options["lr"] for group in lw.groups(in_order, [lw.layer_decay(0.5)], lr=1.0).groups] == rates
     safetensors.torch.save_file(model.state_dict(), tmp_path / "sorted.safetensors")
     with pytest.raises(
-        lw.RuleError, match=r"alphabetical order, .* whether ln_f\.bias comes before or after .* itself$"
+        lw.RuleError, match=r"alphabetical order, .* whether ln_f\.bias comes before or after .*last=.….$"
     ):
         lw.groups(tmp_path / "sorted.safetensors", [lw.layer_decay(0.5)], lr=1.0)
 

@@ -106,7 +106,7 @@ def test_stages_are_counted_by_their_numbers_and_leaves_between_blocks_must_be_p
 
 
 def test_blocks_of_different_names_have_no_order() -> None:
-    with pytest.raises(lw.RuleError, match=r"matches a_0 and b_0, and JAX sorts names"):
+    with pytest.raises(lw.RuleError, match=r"matches a_0 and b_0, and names are sorted"):
         rates({"a_0": block(), "b_0": block()}, lw.layer_decay(0.5, blocks="*_0"))
 
 

@@ -43,10 +43,13 @@ def by_number(name: str) -> list[tuple[int, str]]:
 class BlockSearch:
     """Finds stacks of blocks: numbered children (`0`, `1`, … or `layer1`, `layer2`, …) of the same type that make up
     most of a node. A stack is the list of its blocks, or of its stages. `matcher_nodes` are the nodes with a method
-    that says how deep their leaves are, such as timm's `group_matcher()`; each of them is a stack of its own."""
+    that says how deep their leaves are, such as timm's `group_matcher()`; each of them is a stack of its own.
+    `alphabetical` is whether the tree is of a file that lists its leaves in that order."""
 
-    def __init__(self, columns: Columns, rows: Sequence[int], matcher_nodes: list[int]) -> None:
-        self._columns, self._matcher_nodes = columns, matcher_nodes
+    def __init__(
+        self, columns: Columns, rows: Sequence[int], matcher_nodes: list[int], alphabetical: bool = False
+    ) -> None:
+        self._columns, self._matcher_nodes, self._alphabetical = columns, matcher_nodes, alphabetical
         sizes, matrices = [0] * len(columns.row_nodes), [0] * len(columns.row_nodes)
         self._shapes = {}
         for row, facts in zip(rows, columns.facts(rows), strict=True):
@@ -59,11 +62,11 @@ class BlockSearch:
         self._matrices_before = [0, *accumulate(matrices)]
 
     def is_sorted(self, node: int) -> bool:
-        """Whether the framework sorts the children of a node by name, so that their order says nothing."""
-        return self._grouping.sorts_children(self._columns.node_objects[node])
+        """Whether the children of a node are sorted by name, by JAX or in a file, so that order says nothing."""
+        return self._alphabetical or self._grouping.sorts_children(self._columns.node_objects[node])
 
     def children(self, node: int) -> list[int]:
-        """The children of a node; if the framework sorts them, in the order of the numbers in their names."""
+        """The children of a node; if they are sorted by name, in the order of the numbers in their names."""
         children = list(self._columns.children(node))
         if self.is_sorted(node):
             children.sort(key=lambda child: by_number(self._columns.node_names[child]))

@@ -28,17 +28,17 @@ def depths(
     """The depths of rows, which must be in ascending order: from the blocks that match the glob `blocks`, from the
     model's own method, or from the repeated blocks in the tree. Rows in `first` are before all blocks, and those in
     `last` are after them."""
-    found = _found(tree, rows, blocks, {*first, *last})
-    below_top = {**found.below_top, **dict.fromkeys(first, found.bottom), **dict.fromkeys(last, 0)}
-    return found._replace(below_top={row: below_top[row] for row in rows})
+    by_blocks = _found(tree, rows, blocks, {*first, *last})
+    below_top = {**by_blocks.below_top, **dict.fromkeys(first, by_blocks.bottom), **dict.fromkeys(last, 0)}
+    return by_blocks._replace(below_top={row: below_top[row] for row in rows})
 
 
 def _found(tree: Tree, rows: Sequence[int], blocks: str | None, placed: set[int]) -> Depths:
     """The depths by themselves. Those of the rows in `placed` may be missing."""
     columns = tree.columns
-    _check_order(tree, [row for row in rows if row not in placed])
+    alphabetical = _is_alphabetical(tree, rows, placed)
     if blocks is not None:
-        search = BlockSearch(columns, rows, [])
+        search = BlockSearch(columns, rows, [], alphabetical)
         matching = blocks_matching(search, tree, blocks)
         by_name = SortedDepths(search, columns, in_order(matching, columns))
         if by_name.apply():
@@ -49,7 +49,7 @@ def _found(tree: Tree, rows: Sequence[int], blocks: str | None, placed: set[int]
     matcher_nodes = nodes_answering(columns, tree.root, lambda home, cls: home.capability(Grouping).depths_by(cls))
     silent = ""  # a note for the account if the model's method gives no depths
     while True:
-        search = BlockSearch(columns, rows, matcher_nodes)
+        search = BlockSearch(columns, rows, matcher_nodes, alphabetical)
         # If the tree is a part of a model, the node with the method may be above it.
         is_above = bool(matcher_nodes) and matcher_nodes[0] < tree.root
         stack = matcher_nodes[:1] if is_above else largest_stack(search, tree.root)
@@ -62,19 +62,23 @@ def _found(tree: Tree, rows: Sequence[int], blocks: str | None, placed: set[int]
         matcher_nodes.remove(stack[0])
 
 
-def _check_order(tree: Tree, rows: Sequence[int]) -> None:
-    """Raises for a file that lists its leaves alphabetically, as safetensors does: whether a leaf outside of the blocks
-    comes before or after them cannot be known."""
+def _is_alphabetical(tree: Tree, rows: Sequence[int], placed: set[int]) -> bool:
+    """Whether the tree is of a file that lists its leaves alphabetically, as safetensors does. Raises if a leaf outside
+    of the blocks is not in `placed` then: whether it comes before or after them cannot be known."""
     if not tree.is_file:
-        return
-    names = [tree.columns.row_text(row) for row in rows]
-    outside = [name for name in names if not re.search(r"(^|\.)\d+(\.|$)", name)]
-    if outside and names == sorted(names):
+        return False
+    name_of = {row: tree.columns.row_text(row) for row in rows}
+    if [*name_of.values()] != sorted(name_of.values()):
+        return False
+    not_placed = [name for row, name in name_of.items() if row not in placed]
+    outside = [name for name in not_placed if not re.search(r"(^|\.)\d+(\.|$)", name)]
+    if outside:
         raise BlocksError(
             f"this file lists its leaves in alphabetical order, so it does not show whether {outside[0]} comes before "
-            "or after the blocks; use the model itself",
+            'or after the blocks; use the model itself, or name such leaves with first="…" and last="…"',
             has_fix=True,
         )
+    return True
 
 
 def nodes_answering(columns: Columns, node: int, ask: Callable[[Home, type], object]) -> list[int]:

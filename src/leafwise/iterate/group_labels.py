@@ -72,7 +72,7 @@ class GroupLabels:
 
 def _labels(groups: Sequence[dict[str, Any]], first_paths: Sequence[str]) -> list[str]:
     """A label for each group that a later run gives it, too: from its options, not from the order of leaves, because
-    states of optax are saved by label. Options that look alike, such as two lambdas, get a path of the group.
+    states of optax are saved by label. Options with equal texts, such as two lambdas, get a path of the group.
 
     >>> _labels([{"weight_decay": 0.1, "lr": 0.5}, {}], ["a", "b"])
     ['lr=0.5, weight_decay=0.1', 'no options']

@@ -151,10 +151,10 @@ class _EndQueries(NamedTuple):
         """The rows of both; raises if a query matches nothing, or if both match a row."""
         both: list[set[int]] = []
         for name, where in zip(self._fields, self, strict=True):
-            found = set() if where is None else set(Query.of(where).names(tree.columns, tree.root, matched))
-            if where is not None and not found:
+            matching = set() if where is None else set(Query.of(where).names(tree.columns, tree.root, matched))
+            if where is not None and not matching:
                 raise BlocksError(f"{name}={where!r} matches none of its leaves", has_fix=True)
-            both.append(found)
+            both.append(matching)
         if twice := both[0] & both[1]:
             name = tree.columns.row_text(min(twice))
             raise BlocksError(f"{name} is in first= and in last=; leave it out of one", has_fix=True)

@@ -1,4 +1,4 @@
-"""The depths of leaves in trees that JAX sorts by name, where order does not say what comes before the blocks.
+"""The depths of leaves in trees that JAX or a file sorts by name, so that order does not say what comes first.
 
 Blocks follow each other by their numbers. What is outside of them is before or after them by its role or name, if that
 leaves no doubt.
@@ -35,7 +35,7 @@ class SortedDepths:
                 above = columns.node_parents[above]
 
     def apply(self) -> bool:
-        """Whether the framework sorts the children of a node above the blocks."""
+        """Whether a node above the blocks has children that are sorted by name."""
         return any(map(self._search.is_sorted, self._blocks_below))
 
     def check_order(self, pattern: str) -> None:
@@ -44,8 +44,8 @@ class SortedDepths:
         for path in paths[1:]:
             if re.sub(r"\d+", "#", path) != re.sub(r"\d+", "#", paths[0]):
                 raise BlocksError(
-                    f"blocks={pattern!r} matches {paths[0]} and {path}, and JAX sorts names, so their order is not "
-                    "known; name blocks that differ only in their numbers, or write a rule for each stack"
+                    f"blocks={pattern!r} matches {paths[0]} and {path}, and names are sorted here, so their order is "
+                    "not known; name blocks that differ only in their numbers, or write a rule for each stack"
                 )
 
     def below_top(self, rows: Sequence[int], placed: set[int]) -> tuple[dict[int, int], str]:
@@ -73,7 +73,7 @@ class SortedDepths:
         if unknown:
             names = listed([self._columns.row_text(row) for row in unknown], 3)
             raise BlocksError(
-                f"JAX sorts names, so the tree does not show what is before and after the blocks; {names}: name "
+                f"names are sorted here, so the tree does not show what is before and after the blocks; {names}: name "
                 'leaves before them with first="…", and leaves after them with last="…"',
                 has_fix=True,
             )
