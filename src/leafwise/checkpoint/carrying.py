@@ -13,6 +13,7 @@ from leafwise.core.layer_parts import CarriedLeaf, LeafParts, axes_by_name, is_o
 from leafwise.core.match import match
 from leafwise.core.named_axes import laid_out, regrouped
 from leafwise.core.pairing import Side
+from leafwise.core.path import listed
 from leafwise.core.recipes import Recipe, RecipeError, Shape, Summed, Taken, Zeros, concatenated, cut
 from leafwise.core.tree import Tree
 from leafwise.files.stored_file import StoredFile
@@ -71,6 +72,7 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     for name, message in carrying.partly_used:
         plan.add("unexpected", name, message)
     plan.notes += carrying.notes
+    plan.warnings += carrying.warnings
     used = {name for recipe in recipes.values() for name in recipe.names()} | on_both_sides
     keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
     what = f"counts of batches and random streams, which {framework} does not have"
@@ -150,10 +152,11 @@ class _Carrying:
 
     def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
         self._source, self._framework, self._is_torch = the_source(plan.source), framework, is_torch
-        self._convolutions: list[str] = []  # kernels that only names describe on both sides
+        self._convolutions: list[CarriedLeaf] = []  # kernels that only names describe on both sides
         self.refused: dict[str, str] = {}
         self.partly_used: list[tuple[str, str]] = []
         self.notes: list[str] = []
+        self.warnings: list[str] = []
 
     def recipes(self, stored: list[CarriedLeaf], wanted: list[CarriedLeaf]) -> dict[str, Recipe]:
         sources, targets = parts_of_both(list(filter(_has_parts, stored)), list(filter(_has_parts, wanted)))
@@ -170,14 +173,25 @@ class _Carrying:
             if all(key in pieces for key in parts.keys):
                 recipes[parts.leaf.name] = self._made(parts, pieces, needed)
         self._note_biases(recipes)
-        if self._convolutions:
-            self.notes.append(f"read as convolutions, not as transposed ones: {_few(self._convolutions)}")
+        self._note_convolutions()
         taken = set(partners.values())
         for parts in sources:
             unused = [key for key in parts.keys if key not in taken]
             if unused and len(unused) < len(parts.keys):
                 self.partly_used.append((parts.leaf.name, self._unused_message(parts, unused)))
         return recipes
+
+    def _note_convolutions(self) -> None:
+        names = [leaf.name for leaf in self._convolutions]
+        if names:
+            self.notes.append(f"read as convolutions, not as transposed ones: {_few(names)}")
+        # A transposed convolution read as a convolution has another shape, unless it has as many inputs as outputs.
+        square = [leaf.name for leaf in self._convolutions if _has_equal_channels(leaf)]
+        if square:
+            self.warnings.append(
+                f"{listed(square, 3)}: read as convolutions; names and shapes do not show whether these are transposed "
+                "convolutions, which have another layout; if they are, load from the model itself"
+            )
 
     def _note_biases(self, recipes: dict[str, Recipe]) -> None:
         added = [name for name, recipe in recipes.items() if "summed" in recipe.words()]
@@ -279,7 +293,7 @@ class _Carrying:
                 "the model that it is from with lw.save, which records the axes, or load from the model itself"
             )
         if role == "conv.weight" and partner.has_only_names:
-            self._convolutions.append(leaf.name)
+            self._convolutions.append(leaf)
         if role.startswith(("norm.", "embedding.", "activation.")) and partner.axes is not None:
             return partner.axes if len(partner.axes) == ndim else ("features",) * min(ndim, 1)
         if role == "bias" and ndim == 1:
@@ -293,6 +307,12 @@ def _has_parts(leaf: CarriedLeaf) -> bool:
 
 def _few(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def _has_equal_channels(leaf: CarriedLeaf) -> bool:
+    """Whether a kernel has as many inputs as outputs: the last two axes in Flax, the first two elsewhere."""
+    first, second = (leaf.shape or (1, 1))[-2:] if leaf.called == "kernel" else (leaf.shape or (1, 1))[:2]
+    return first == second
 
 
 def _bare(axis: str) -> str:

@@ -97,6 +97,9 @@ def _fed(
         return None
     shape, source_shape = facts.spec.shape, source_facts.spec.shape
     if not plan.is_carried:  # if it is, the axes are already those of the model
+        if reversal := axes.reversal(row, source, shape):
+            plan.add("unsupported", name, f"{name} {reversal}")
+            return None
         order = order or axes.turn(row, source, source_shape)
     if source_shape is not None and order is not None:
         source_shape = tuple(source_shape[axis] for axis in order)
@@ -173,6 +176,20 @@ class _Axes:
         if wanted is None or wanted == axes or sorted(wanted) != sorted(axes) or len(set(axes)) != len(axes):
             return None
         return tuple(axes.index(axis) for axis in wanted)
+
+    def reversal(self, row: int, source: int, shape: tuple[int, ...] | None) -> str:
+        """Why two leaves of one role do not fit, if an axis runs in reverse on one side only; else empty."""
+        if self._silent or shape is None or len(shape) < 3:  # only kernels with spatial axes have such axes
+            return ""
+        (their_role, theirs), (role, ours) = self._theirs.row_role(source), self._columns.row_role(row)
+        if role != their_role or ours is None or theirs is None or len(ours) != len(theirs):
+            return ""
+        if {axis for axis in ours if axis[0] == "-"} == {axis for axis in theirs if axis[0] == "-"}:
+            return ""
+        return (
+            f"has the axes ({', '.join(ours)}) in the model but ({', '.join(theirs)}) in the source, where a minus "
+            "is an axis in reverse; create both layers with the same settings, such as transpose_kernel="
+        )
 
 
 def _how(

@@ -102,6 +102,7 @@ class Plan(Table, kind="plan"):
         self.proposals: list[Proposal] = []
         self.applied: list[Proposal] = []
         self.notes: list[str] = []
+        self.warnings: list[str] = []  # what a load warns about
         self.must_agree: list[MustAgree] = []
         self.restored_ties: list[RestoredTie] = []
         self.scalars: dict[tuple[int, str], Any] = {}
