@@ -120,6 +120,7 @@ class Plan(Table, kind="plan"):
         self.kept: list[str] = []  # those of them that are in the model
         self.parameters = self.covered = self.leaves = 0
         self.castable = 0  # problems that `cast=True` would solve
+        self.is_cast = False  # whether values are cast to the dtypes of the model
         self.saturate = False  # whether values that do not fit become the nearest that do
         self._allow = allow
 

@@ -81,7 +81,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
     if ties not in ("restore", "ignore"):
         raise QueryError(f'ties= takes "restore" or "ignore", not {ties!r}')
     plan = Plan(t, s, allowed)
-    plan.saturate = checked_cast(cast) == "saturate"
+    plan.saturate, plan.is_cast = checked_cast(cast) == "saturate", bool(cast)
     optimizers = OptimizerFronts(t, s, Renaming(rename))
     pairing = _pair(plan, optimizers, rename)
     plan_leaves(plan, pairing, bool(cast))

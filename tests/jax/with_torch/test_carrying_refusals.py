@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -74,3 +76,54 @@ def test_a_kernel_that_may_be_transposed_is_warned_about(
         lw.load(_linen(3, 3, 4, 5), stored(nn.ModuleDict({"up": nn.ConvTranspose2d(4, 5, 3)}), tmp_path))
     with pytest.raises(lw.LoadError, match=r"its role is conv_transpose\.weight there and conv\.weight in the model"):
         lw.load(_linen(3, 3, 4, 4), nn.ModuleDict({"up": nn.ConvTranspose2d(4, 4, 3)}))
+
+
+class Cell(nnx.Module):
+    """One cell, whose bias is the sum of two biases of PyTorch."""
+
+    def __init__(self, dtype: Any) -> None:
+        zeros, rngs = nnx.initializers.zeros, nnx.Rngs(0)
+        cell = nnx.OptimizedLSTMCell(3, 4, param_dtype=dtype, recurrent_kernel_init=zeros, rngs=rngs)
+        self.lstm = nnx.RNN(cell, rngs=rngs)
+
+    @property
+    def bias(self) -> np.ndarray[Any, Any]:
+        return np.asarray(self.lstm.cell.dense_h.bias[...], np.float64)
+
+
+def _biases(first: float, second: float, dtype: torch.dtype) -> nn.ModuleDict:
+    model = nn.ModuleDict({"lstm": nn.LSTM(3, 4, dtype=dtype)})
+    with torch.no_grad():
+        model["lstm"].bias_ih_l0.fill_(first)
+        model["lstm"].bias_hh_l0.fill_(second)
+    return model
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_the_sum_of_two_biases_must_fit(cast: bool) -> None:
+    model, source = Cell(jnp.float16), _biases(40000, 40000, torch.float16)
+    before = model.bias
+    with pytest.raises(lw.LoadError, match="cannot load .* do not fit into float16.*: 80000.*nothing was changed"):
+        lw.load(model, source, cast=cast)
+    equinox = eqx.nn.LSTMCell(3, 4, dtype=jnp.float16, key=jax.random.key(0))
+    with pytest.raises(lw.LoadError, match="cannot load .* do not fit into float16.*: 80000.*nothing was changed"):
+        lw.load(equinox, source["lstm"], cast=cast)
+    _same(model.bias, before)
+    lw.load(model, source, cast="saturate")
+    assert set(model.bias.tolist()) == {65504.0}
+
+
+def test_the_sum_of_two_biases_is_rounded_once() -> None:
+    small = 1 + 2**-7, 2**-9  # the sum needs more bits than bfloat16 has
+    wide = Cell(jnp.float32)
+    lw.load(wide, _biases(*small, torch.bfloat16), cast=True)
+    assert set(wide.bias.tolist()) == {sum(small)}
+    narrow = Cell(jnp.bfloat16)
+    lw.load(narrow, _biases(*small, torch.float32), cast=True)
+    assert set(narrow.bias.tolist()) == {float(torch.tensor(sum(small)).to(torch.bfloat16))}
+    same = Cell(jnp.bfloat16)
+    lw.load(same, _biases(*small, torch.bfloat16))
+    assert set(same.bias.tolist()) == set(narrow.bias.tolist())
+    infinite = Cell(jnp.float16)
+    lw.load(infinite, _biases(float("inf"), 1, torch.float16))
+    assert set(infinite.bias.tolist()) == {float("inf")}
