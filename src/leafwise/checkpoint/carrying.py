@@ -29,6 +29,11 @@ _HIDDEN_STATISTICS = (
 )
 _NOT_CARRIED = dict.fromkeys(("norm.hidden_mean", "norm.hidden_variance"), _HIDDEN_STATISTICS)
 
+_BEHIND_A_WEIGHT = (
+    "{} is not the weight: PyTorch computes the weight from it and other leaves; first make it a weight again, with "
+    "torch.nn.utils.prune.remove, remove_weight_norm or remove_spectral_norm"
+)
+
 
 class CarriedSource(NamedTuple):
     """How to read a source of another framework, and the names of its leaves that only that framework has."""
@@ -46,7 +51,7 @@ def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
     if ours == {"PyTorch"} and theirs == {"Flax"}:  # unless the leaves of the model are called like that, too
         of_flax = {name for name in source.names if name.rpartition(".")[2] in _NAMES_OF_FLAX}
         return not of_flax or not of_flax <= set(target.names)
-    return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"})
+    return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"} or _is_of_jax(plan.source))
 
 
 def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int]) -> CarriedSource | None:
@@ -55,7 +60,7 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     theirs = _frameworks(plan.source, source.names)
     wanted = _leaves(target, target.rows, target.names)
     stored = _leaves(source, list(row_of.values()), list(row_of))
-    framework = ", ".join(sorted(theirs)) or "PyTorch"
+    framework = ", ".join(sorted(theirs)) or ("JAX" if _is_of_jax(plan.source) else "PyTorch")
     carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
     recipes = carrying.recipes(stored, wanted)
     same = all(isinstance(recipe, Taken) and recipe.name == name for name, recipe in recipes.items())
@@ -122,6 +127,14 @@ def _is_of_torch(t: Tree) -> bool:
     return {t.columns.home(value).capability(Converting).framework(cls) for cls, value in types.items()} == {"PyTorch"}
 
 
+def _is_of_jax(t: Tree) -> bool:
+    """Whether arrays without layers are certainly of JAX: its arrays, or a folder of Orbax."""
+    root = t.columns.node_objects[0]
+    if isinstance(root, StoredFile):
+        return root.format.startswith("Orbax")
+    return any(home.roles_by_name for home in t.columns.homes)
+
+
 def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[CarriedLeaf]:
     columns = side.columns
     root = columns.node_objects[0]
@@ -153,12 +166,14 @@ class _Carrying:
     def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
         self._source, self._framework, self._is_torch = the_source(plan.source), framework, is_torch
         self._convolutions: list[CarriedLeaf] = []  # kernels that only names describe on both sides
+        self._computed: tuple[set[str], set[str]] = set(), set()  # by side, leaves that a weight is computed from
         self.refused: dict[str, str] = {}
         self.partly_used: list[tuple[str, str]] = []
         self.notes: list[str] = []
         self.warnings: list[str] = []
 
     def recipes(self, stored: list[CarriedLeaf], wanted: list[CarriedLeaf]) -> dict[str, Recipe]:
+        self._computed = _names_behind_weights(stored), _names_behind_weights(wanted)
         sources, targets = parts_of_both(list(filter(_has_parts, stored)), list(filter(_has_parts, wanted)))
         given, needed = _pieces(sources), _pieces(targets)
         keys, their_keys = list(needed), list(given)
@@ -257,9 +272,13 @@ class _Carrying:
     def _axes(self, source: CarriedLeaf, target: CarriedLeaf) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
         """The axes of both leaves, from their roles, or from a name and the role of the other. None for both if the
         leaf is read as it is."""
-        for leaf in (source, target):
+        for leaf, computed in zip((source, target), self._computed, strict=True):
             if leaf.role in _NOT_CARRIED:
                 raise RecipeError(_NOT_CARRIED[leaf.role])
+            if leaf.name in computed:
+                raise RecipeError(_BEHIND_A_WEIGHT.format(leaf.name))
+        if {source.role, target.role} == {"bias", "norm.bias"} and (source.has_only_names or target.has_only_names):
+            return None, None  # a name does not show which of both it is
         if source.role is not None and target.role is not None:
             if _kind(source.role) != _kind(target.role):
                 raise RecipeError(f"its role is {source.role} there and {target.role} in the model")
@@ -303,6 +322,18 @@ class _Carrying:
 
 def _has_parts(leaf: CarriedLeaf) -> bool:
     return leaf.shape is not None and not is_own_state(leaf)
+
+
+def _names_behind_weights(leaves: list[CarriedLeaf]) -> set[str]:
+    """The names of leaves that have the role of a weight, but from which a layer of PyTorch computes it: pruning and
+    spectral norm keep `weight_orig`, and the older weight norm keeps `weight_v` beside `weight_g`."""
+    names = {leaf.name for leaf in leaves}
+    return {
+        name
+        for name in names
+        if (name.endswith("_orig") and {name[:-4] + "mask", name[:-4] + "u"} & names)
+        or (name.endswith("_v") and name[:-1] + "g" in names)
+    }
 
 
 def _few(names: list[str]) -> str:

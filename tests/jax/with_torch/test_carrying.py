@@ -56,6 +56,7 @@ def close(first: Any, second: Any) -> None:
     np.testing.assert_allclose(first, second, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.* read as convolutions:UserWarning")
 @pytest.mark.parametrize("stored", SOURCES, ids=lambda stored: stored.__name__.strip("_"))
 @pytest.mark.parametrize(("name", "framework"), _PAIRS)
 def test_pytorch_to_another_framework_and_back(

@@ -1,5 +1,6 @@
 """Layouts that names and shapes do not show: they are lined up, refused by name, or warned about, never guessed."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from flax import nnx
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn.utils import prune
 
 import leafwise as lw
 
@@ -127,3 +129,60 @@ def test_the_sum_of_two_biases_is_rounded_once() -> None:
     infinite = Cell(jnp.float16)
     lw.load(infinite, _biases(float("inf"), 1, torch.float16))
     assert set(infinite.bias.tolist()) == {float("inf")}
+
+
+class Square(nnx.Module):
+    """One layer, whose kernel looks the same transposed."""
+
+    def __init__(self) -> None:
+        self.fc = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+
+
+def _pruned(layer: nn.Linear) -> nn.Module:
+    return prune.random_unstructured(layer, "weight", 0.5)
+
+
+def _with_weight_norm(layer: nn.Linear) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # PyTorch has a newer one
+        return nn.utils.weight_norm(layer)
+
+
+def _with_spectral_norm(layer: nn.Linear) -> nn.Module:
+    return nn.utils.spectral_norm(layer)
+
+
+@pytest.mark.parametrize("changed", [_pruned, _with_weight_norm, _with_spectral_norm])
+def test_what_a_weight_is_computed_from_is_not_the_weight(
+    changed: Callable[[nn.Linear], nn.Module], tmp_path: Path
+) -> None:
+    model, source = Square(), nn.ModuleDict({"fc": changed(nn.Linear(4, 4))})
+    before = np.array(model.fc.kernel[...])
+    lw.save(source, tmp_path / "own.safetensors")
+    for stored in (source, tmp_path / "own.safetensors"):
+        with pytest.raises(lw.LoadError, match=r"fc\.weight_(orig|v) is not the weight: .*prune\.remove"):
+            lw.load(model, stored, allow={"unexpected"})
+        _same(model.fc.kernel[...], before)
+    with pytest.raises(lw.LoadError, match=r"fc\.weight_(orig|v) is not the weight: .*prune\.remove"):
+        lw.load(source, model, allow={"missing"})
+
+
+def test_a_weight_that_is_no_longer_pruned_is_carried() -> None:
+    model, layer = Square(), nn.Linear(4, 4)
+    prune.remove(_pruned(layer), "weight")
+    lw.load(model, nn.ModuleDict({"fc": layer}))
+    _same(model.fc.kernel[...].T, layer.weight.detach())
+
+
+def test_arrays_of_jax_whose_layout_is_not_known_are_refused(tmp_path: Path) -> None:
+    source = {"fc": {"w": jnp.arange(16.0).reshape(4, 4), "b": jnp.zeros(4)}}
+    rename = [(r"\.w$", ".weight"), (r"\.b$", ".bias")]
+    model = nn.ModuleDict({"fc": nn.Linear(4, 4)})
+    folder = lw.save(source, tmp_path / "step", format="orbax")
+    for stored in (source, folder):
+        with pytest.raises(lw.LoadError, match=r"fc\.w.* cannot become fc\.weight: the order of its axes is not known"):
+            lw.load(model, stored, rename=rename)
+    named = {"fc": {"weight": jnp.arange(16.0).reshape(4, 4), "bias": jnp.zeros(4)}}  # as in Equinox
+    lw.load(model, named)
+    _same(model["fc"].weight.detach(), named["fc"]["weight"])
+    lw.load(model, {name: np.asarray(value) for name, value in model.state_dict().items()})
