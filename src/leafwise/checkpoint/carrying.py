@@ -16,6 +16,7 @@ from leafwise.core.pairing import Side
 from leafwise.core.path import listed
 from leafwise.core.recipes import Recipe, RecipeError, Shape, Summed, Taken, Zeros, concatenated, cut
 from leafwise.core.tree import Tree
+from leafwise.files.record import HeaderRecord
 from leafwise.files.stored_file import StoredFile
 
 # What a file records as the beginning of the types of its nodes, and what leaves are called, by framework.
@@ -78,11 +79,28 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
         plan.add("unexpected", name, message)
     plan.notes += carrying.notes
     plan.warnings += carrying.warnings
+    plan.notes += _untied(plan, target, source, row_of, recipes)
     used = {name for recipe in recipes.values() for name in recipe.names()} | on_both_sides
     keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
     what = f"counts of batches and random streams, which {framework} does not have"
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
     return CarriedSource(Reading(framework, recipes, keeps, what), dropped)
+
+
+def _untied(plan: Plan, target: Side, source: Side, row_of: dict[str, int], recipes: dict[str, Recipe]) -> list[str]:
+    """A note for each leaf of the source with several names that become several leaves of the model."""
+    leaves = {name: target.leaf(row) for row, name in zip(target.rows, target.names, strict=True)}
+    filled: dict[int, dict[str, int]] = {}  # by leaf of the source, its names and the leaves of the model they fill
+    for name, recipe in recipes.items():
+        for used in recipe.names():
+            if (row := row_of[used]) in source.columns.ties or row in source.columns.further_rows:
+                filled.setdefault(source.leaf(row), {})[used] = leaves[name]
+    return [
+        f"{listed(list(names), 3)} are one leaf in {the_source(plan.source)}, and {len(set(names.values()))} in the "
+        "model, with equal values"
+        for names in filled.values()
+        if len(names) > 1 and len(set(names.values())) > 1
+    ]
 
 
 def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
@@ -138,7 +156,8 @@ def _is_of_jax(t: Tree) -> bool:
 def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[CarriedLeaf]:
     columns = side.columns
     root = columns.node_objects[0]
-    is_recorded = isinstance(root, StoredFile) and root.record is not None
+    record = root.record if isinstance(root, StoredFile) else None
+    in_dicts = _saved_in_dicts(record, columns.keys(rows, 0)) if record is not None else [False] * len(rows)
     roles = columns.row_roles(rows)
     return [
         CarriedLeaf(
@@ -146,11 +165,22 @@ def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[Carri
             side.spec(row).shape,
             role,
             axes,
-            not is_recorded and not columns.home(columns.node_objects[columns.row_nodes[row]]).roles_by_class,
+            (is_in_dict and role is None)
+            if record is not None
+            else not columns.home(columns.node_objects[columns.row_nodes[row]]).roles_by_class,
             columns.row_names[row].rpartition(".")[2],
         )
-        for row, name, (role, axes) in zip(rows, names, roles, strict=True)
+        for row, name, is_in_dict, (role, axes) in zip(rows, names, in_dicts, roles, strict=True)
     ]
+
+
+def _saved_in_dicts(record: HeaderRecord, keys: Sequence[str]) -> list[bool]:
+    """For each key of a leaf, whether leafwise saved it as an item of a dict, such as a state dict, and not of a layer.
+    Dicts whose items are not recorded do not count."""
+    dicts = {key: node.keys for key, node in record.nodes.items() if node.type in ("dict", "collections.OrderedDict")}
+    items = {f"{key}.{name}".removeprefix(".") for key, names in dicts.items() for name, _ in names or ()}
+    whole = {key for key, names in dicts.items() if names is None}
+    return [key in items or key.rpartition(".")[0] in whole for key in keys]
 
 
 class _Piece(NamedTuple):
@@ -272,13 +302,9 @@ class _Carrying:
     def _axes(self, source: CarriedLeaf, target: CarriedLeaf) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
         """The axes of both leaves, from their roles, or from a name and the role of the other. None for both if the
         leaf is read as it is."""
-        for leaf, computed in zip((source, target), self._computed, strict=True):
-            if leaf.role in _NOT_CARRIED:
-                raise RecipeError(_NOT_CARRIED[leaf.role])
-            if leaf.name in computed:
-                raise RecipeError(_BEHIND_A_WEIGHT.format(leaf.name))
-        if {source.role, target.role} == {"bias", "norm.bias"} and (source.has_only_names or target.has_only_names):
-            return None, None  # a name does not show which of both it is
+        self._check_carried(source, target)
+        if _are_biases_by_name(source, target):
+            return None, None
         if source.role is not None and target.role is not None:
             if _kind(source.role) != _kind(target.role):
                 raise RecipeError(f"its role is {source.role} there and {target.role} in the model")
@@ -298,6 +324,14 @@ class _Carrying:
             "the order of its axes is not known; declare the role of the leaf with lw.add_roles, or save the model "
             "that it is from with lw.save, which records roles"
         )
+
+    def _check_carried(self, source: CarriedLeaf, target: CarriedLeaf) -> None:
+        """Raises if one of the leaves has no counterpart in other frameworks."""
+        for leaf, computed in zip((source, target), self._computed, strict=True):
+            if leaf.role in _NOT_CARRIED:
+                raise RecipeError(_NOT_CARRIED[leaf.role])
+            if leaf.name in computed:
+                raise RecipeError(_BEHIND_A_WEIGHT.format(leaf.name))
 
     def _by_name(self, leaf: CarriedLeaf, partner: CarriedLeaf) -> tuple[str, ...] | None:
         """The axes of a leaf without a role, from its name and the role of its partner."""
@@ -348,6 +382,12 @@ def _has_equal_channels(leaf: CarriedLeaf) -> bool:
 
 def _bare(axis: str) -> str:
     return axis.removeprefix("-")
+
+
+def _are_biases_by_name(source: CarriedLeaf, target: CarriedLeaf) -> bool:
+    """Whether both are biases, and a name, which does not show of what layer, makes one of them that of a norm."""
+    is_by_name = source.has_only_names or target.has_only_names
+    return is_by_name and {source.role, target.role} == {"bias", "norm.bias"}
 
 
 def _kind(role: str) -> str:

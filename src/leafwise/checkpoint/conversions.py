@@ -34,7 +34,7 @@ class ConvertedSource(NamedTuple):
 
 def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> ConvertedSource | None:
     """The source as the library of the model stores it; None if it is read as it is."""
-    is_carried = may_be_carried(plan, target, source)
+    plan.may_be_carried = is_carried = may_be_carried(plan, target, source)
     if (
         not is_carried
         and _is_layout_known(plan)

@@ -69,6 +69,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
                 plan.must_agree.append(
                     MustAgree(name_of[row], filling.source, filling.order, source, op, rows_of_target)
                 )
+    _note_other_roles(plan, {name_of[row]: roles for row, roles in axes.other_roles.items()})
     if plan.must_agree:
         names = listed([must.name for must in plan.must_agree], 3)
         plan.notes.append(
@@ -79,6 +80,12 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
         keep = "1 leaf keeps its value" if len(plan.kept) == 1 else f"{len(plan.kept):,} leaves keep their values"
         plan.notes.append(f"{keep}: {plan.keeps_what}")
     _plan_unused(plan, pairing, unused)
+
+
+def _note_other_roles(plan: Plan, roles: dict[str, str]) -> None:
+    if roles:
+        names, both = listed(list(roles), 3), next(iter(roles.values()))
+        plan.notes.append(f"{the_source(plan.source)} has another kind of layer for {names}: {both}")
 
 
 def _fed(
@@ -162,6 +169,7 @@ class _Axes:
 
     def __init__(self, columns: Columns, theirs: Columns) -> None:
         self._columns, self._theirs = columns, theirs
+        self.other_roles: dict[int, str] = {}  # by row of the target, both roles where they differ
         root = theirs.node_objects[0]
         # A file that leafwise did not write has no names of axes.
         self._silent = isinstance(root, StoredFile) and root.record is None
@@ -169,10 +177,12 @@ class _Axes:
     def turn(self, row: int, source: int, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
         if self._silent or shape is None or len(shape) < 2:
             return None
-        axes = self._theirs.row_role(source)[1]
+        their_role, axes = self._theirs.row_role(source)
         if axes is None:
             return None
-        wanted = self._columns.row_role(row)[1]
+        role, wanted = self._columns.row_role(row)
+        if role is not None and their_role is not None and role != their_role:
+            self.other_roles[row] = f"{their_role} there and {role} in the model"
         if wanted is None or wanted == axes or sorted(wanted) != sorted(axes) or len(set(axes)) != len(axes):
             return None
         return tuple(axes.index(axis) for axis in wanted)

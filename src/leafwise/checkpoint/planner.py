@@ -158,6 +158,7 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
     source_of = match_keys(wanted, given)
     is_in_pieces = _in_pieces(plan.source, new_name, source_values)
     taken: set[str] = set()
+    missing: dict[str, int] = {}  # values that the source does not have, and the nodes that they belong to
     for key, (_, node, name, now) in wanted.items():
         if key in source_of:
             taken.add(source_of[key])
@@ -177,16 +178,31 @@ def _plan_scalars(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> 
             taken.update(prefix + part for part in inside)
             plan.add("missing", key, _in_pieces_message(plan, key, now, list(inside), is_in_pieces(key)))
         else:
-            _report_missing(plan, key)
+            missing[key] = node
+    _report_missing(plan, missing)
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
     _report_unused(plan, [key for key in given if key not in taken])
 
 
-def _report_missing(plan: Plan, key: str) -> None:
-    """Reports a value that the source does not have. Models of another framework have other settings."""
-    if not plan.is_carried:
+def _report_missing(plan: Plan, missing: dict[str, int]) -> None:
+    """Reports values that the source does not have. Layers of another framework have other settings, so those of the
+    model keep their values."""
+    kept = [key for key, node in missing.items() if plan.may_be_carried and _is_in_layer(plan.target.columns, node)]
+    for key in (key for key in missing if key not in set(kept)):
         plan.add("missing", key, f"{key} is in the model but not in {the_source(plan.source)}")
+    if kept:
+        values = "1 plain value keeps its value" if len(kept) == 1 else f"{len(kept):,} plain values keep their values"
+        plan.notes.append(f"{values}, because settings are not carried between frameworks: {listed(kept, 3)}")
+
+
+def _is_in_layer(columns: Columns, node: int) -> bool:
+    """Whether a node is a layer or is inside one."""
+    while not columns.home(columns.node_objects[node]).roles_by_class:
+        if not node:
+            return False
+        node = columns.node_parents[node]
+    return True
 
 
 def _opaque_message(plan: Plan, key: str, value: Opaque) -> str:

@@ -53,10 +53,6 @@ def _as_safetensors(model: nn.Module, folder: Path) -> Any:
     return folder / "model.safetensors"
 
 
-def _as_saved_dict(model: nn.Module, folder: Path) -> Any:
-    return lw.save(model.state_dict(), folder / "own.safetensors")
-
-
 NAMES_ONLY = (_as_dict, _as_pt, _as_safetensors)
 
 
@@ -105,10 +101,10 @@ def _biases(first: float, second: float, dtype: torch.dtype) -> nn.ModuleDict:
 def test_the_sum_of_two_biases_must_fit(cast: bool) -> None:
     model, source = Cell(jnp.float16), _biases(40000, 40000, torch.float16)
     before = model.bias
-    with pytest.raises(lw.LoadError, match="cannot load .* do not fit into float16.*: 80000.*nothing was changed"):
+    with pytest.raises(lw.LoadError, match=r"cannot load .* do not fit into float16.*: 80000.*nothing was changed"):
         lw.load(model, source, cast=cast)
     equinox = eqx.nn.LSTMCell(3, 4, dtype=jnp.float16, key=jax.random.key(0))
-    with pytest.raises(lw.LoadError, match="cannot load .* do not fit into float16.*: 80000.*nothing was changed"):
+    with pytest.raises(lw.LoadError, match=r"cannot load .* do not fit into float16.*: 80000.*nothing was changed"):
         lw.load(equinox, source["lstm"], cast=cast)
     _same(model.bias, before)
     lw.load(model, source, cast="saturate")
