@@ -82,7 +82,7 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     plan.notes += _untied(plan, target, source, row_of, recipes)
     used = {name for recipe in recipes.values() for name in recipe.names()} | on_both_sides
     keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
-    what = f"counts of batches and random streams, which {framework} does not have"
+    what = "counts of batches and random streams are not carried between frameworks"
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
     return CarriedSource(Reading(framework, recipes, keeps, what), dropped)
 

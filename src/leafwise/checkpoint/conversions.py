@@ -89,7 +89,7 @@ def _note_dropped(plan: Plan, names: list[str]) -> None:
         leaves = "1 leaf" if len(names) == 1 else f"{len(names):,} leaves"
         plan.notes.append(
             f"{leaves} of {the_source(plan.source)} not used ({listed(names, 3)}): counts of batches and random "
-            "streams, which the model does not have"
+            "streams are not carried between frameworks"
         )
 
 

@@ -152,7 +152,7 @@ def test_the_plan_says_what_becomes_of_each_leaf() -> None:
     text = str(lw.plan(NnxMLP(nnx.Rngs(0)), TorchMLP()))
     assert "net.0.weight → net.layers.0.kernel" in text
     assert "transposed (out, in → in, out)" in text
-    assert "2 leaves keep their values: counts of batches and random streams, which PyTorch does not have" in text
+    assert "2 leaves keep their values: counts of batches and random streams are not carried between frameworks" in text
     back = str(lw.plan(TorchMLP(), NnxMLP(nnx.Rngs(0))))
     assert "2 leaves of the source not used" in back
 

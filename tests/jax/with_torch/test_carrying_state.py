@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -163,3 +164,25 @@ def test_another_kind_of_layer_of_the_same_framework_is_noted() -> None:
         in plan.notes
     )
     assert plan.notes != lw.plan(nn.Linear(4, 4), nn.Linear(4, 4)).notes == []
+
+
+def test_the_lists_of_linen_need_a_rename() -> None:
+    source = nn.ModuleDict({"h": nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])})
+    layers = {f"h_{number}": {"kernel": jnp.zeros((4, 4)), "bias": jnp.zeros(4)} for number in range(2)}
+    filled = lw.load({"params": layers}, source, rename=[(r"^h\.(\d+)\.", r"h_\1.")])
+    _same(filled["params"]["h_1"]["kernel"].T, source["h"][1].weight.detach())
+
+
+def test_leaves_without_roles_and_of_one_name_are_copied() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(3, 3))
+
+    class FlaxOwn(nnx.Module):
+        def __init__(self) -> None:
+            self.table = nnx.Param(jnp.zeros((3, 3)))
+
+    source, model = Own(), FlaxOwn()
+    lw.load(model, source)
+    _same(model.table[...], source.table.detach())
