@@ -13,8 +13,10 @@ from leafwise.core.layer_parts import CarriedLeaf, LeafParts, axes_by_name, is_o
 from leafwise.core.match import match
 from leafwise.core.named_axes import laid_out, regrouped
 from leafwise.core.pairing import Side
+from leafwise.core.path import listed
 from leafwise.core.recipes import Recipe, RecipeError, Shape, Summed, Taken, Zeros, concatenated, cut
 from leafwise.core.tree import Tree
+from leafwise.files.record import HeaderRecord
 from leafwise.files.stored_file import StoredFile
 
 # What a file records as the beginning of the types of its nodes, and what leaves are called, by framework.
@@ -27,6 +29,11 @@ _HIDDEN_STATISTICS = (
     'with mode="ema", whose statistics are those of other frameworks'
 )
 _NOT_CARRIED = dict.fromkeys(("norm.hidden_mean", "norm.hidden_variance"), _HIDDEN_STATISTICS)
+
+_BEHIND_A_WEIGHT = (
+    "{} is not the weight: PyTorch computes the weight from it and other leaves; first make it a weight again, with "
+    "torch.nn.utils.prune.remove, remove_weight_norm or remove_spectral_norm"
+)
 
 
 class CarriedSource(NamedTuple):
@@ -45,7 +52,7 @@ def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
     if ours == {"PyTorch"} and theirs == {"Flax"}:  # unless the leaves of the model are called like that, too
         of_flax = {name for name in source.names if name.rpartition(".")[2] in _NAMES_OF_FLAX}
         return not of_flax or not of_flax <= set(target.names)
-    return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"})
+    return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"} or _is_of_jax(plan.source))
 
 
 def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int]) -> CarriedSource | None:
@@ -54,7 +61,7 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     theirs = _frameworks(plan.source, source.names)
     wanted = _leaves(target, target.rows, target.names)
     stored = _leaves(source, list(row_of.values()), list(row_of))
-    framework = ", ".join(sorted(theirs)) or "PyTorch"
+    framework = ", ".join(sorted(theirs)) or ("JAX" if _is_of_jax(plan.source) else "PyTorch")
     carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
     recipes = carrying.recipes(stored, wanted)
     same = all(isinstance(recipe, Taken) and recipe.name == name for name, recipe in recipes.items())
@@ -78,11 +85,29 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     for name, message in carrying.partly_used:
         plan.add("unexpected", name, message)
     plan.notes += carrying.notes
+    plan.warnings += carrying.warnings
+    plan.notes += _untied(plan, target, source, row_of, recipes)
     used = {name for recipe in recipes.values() for name in recipe.names()} | on_both_sides
     keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
-    what = f"counts of batches and random streams, which {framework} does not have"
+    what = "counts of batches and random streams are not carried between frameworks"
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
     return CarriedSource(Reading(framework, recipes, keeps, what), dropped)
+
+
+def _untied(plan: Plan, target: Side, source: Side, row_of: dict[str, int], recipes: dict[str, Recipe]) -> list[str]:
+    """A note for each leaf of the source with several names that become several leaves of the model."""
+    leaves = {name: target.leaf(row) for row, name in zip(target.rows, target.names, strict=True)}
+    filled: dict[int, dict[str, int]] = {}  # by leaf of the source, its names and the leaves of the model they fill
+    for name, recipe in recipes.items():
+        for used in recipe.names():
+            if (row := row_of[used]) in source.columns.ties or row in source.columns.further_rows:
+                filled.setdefault(source.leaf(row), {})[used] = leaves[name]
+    return [
+        f"{listed(list(names), 3)} are one leaf in {the_source(plan.source)}, and {len(set(names.values()))} in the "
+        "model, with equal values"
+        for names in filled.values()
+        if len(names) > 1 and len(set(names.values())) > 1
+    ]
 
 
 def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
@@ -127,10 +152,19 @@ def _is_of_torch(t: Tree) -> bool:
     return {t.columns.home(value).capability(Converting).framework(cls) for cls, value in types.items()} == {"PyTorch"}
 
 
+def _is_of_jax(t: Tree) -> bool:
+    """Whether arrays without layers are certainly of JAX: its arrays, or a folder of Orbax."""
+    root = t.columns.node_objects[0]
+    if isinstance(root, StoredFile):
+        return root.format.startswith("Orbax")
+    return any(home.roles_by_name for home in t.columns.homes)
+
+
 def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[CarriedLeaf]:
     columns = side.columns
     root = columns.node_objects[0]
-    is_recorded = isinstance(root, StoredFile) and root.record is not None
+    record = root.record if isinstance(root, StoredFile) else None
+    in_dicts = _saved_in_dicts(record, columns.keys(rows, 0)) if record is not None else [False] * len(rows)
     roles = columns.row_roles(rows)
     return [
         CarriedLeaf(
@@ -138,11 +172,22 @@ def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[Carri
             side.spec(row).shape,
             role,
             axes,
-            not is_recorded and not columns.home(columns.node_objects[columns.row_nodes[row]]).roles_by_class,
+            (is_in_dict and role is None)
+            if record is not None
+            else not columns.home(columns.node_objects[columns.row_nodes[row]]).roles_by_class,
             columns.row_names[row].rpartition(".")[2],
         )
-        for row, name, (role, axes) in zip(rows, names, roles, strict=True)
+        for row, name, is_in_dict, (role, axes) in zip(rows, names, in_dicts, roles, strict=True)
     ]
+
+
+def _saved_in_dicts(record: HeaderRecord, keys: Sequence[str]) -> list[bool]:
+    """For each key of a leaf, whether leafwise saved it as an item of a dict, such as a state dict, and not of a layer.
+    Dicts whose items are not recorded do not count."""
+    dicts = {key: node.keys for key, node in record.nodes.items() if node.type in ("dict", "collections.OrderedDict")}
+    items = {f"{key}.{name}".removeprefix(".") for key, names in dicts.items() for name, _ in names or ()}
+    whole = {key for key, names in dicts.items() if names is None}
+    return [key in items or key.rpartition(".")[0] in whole for key in keys]
 
 
 class _Piece(NamedTuple):
@@ -157,12 +202,15 @@ class _Carrying:
 
     def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
         self._source, self._framework, self._is_torch = the_source(plan.source), framework, is_torch
-        self._convolutions: list[str] = []  # kernels that only names describe on both sides
+        self._convolutions: list[CarriedLeaf] = []  # kernels that only names describe on both sides
+        self._computed: tuple[set[str], set[str]] = set(), set()  # by side, leaves that a weight is computed from
         self.refused: dict[str, str] = {}
         self.partly_used: list[tuple[str, str]] = []
         self.notes: list[str] = []
+        self.warnings: list[str] = []
 
     def recipes(self, stored: list[CarriedLeaf], wanted: list[CarriedLeaf]) -> dict[str, Recipe]:
+        self._computed = _names_behind_weights(stored), _names_behind_weights(wanted)
         sources, targets = parts_of_both(list(filter(_has_parts, stored)), list(filter(_has_parts, wanted)))
         given, needed = _pieces(sources), _pieces(targets)
         keys, their_keys = list(needed), list(given)
@@ -177,14 +225,25 @@ class _Carrying:
             if all(key in pieces for key in parts.keys):
                 recipes[parts.leaf.name] = self._made(parts, pieces, needed)
         self._note_biases(recipes)
-        if self._convolutions:
-            self.notes.append(f"read as convolutions, not as transposed ones: {_few(self._convolutions)}")
+        self._note_convolutions()
         taken = set(partners.values())
         for parts in sources:
             unused = [key for key in parts.keys if key not in taken]
             if unused and len(unused) < len(parts.keys):
                 self.partly_used.append((parts.leaf.name, self._unused_message(parts, unused)))
         return recipes
+
+    def _note_convolutions(self) -> None:
+        names = [leaf.name for leaf in self._convolutions]
+        if names:
+            self.notes.append(f"read as convolutions, not as transposed ones: {_few(names)}")
+        # A transposed convolution read as a convolution has another shape, unless it has as many inputs as outputs.
+        square = [leaf.name for leaf in self._convolutions if _has_equal_channels(leaf)]
+        if square:
+            self.warnings.append(
+                f"{listed(square, 3)}: read as convolutions; names and shapes do not show whether these are transposed "
+                "convolutions, which have another layout; if they are, load from the model itself"
+            )
 
     def _note_biases(self, recipes: dict[str, Recipe]) -> None:
         added = [name for name, recipe in recipes.items() if "summed" in recipe.words()]
@@ -250,9 +309,9 @@ class _Carrying:
     def _axes(self, source: CarriedLeaf, target: CarriedLeaf) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
         """The axes of both leaves, from their roles, or from a name and the role of the other. None for both if the
         leaf is read as it is."""
-        for leaf in (source, target):
-            if leaf.role in _NOT_CARRIED:
-                raise RecipeError(_NOT_CARRIED[leaf.role])
+        self._check_carried(source, target)
+        if _are_biases_by_name(source, target):
+            return None, None
         if source.role is not None and target.role is not None:
             if _kind(source.role) != _kind(target.role):
                 raise RecipeError(f"its role is {source.role} there and {target.role} in the model")
@@ -273,6 +332,14 @@ class _Carrying:
             "that it is from with lw.save, which records roles"
         )
 
+    def _check_carried(self, source: CarriedLeaf, target: CarriedLeaf) -> None:
+        """Raises if one of the leaves has no counterpart in other frameworks."""
+        for leaf, computed in zip((source, target), self._computed, strict=True):
+            if leaf.role in _NOT_CARRIED:
+                raise RecipeError(_NOT_CARRIED[leaf.role])
+            if leaf.name in computed:
+                raise RecipeError(_BEHIND_A_WEIGHT.format(leaf.name))
+
     def _by_name(self, leaf: CarriedLeaf, partner: CarriedLeaf) -> tuple[str, ...] | None:
         """The axes of a leaf without a role, from its name and the role of its partner."""
         ndim, role = len(leaf.shape or ()), partner.role or ""
@@ -286,7 +353,7 @@ class _Carrying:
                 "the model that it is from with lw.save, which records the axes, or load from the model itself"
             )
         if role == "conv.weight" and partner.has_only_names:
-            self._convolutions.append(leaf.name)
+            self._convolutions.append(leaf)
         if role.startswith(("norm.", "embedding.", "activation.")) and partner.axes is not None:
             return partner.axes if len(partner.axes) == ndim else ("features",) * min(ndim, 1)
         if role == "bias" and ndim == 1:
@@ -298,12 +365,36 @@ def _has_parts(leaf: CarriedLeaf) -> bool:
     return leaf.shape is not None and not is_own_state(leaf)
 
 
+def _names_behind_weights(leaves: list[CarriedLeaf]) -> set[str]:
+    """The names of leaves that have the role of a weight, but from which a layer of PyTorch computes it: pruning and
+    spectral norm keep `weight_orig`, and the older weight norm keeps `weight_v` beside `weight_g`."""
+    names = {leaf.name for leaf in leaves}
+    return {
+        name
+        for name in names
+        if (name.endswith("_orig") and {name[:-4] + "mask", name[:-4] + "u"} & names)
+        or (name.endswith("_v") and name[:-1] + "g" in names)
+    }
+
+
 def _few(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
+def _has_equal_channels(leaf: CarriedLeaf) -> bool:
+    """Whether a kernel has as many inputs as outputs: the last two axes in Flax, the first two elsewhere."""
+    first, second = (leaf.shape or (1, 1))[-2:] if leaf.called == "kernel" else (leaf.shape or (1, 1))[:2]
+    return first == second
+
+
 def _bare(axis: str) -> str:
     return axis.removeprefix("-")
+
+
+def _are_biases_by_name(source: CarriedLeaf, target: CarriedLeaf) -> bool:
+    """Whether both are biases, and a name, which does not show of what layer, makes one of them that of a norm."""
+    is_by_name = source.has_only_names or target.has_only_names
+    return is_by_name and {source.role, target.role} == {"bias", "norm.bias"}
 
 
 def _kind(role: str) -> str:

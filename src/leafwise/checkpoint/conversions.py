@@ -12,6 +12,7 @@ from leafwise.checkpoint.carrying import carried_source, may_be_carried
 from leafwise.checkpoint.plan import Plan, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.dtypes import number_kind
 from leafwise.core.match import Rename, Renaming, match
 from leafwise.core.pairing import Side
 from leafwise.core.path import listed
@@ -33,7 +34,7 @@ class ConvertedSource(NamedTuple):
 
 def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> ConvertedSource | None:
     """The source as the library of the model stores it; None if it is read as it is."""
-    is_carried = may_be_carried(plan, target, source)
+    plan.may_be_carried = is_carried = may_be_carried(plan, target, source)
     if (
         not is_carried
         and _is_layout_known(plan)
@@ -102,7 +103,7 @@ def _note_dropped(plan: Plan, names: list[str]) -> None:
         leaves = "1 leaf" if len(names) == 1 else f"{len(names):,} leaves"
         plan.notes.append(
             f"{leaves} of {the_source(plan.source)} not used ({listed(names, 3)}): counts of batches and random "
-            "streams, which the model does not have"
+            "streams are not carried between frameworks"
         )
 
 
@@ -224,7 +225,10 @@ def _with_recipes(
             plan.add("unsupported", name, f"{name} is made from {parts} in {the_source(plan.source)}, and {reason}")
             continue
         own = recipe.renamed(lambda used: source.name_of[row_of[used]])
-        arrays[name] = Assembled(own, {source.name_of[row]: _readable(source, row) for row in rows})
+        # A sum that is cast is rounded only once.
+        is_wide = plan.is_cast and "summed" in recipe.words() and number_kind(source.spec(rows[0]).dtype) == "float"
+        inputs = {source.name_of[row]: _readable(source, row) for row in rows}
+        arrays[name] = Assembled(own, inputs, "float64" if is_wide else "")
     taken = set(recipes) | (set(target.names) if plan.is_carried else set())
     used = {source.leaf(row) for row in (*consumed, *names)} if plan.is_carried else set()
     for name, row in row_of.items():

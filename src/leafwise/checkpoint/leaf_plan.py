@@ -70,6 +70,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
                 plan.must_agree.append(
                     MustAgree(name_of[row], filling.source, filling.order, source, op, rows_of_target)
                 )
+    _note_other_roles(plan, {name_of[row]: roles for row, roles in axes.other_roles.items()})
     if plan.must_agree:
         names = listed([must.name for must in plan.must_agree], 3)
         plan.notes.append(
@@ -80,6 +81,12 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
         keep = "1 leaf keeps its value" if len(plan.kept) == 1 else f"{len(plan.kept):,} leaves keep their values"
         plan.notes.append(f"{keep}: {plan.keeps_what}")
     _plan_unused(plan, pairing, unused)
+
+
+def _note_other_roles(plan: Plan, roles: dict[str, str]) -> None:
+    if roles:
+        names, both = listed(list(roles), 3), next(iter(roles.values()))
+        plan.notes.append(f"{the_source(plan.source)} has another kind of layer for {names}: {both}")
 
 
 def _fed(
@@ -98,6 +105,9 @@ def _fed(
         return None
     shape, source_shape = facts.spec.shape, source_facts.spec.shape
     if not plan.is_carried:  # if it is, the axes are already those of the model
+        if reversal := axes.reversal(row, source, shape):
+            plan.add("unsupported", name, f"{name} {reversal}")
+            return None
         order = order or axes.turn(row, source, source_shape)
     if source_shape is not None and order is not None:
         source_shape = tuple(source_shape[axis] for axis in order)
@@ -163,6 +173,7 @@ class _Axes:
 
     def __init__(self, columns: Columns, theirs: Columns) -> None:
         self._columns, self._theirs = columns, theirs
+        self.other_roles: dict[int, str] = {}  # by row of the target, both roles where they differ
         root = theirs.node_objects[0]
         # A file that leafwise did not write has no names of axes.
         self._silent = isinstance(root, StoredFile) and root.record is None
@@ -170,13 +181,29 @@ class _Axes:
     def turn(self, row: int, source: int, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
         if self._silent or shape is None or len(shape) < 2:
             return None
-        axes = self._theirs.row_role(source)[1]
+        their_role, axes = self._theirs.row_role(source)
         if axes is None:
             return None
-        wanted = self._columns.row_role(row)[1]
+        role, wanted = self._columns.row_role(row)
+        if role is not None and their_role is not None and role != their_role:
+            self.other_roles[row] = f"{their_role} there and {role} in the model"
         if wanted is None or wanted == axes or sorted(wanted) != sorted(axes) or len(set(axes)) != len(axes):
             return None
         return tuple(axes.index(axis) for axis in wanted)
+
+    def reversal(self, row: int, source: int, shape: tuple[int, ...] | None) -> str:
+        """Why two leaves of one role do not fit, if an axis runs in reverse on one side only; else empty."""
+        if self._silent or shape is None or len(shape) < 3:  # only kernels with spatial axes have such axes
+            return ""
+        (their_role, theirs), (role, ours) = self._theirs.row_role(source), self._columns.row_role(row)
+        if role != their_role or ours is None or theirs is None or len(ours) != len(theirs):
+            return ""
+        if {axis for axis in ours if axis[0] == "-"} == {axis for axis in theirs if axis[0] == "-"}:
+            return ""
+        return (
+            f"has the axes ({', '.join(ours)}) in the model but ({', '.join(theirs)}) in the source, where a minus "
+            "is an axis in reverse; create both layers with the same settings, such as transpose_kernel="
+        )
 
 
 def _how(

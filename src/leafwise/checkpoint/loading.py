@@ -15,9 +15,11 @@ from leafwise.checkpoint.plan import Plan, advice
 from leafwise.checkpoint.planner import is_several, make_plan
 from leafwise.checkpoint.problem_groups import ProblemGroup, counts_text, grouped_problems
 from leafwise.core.interruption import interruption_explained
+from leafwise.core.path import escape
 from leafwise.core.progress import bar
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
+from leafwise.core.warn import warn
 from leafwise.errors import LoadError
 from leafwise.files.casts import Cast
 from leafwise.files.landings import Transfers
@@ -135,6 +137,8 @@ def _plans(
         plans = [planned(t, open_source(source))]
     if wrong := [plan for plan in plans if not plan.holds]:
         raise LoadError([line for plan in wrong for line in _refusal(plan)], wrong[0])
+    for warning in (warning for plan in plans for warning in plan.warnings):
+        warn(escape(warning))
     return plans
 
 

@@ -102,6 +102,7 @@ class Plan(Table, kind="plan"):
         self.proposals: list[Proposal] = []
         self.applied: list[Proposal] = []
         self.notes: list[str] = []
+        self.warnings: list[str] = []  # what a load warns about
         self.must_agree: list[MustAgree] = []
         self.restored_ties: list[RestoredTie] = []
         self.scalars: dict[tuple[int, str], Any] = {}
@@ -112,13 +113,15 @@ class Plan(Table, kind="plan"):
         self.foreign, self.foreign_sources = _foreign(target, True), _foreign(source, False)
         self.refused: dict[tuple[str, str], list[str]] = {}  # by reason and side, the names that are refused
         self.library = ""  # the library whose names and layouts the source is read by, if not by its own
-        self.is_carried = False  # whether the source has weights of another framework
+        self.may_be_carried = False  # whether the source may have weights of another framework
+        self.is_carried = False  # whether it has, and is read in the layout of that framework
         self.recipes: dict[int, Recipe] = {}  # by row of the source, leaves that are made from stored ones
         self.keeps: frozenset[str] = frozenset()  # names that such a source never has, and which keep their values
         self.keeps_what = ""  # what these are
         self.kept: list[str] = []  # those of them that are in the model
         self.parameters = self.covered = self.leaves = 0
         self.castable = 0  # problems that `cast=True` would solve
+        self.is_cast = False  # whether values are cast to the dtypes of the model
         self.saturate = False  # whether values that do not fit become the nearest that do
         self._allow = allow
 

@@ -82,7 +82,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
     if ties not in ("restore", "ignore"):
         raise QueryError(f'ties= takes "restore" or "ignore", not {ties!r}')
     plan = Plan(t, s, allowed)
-    plan.saturate = checked_cast(cast) == "saturate"
+    plan.saturate, plan.is_cast = checked_cast(cast) == "saturate", bool(cast)
     optimizers = OptimizerFronts(t, s, Renaming(rename))
     pairing = _pair(plan, optimizers, rename)
     target_values = PlainValues(t)
@@ -165,6 +165,7 @@ def _plan_scalars(
     source_of = match_keys(wanted, given)
     is_in_pieces = _in_pieces(plan.source, new_name, source_values)
     taken: set[str] = set()
+    missing: dict[str, int] = {}  # values that the source does not have, and the nodes that they belong to
     for key, (_, node, name, now) in wanted.items():
         if key in source_of:
             taken.add(source_of[key])
@@ -187,17 +188,36 @@ def _plan_scalars(
             taken.update(prefix + part for part in inside)
             plan.add("missing", key, _in_pieces_message(plan, key, now, list(inside), is_in_pieces(key)))
         else:
-            _report_missing(plan, key, numbers.misfits.get(key, ""))
+            missing[key] = node
+    _report_missing(plan, missing, numbers.misfits)
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
     _report_unused(plan, [key for key in given if key not in taken])
 
 
-def _report_missing(plan: Plan, key: str, reason: str) -> None:
-    """Reports a value that the source does not have, or not as a plain value. Models of another framework have other
-    settings."""
-    if not plan.is_carried:
-        plan.add("missing", key, reason or f"{key} is in the model but not in {the_source(plan.source)}")
+def _report_missing(plan: Plan, missing: dict[str, int], misfits: Mapping[str, str]) -> None:
+    """Reports values that the source does not have, or not as plain values, for the reasons in `misfits`. Layers of
+    another framework have other settings, so those of the model keep their values."""
+    kept = [
+        key
+        for key, node in missing.items()
+        if plan.may_be_carried and key not in misfits and _is_in_layer(plan.target.columns, node)
+    ]
+    for key in (key for key in missing if key not in set(kept)):
+        reason = misfits.get(key) or f"{key} is in the model but not in {the_source(plan.source)}"
+        plan.add("missing", key, reason)
+    if kept:
+        values = "1 plain value keeps its value" if len(kept) == 1 else f"{len(kept):,} plain values keep their values"
+        plan.notes.append(f"{values}, because settings are not carried between frameworks: {listed(kept, 3)}")
+
+
+def _is_in_layer(columns: Columns, node: int) -> bool:
+    """Whether a node is a layer or is inside one."""
+    while not columns.home(columns.node_objects[node]).roles_by_class:
+        if not node:
+            return False
+        node = columns.node_parents[node]
+    return True
 
 
 def _opaque_message(plan: Plan, key: str, value: Opaque) -> str:

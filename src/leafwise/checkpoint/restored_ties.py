@@ -58,10 +58,12 @@ class _TiePlanner:
         leaf, base_leaf = columns.ties.get(target, target), columns.ties.get(base, base)
         if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:
             return
-        if not columns.home(columns.node_objects[columns.row_nodes[target]]).in_place:
-            return
         name, to = pairing.target.name_of[target], pairing.target.name_of[base]
         tied = f"{name} is tied to {to}{op.describe()} in {the_source(self._plan.source)}"
+        if not columns.home(columns.node_objects[columns.row_nodes[target]]).in_place:
+            if self._plan.may_be_carried:
+                self._plan.notes.append(f"{tied}, but not here: they are two leaves in the model, with equal values")
+            return
         if self._is_stepped(target):
             self._plan.add(
                 "tie",

@@ -88,12 +88,15 @@ _RNN_LEAF = re.compile(r"(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(?:_l(\d
 
 # Leaves that count or draw random numbers: other frameworks have none.
 _OWN_STATE = ("norm.count", "rng.")
+_STREAM = re.compile(r"\.rngs\.(?:\w+\.)?(?:key|count)$")  # a random stream of Flax NNX, or one of several
 
 
 def is_own_state(leaf: CarriedLeaf) -> bool:
     """Whether a leaf counts batches or draws random numbers, which other frameworks do not store."""
     if leaf.role is not None:
         return leaf.role.startswith(_OWN_STATE)
+    if _STREAM.search(f".{leaf.name}") is not None:
+        return leaf.shape in ((), (2,), (4,))  # a state of Flax NNX has the names of its streams, and no types
     return leaf.has_only_names and leaf.last == "num_batches_tracked"
 
 

@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
+from leafwise.core.dtypes import number_kind
 from leafwise.core.home import Memory, Spec
 from leafwise.core.recipes import Cut, Flipped, Joined, Lengthened, Recipe, Reshaped, Summed, Taken, Turned, Zeros
+from leafwise.errors import WriteError
 from leafwise.files.arrays import ITEM_BYTES, Storage, Stored, Unreadable, numpy_dtype, spec_of
+from leafwise.files.casts import SATURATE, cast_to, misfit
 from leafwise.files.computed import Computed
 from leafwise.files.slices import Index, box_of, c_strides, is_c_order, sliced
 
@@ -27,13 +30,13 @@ class Live(Stored):
 
 
 class Assembled(Computed):
-    """The result of a recipe. `inputs` are the stored arrays by name, all of one dtype."""
+    """The result of a recipe. `inputs` are the stored arrays by name, all of one dtype. The result has another one if
+    `dtype` is given."""
 
     __slots__ = ("inputs", "recipe")
 
-    def __init__(self, recipe: Recipe, inputs: Mapping[str, Stored]) -> None:
-        dtype = next(iter(inputs.values())).spec.dtype
-        super().__init__(spec_of(recipe.shape, dtype))
+    def __init__(self, recipe: Recipe, inputs: Mapping[str, Stored], dtype: str = "") -> None:
+        super().__init__(spec_of(recipe.shape, dtype or next(iter(inputs.values())).spec.dtype))
         self.recipe, self.inputs = recipe, inputs
 
     @property
@@ -169,8 +172,7 @@ class Assembled(Computed):
         if isinstance(recipe, Zeros):
             return np.zeros(recipe.shape, numpy_dtype(self.spec.dtype))
         if isinstance(recipe, Summed):
-            first, *others = map(self._array, recipe.parts)
-            return sum(others, first)
+            return self._sum(recipe)
         if isinstance(recipe, Cut):
             index = (*[slice(None)] * recipe.axis, slice(recipe.start, recipe.stop))
             if isinstance(recipe.inner, Taken):
@@ -183,6 +185,16 @@ class Assembled(Computed):
         values = np.empty(recipe.shape, numpy_dtype(self.spec.dtype))
         self._fill(recipe, values)
         return values
+
+    def _sum(self, recipe: Summed) -> Any:
+        """A sum of floating-point numbers, computed in float64 and rounded once. Raises if it does not fit."""
+        dtype = self.spec.dtype
+        wide = "float64" if number_kind(dtype) == "float" else dtype
+        first, *others = (cast_to(self._array(part), wide) for part in recipe.parts)
+        total = sum(others, first)
+        if reason := misfit(total, dtype):
+            raise WriteError(f"cannot load the sum of {' and '.join(recipe.names())}: {reason}; {SATURATE}")
+        return cast_to(total, dtype)
 
 
 def _along(axis: int, ends: tuple[int, int], box: Box) -> Box:
