@@ -64,6 +64,8 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     framework = ", ".join(sorted(theirs)) or ("JAX" if _is_of_jax(plan.source) else "PyTorch")
     carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
     recipes = carrying.recipes(stored, wanted)
+    ours = {leaf.name for leaf in wanted if is_own_state(leaf)}  # state that both sides have under one name is loaded
+    recipes |= {leaf.name: Taken(leaf.name, leaf.shape or ()) for leaf in stored if leaf.name in ours}
     same = all(isinstance(recipe, Taken) and recipe.name == name for name, recipe in recipes.items())
     on_both_sides = {leaf.name for leaf in wanted} & {leaf.name for leaf in stored}
     is_complete = all(
@@ -153,10 +155,7 @@ def _is_of_torch(t: Tree) -> bool:
 
 
 def _is_of_jax(t: Tree) -> bool:
-    """Whether arrays without layers are certainly of JAX: its arrays, or a folder of Orbax."""
-    root = t.columns.node_objects[0]
-    if isinstance(root, StoredFile):
-        return root.format.startswith("Orbax")
+    """Whether arrays in memory, without layers, are those of JAX."""
     return any(home.roles_by_name for home in t.columns.homes)
 
 

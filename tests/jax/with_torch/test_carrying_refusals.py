@@ -170,14 +170,12 @@ def test_a_weight_that_is_no_longer_pruned_is_carried() -> None:
     _same(model.fc.kernel[...].T, layer.weight.detach())
 
 
-def test_arrays_of_jax_whose_layout_is_not_known_are_refused(tmp_path: Path) -> None:
+def test_arrays_of_jax_whose_layout_is_not_known_are_refused() -> None:
     source = {"fc": {"w": jnp.arange(16.0).reshape(4, 4), "b": jnp.zeros(4)}}
     rename = [(r"\.w$", ".weight"), (r"\.b$", ".bias")]
     model = nn.ModuleDict({"fc": nn.Linear(4, 4)})
-    folder = lw.save(source, tmp_path / "step", format="orbax")
-    for stored in (source, folder):
-        with pytest.raises(lw.LoadError, match=r"fc\.w.* cannot become fc\.weight: the order of its axes is not known"):
-            lw.load(model, stored, rename=rename)
+    with pytest.raises(lw.LoadError, match=r"fc\.w.* cannot become fc\.weight: the order of its axes is not known"):
+        lw.load(model, source, rename=rename)
     named = {"fc": {"weight": jnp.arange(16.0).reshape(4, 4), "bias": jnp.zeros(4)}}  # as in Equinox
     lw.load(model, named)
     _same(model["fc"].weight.detach(), named["fc"]["weight"])

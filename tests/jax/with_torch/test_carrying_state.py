@@ -186,3 +186,13 @@ def test_leaves_without_roles_and_of_one_name_are_copied() -> None:
     source, model = Own(), FlaxOwn()
     lw.load(model, source)
     _same(model.table[...], source.table.detach())
+
+
+def test_counts_and_streams_that_both_sides_have_are_loaded() -> None:
+    source, model = FlaxNet(), FlaxNet()
+    source.drop.rngs.count[...] = source.drop.rngs.count[...] + 5
+    lw.load(model, nnx.to_pure_dict(nnx.state(source)))
+    assert int(model.drop.rngs.count[...]) == int(source.drop.rngs.count[...])
+    norm = nn.BatchNorm1d(3)
+    lw.load(norm, {name: jnp.asarray(value.numpy() + 1) for name, value in norm.state_dict().items()}, cast=True)
+    assert int(norm.num_batches_tracked) == 1
