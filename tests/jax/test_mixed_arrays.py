@@ -96,3 +96,11 @@ def test_a_view_that_a_new_tree_would_not_have_is_refused() -> None:
     average.update(model)
     with pytest.raises(lw.WriteError, match="part is a view of whole"), average.applied(model):
         pass
+
+
+def test_files_for_parts_leave_the_tree_of_the_caller_as_it_was(tmp_path: Path) -> None:
+    path = lw.save({"w": jnp.ones(2)}, tmp_path / "a.safetensors")
+    tree = {"part": {"w": jnp.zeros(2)}, "other": [{"w": jnp.zeros(2)}]}
+    loaded = lw.load(tree, {"part": path, "other.0": path})
+    assert float(tree["part"]["w"].sum()) == float(tree["other"][0]["w"].sum()) == 0
+    assert float(loaded["part"]["w"].sum()) == float(loaded["other"][0]["w"].sum()) == 2

@@ -76,8 +76,14 @@ def _same_feeds(*feeds: tuple[Plan, Feed]) -> bool:
 
 
 def put_together(t: Tree, parts: list[tuple[int, Any]]) -> Any:
-    """The whole target, with the loaded parts, given by node, put back into it."""
+    """The whole target, with the loaded parts, given by node, put back into it. Parts of arrays that cannot change, as
+    those of JAX, are put into new containers, so that the target stays as it was."""
+    columns = t.columns
     changes: dict[int, dict[str, Any]] = {}
+    replaced: list[Any] = []  # arrays of parts that are new objects
     for node, new in parts:
-        changes.setdefault(t.columns.node_parents[node], {})[t.columns.node_names[node]] = new
-    return rebuilt(t.columns, t.root, changes)
+        changes.setdefault(columns.node_parents[node], {})[columns.node_names[node]] = new
+        if new is not columns.node_objects[node]:
+            replaced += [columns.row_values[row] for row in range(*columns.row_ranges[node])]
+    copied = any(not home.in_place for home in columns.homes_of(replaced))
+    return rebuilt(columns, t.root, changes, copied)
