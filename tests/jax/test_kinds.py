@@ -62,6 +62,11 @@ def test_batch_stats_without_params_may_be_a_layer() -> None:
     }
 
 
+def test_the_names_of_a_flat_state_dict_have_no_meaning() -> None:
+    flat = {"params.w": jnp.ones(2), "batch_stats.m": jnp.ones(2)}
+    assert set(_kinds(flat).values()) == {"parameter"}
+
+
 def test_an_average_copies_the_statistics_of_a_train_state() -> None:
     average = lw.Average(_train_state(1.0), decay=0.5)
     average.update(_train_state(1.0))

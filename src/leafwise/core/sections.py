@@ -129,7 +129,11 @@ class _Resolver:
         """Marks `batch_stats`, the running statistics of Flax Linen, beside `params` or alone in a node: also in the
         states of a training run, which are dataclasses and named tuples."""
         columns = self.columns
-        nodes = [node for node, name in enumerate(columns.node_names) if name in section_keys.BUFFERS and node]
+        nodes = [
+            node
+            for node, name in enumerate(columns.node_names)
+            if name in section_keys.BUFFERS and node and not isinstance(columns.node_objects[node], VirtualNode)
+        ]
         rows = [row for row, name in enumerate(columns.row_names) if name in section_keys.BUFFERS]
         places = [(columns.node_parents[node], self._rows(node)) for node in nodes]
         places += [(columns.row_nodes[row], range(row, row + 1)) for row in rows]
