@@ -148,7 +148,7 @@ def test_a_tie_that_the_model_does_not_have_is_noted() -> None:
     notes = lw.plan(FlaxHead(), Tied()).notes
     assert "embed.weight, head.weight are one leaf in the source, and 2 in the model, with equal values" in notes
     assert any(
-        "head.weight is tied to embed.weight in the source" in note for note in lw.plan(EquinoxHead(), Tied()).notes
+        "head.weight is tied in the source, but not here" in note for note in lw.plan(EquinoxHead(), Tied()).notes
     )
     untied = Tied()
     untied.head.weight = nn.Parameter(torch.zeros(4, 3))
