@@ -188,10 +188,23 @@ class Lengthened(Recipe):
 
 
 @dataclass(frozen=True)
-class Summed(Recipe):
-    """The sum of arrays of one shape."""
+class OfParts(Recipe):
+    """An array that is made from several."""
 
     parts: tuple[Recipe, ...]
+
+    @property
+    def of(self) -> Sequence[Recipe]:
+        return self.parts
+
+    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
+        return replace(self, parts=tuple(part.renamed(new_name) for part in self.parts))
+
+
+@dataclass(frozen=True)
+class Summed(OfParts):
+    """The sum of arrays of one shape."""
+
     word = "summed"
 
     def __post_init__(self) -> None:
@@ -199,31 +212,16 @@ class Summed(Recipe):
             raise RecipeError(f"arrays of different shapes cannot be added: {_listed(self.parts)}")
 
     @property
-    def of(self) -> Sequence[Recipe]:
-        return self.parts
-
-    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
-        return replace(self, parts=tuple(part.renamed(new_name) for part in self.parts))
-
-    @property
     def shape(self) -> Shape:  # type: ignore[override]
         return self.parts[0].shape
 
 
 @dataclass(frozen=True)
-class Joined(Recipe):
+class Joined(OfParts):
     """Arrays one after the other along an axis, or, if they are stacked, along a new one."""
 
-    parts: tuple[Recipe, ...]
     axis: int
     is_stack: bool
-
-    @property
-    def of(self) -> Sequence[Recipe]:
-        return self.parts
-
-    def renamed(self, new_name: Callable[[str], str]) -> Recipe:
-        return replace(self, parts=tuple(part.renamed(new_name) for part in self.parts))
 
     @property
     def word(self) -> str:  # type: ignore[override]

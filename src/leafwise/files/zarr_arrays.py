@@ -66,7 +66,7 @@ class ZarrStore(NamedTuple):
 
 
 def inode(path: str) -> int:
-    """The number of a file, which differs from that of a file that replaces it; -1 if there is no file."""
+    """The number of a file, which differs from that of a file that replaces it; -1 if it does not exist."""
     try:
         return os.stat(path).st_ino
     except OSError:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from safetensors.torch import save_file
+from tests.jax.with_torch.sources import as_dict, as_pt, as_safetensors
 from torch import nn
 from torch.nn.utils import prune
 
@@ -39,21 +39,7 @@ def test_both_layouts_of_a_transposed_convolution_of_nnx_are_told_apart(first: b
         _same(lw.load(_up(first, seed=1), stored).kernel[...], source.kernel[...])
 
 
-def _as_dict(model: nn.Module, _: Path) -> Any:
-    return model.state_dict()
-
-
-def _as_pt(model: nn.Module, folder: Path) -> Any:
-    torch.save(model.state_dict(), folder / "model.pt")
-    return folder / "model.pt"
-
-
-def _as_safetensors(model: nn.Module, folder: Path) -> Any:
-    save_file(model.state_dict(), str(folder / "model.safetensors"))
-    return folder / "model.safetensors"
-
-
-NAMES_ONLY = (_as_dict, _as_pt, _as_safetensors)
+NAMES_ONLY = (as_dict, as_pt, as_safetensors)
 
 
 def _linen(*shape: int) -> dict[str, Any]:

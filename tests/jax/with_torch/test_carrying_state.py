@@ -12,7 +12,7 @@ import orbax.checkpoint as ocp
 import pytest
 import torch
 from flax import nnx
-from safetensors.torch import save_file
+from tests.jax.with_torch.sources import as_dict, as_pt, as_safetensors
 from torch import nn
 
 import leafwise as lw
@@ -46,25 +46,11 @@ def _as_model(model: nn.Module, _: Path) -> Any:
     return model
 
 
-def _as_dict(model: nn.Module, _: Path) -> Any:
-    return model.state_dict()
-
-
-def _as_pt(model: nn.Module, folder: Path) -> Any:
-    torch.save(model.state_dict(), folder / "model.pt")
-    return folder / "model.pt"
-
-
-def _as_safetensors(model: nn.Module, folder: Path) -> Any:
-    save_file(model.state_dict(), str(folder / "model.safetensors"))
-    return folder / "model.safetensors"
-
-
 def _as_saved_dict(model: nn.Module, folder: Path) -> Any:
     return lw.save(model.state_dict(), folder / "own.safetensors")
 
 
-SOURCES = (_as_model, _as_dict, _as_pt, _as_safetensors, _as_saved_dict)
+SOURCES = (_as_model, as_dict, as_pt, as_safetensors, _as_saved_dict)
 
 
 @pytest.mark.parametrize("stored", SOURCES)
