@@ -24,7 +24,7 @@ from leafwise.gluon import (
     np,
     npx,
 )
-from leafwise.gluon.array import wrap
+from leafwise.gluon.arrays.ndarray import wrap
 
 
 @pytest.fixture

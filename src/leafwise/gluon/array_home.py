@@ -18,8 +18,7 @@ from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Capabilities, Memory, Spec
 from leafwise.errors import Unsupported
-from leafwise.gluon.array import ndarray
-from leafwise.gluon.array_values import plain
+from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.homes.torch.averaging import TorchAveraging
 from leafwise.homes.torch.clipping import TorchClipping
 from leafwise.homes.torch.comparing import TorchComparing
@@ -94,7 +93,7 @@ class ArrayHome(TorchHome):
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
-        return "leaf" if issubclass(cls, ndarray) else None
+        return "leaf" if issubclass(cls, ArrayValues) else None
 
     def spec(self, value: Any) -> Spec:
         return super().spec(plain(value).detach())._replace(trainable=value.requires_grad or None)

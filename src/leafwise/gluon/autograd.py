@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from leafwise.gluon.autograd_state import STATE
+from leafwise.gluon.arrays.autograd_state import STATE
+from leafwise.gluon.arrays.gradients import backward
 from leafwise.gluon.base import missing
-from leafwise.gluon.gradients import backward
 
 __all__ = ["backward", "is_recording", "is_training", "pause", "predict_mode", "record", "train_mode"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.gluon.array import ndarray
-from leafwise.gluon.autograd_state import differentiating
+from leafwise.gluon.arrays.autograd_state import differentiating
+from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.init import Constant
 from leafwise.gluon.parameter import Parameter
 
@@ -139,10 +139,19 @@ class Block(nn.Module):
         for parameter in self.collect_params().values():
             setattr(parameter, name, value)
 
+    def own_parameter(self, name: str, **facts: Any) -> Parameter:
+        """A new parameter for a layer to assign to an attribute; `facts` are the arguments of `Parameter`."""
+        return Parameter(name, **facts)
+
+    def tensor_for(self, name: str, x: Any) -> torch.Tensor | None:
+        """The tensor of one of this block's own parameters, for a computation with `x`; None if there is none."""
+        # Read from PyTorch's own dict, because torch.func.functional_call replaces the tensors there.
+        return self._parameters.get(name)
+
     # -- forward -------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not any(isinstance(arg, ndarray) for arg in (*args, *kwargs.values())):
+        if not any(isinstance(arg, ArrayValues) for arg in (*args, *kwargs.values())):
             return super().__call__(*args, **kwargs)
         with torch.set_grad_enabled(differentiating()):
             return super().__call__(*args, **kwargs)

@@ -9,7 +9,7 @@ from leafwise.core.memory import Op
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
 from leafwise.gluon.block import Block
-from leafwise.gluon.nn import Sequential
+from leafwise.gluon.nn.containers import Sequential
 from leafwise.homes.torch.home import TorchHome
 from leafwise.homes.torch.tying import TorchTying
 

@@ -8,12 +8,11 @@ import torch
 from torch.nn.parameter import UninitializedParameter
 
 from leafwise.gluon import init as initializers
-from leafwise.gluon.array import ndarray, wrap
-from leafwise.gluon.array_values import plain
-from leafwise.gluon.autograd_state import differentiating
+from leafwise.gluon.arrays.dtypes import numpy_dtype, torch_dtype
+from leafwise.gluon.arrays.gradients import check_grad_req
+from leafwise.gluon.arrays.ndarray import ndarray, wrap
+from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import DeferredInitializationError
-from leafwise.gluon.dtypes import numpy_dtype, torch_dtype
-from leafwise.gluon.gradients import check_grad_req
 
 
 class Parameter:
@@ -172,7 +171,7 @@ class Parameter:
 
     def set_data(self, data: Any) -> None:
         """Replaces the values in place. While initialization is deferred, keeps them until the first forward pass."""
-        values = plain(data).detach() if isinstance(data, torch.Tensor) else torch.as_tensor(data)
+        values = plain(data).detach() if isinstance(data, ArrayValues | torch.Tensor) else torch.as_tensor(data)
         self.shape = tuple(values.shape)
         if self._initialized:
             with torch.no_grad():
@@ -213,18 +212,10 @@ class Parameter:
     def data(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The live array: writing to it changes the parameter."""
         self.check_initialized()
-        if differentiating():
-            return self._with_gradient(wrap(self.tensor))
-        # The same object each time, until `net.double()` or a load replaces the parameter's memory.
-        held = None if self._array is None else self._array.tensor
-        if held is None or held.dtype != self.tensor.dtype or not held.is_set_to(self.tensor):
-            self._array = self._with_gradient(wrap(self.tensor.detach()))
-        assert self._array is not None
+        # The same object each time, until `net.double()` or a load replaces the parameter's tensor.
+        if self._array is None or self._array.tensor is not self.tensor:
+            self._array = wrap(self.tensor)
         return self._array
-
-    def _with_gradient(self, array: ndarray) -> ndarray:
-        array.gradient_of = lambda: None if self._grad_req == "null" else self.grad()
-        return array
 
     def grad(self, device: Any = None, ctx: Any = None) -> ndarray:
         """The gradient; zeros before any backward."""
@@ -232,9 +223,7 @@ class Parameter:
         if self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         if self.tensor.grad is None:
-            zeros = wrap(torch.zeros((), dtype=self.tensor.dtype, device=self.tensor.device).expand(self.tensor.shape))
-            zeros.read_only = "Parameter.grad() before the first backward"
-            return zeros
+            self.tensor.grad = torch.zeros_like(self.tensor, requires_grad=False)
         return wrap(self.tensor.grad)
 
     def list_data(self) -> list[ndarray]:

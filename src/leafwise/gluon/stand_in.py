@@ -24,8 +24,8 @@ _STANDS_FOR = {
     "mxnet.numpy": "leafwise.gluon.np",
     "mxnet.npx": "leafwise.gluon.npx",
     "mxnet.numpy_extension": "leafwise.gluon.npx",
-    "mxnet.np.random": "leafwise.gluon.random",
-    "mxnet.random": "leafwise.gluon.random",
+    "mxnet.np.random": "leafwise.gluon.np.random",
+    "mxnet.random": "leafwise.gluon.np.random",
 }
 # Printed classes show their module. While this front end replaces MXNet, they must show MXNet's modules.
 _LIVES_IN = {
@@ -98,7 +98,8 @@ class as_mxnet:  # noqa: N801
 
 def _top() -> ModuleType:
     """The module `mxnet` itself."""
-    from leafwise.gluon import autograd, init, np, npx, random
+    from leafwise.gluon import autograd, init, np, npx
+    from leafwise.gluon.np import random
 
     module: Any = ModuleType("mxnet", "The part of MXNet that leafwise's Gluon front end has.")
     module.__path__ = []

@@ -4,22 +4,14 @@ from typing import Any
 
 import torch
 
-from leafwise.gluon import random
-from leafwise.gluon.array import ndarray, wrap
-from leafwise.gluon.array_values import plain
+from leafwise.gluon.arrays.ndarray import ndarray, wrap
+from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.base import missing, refusal
+from leafwise.gluon.context import cpu, gpu, num_gpus
+from leafwise.gluon.modes import is_np_array, is_np_shape, reset_np, set_np, use_np
+from leafwise.gluon.np import random
 
 __all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "sigmoid", "softmax", "waitall"]
-
-
-def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
-    """Does nothing: the front end always has NumPy semantics. float64 cannot be made the default dtype."""
-    if dtype:
-        raise refusal("npx.set_np(dtype=True)", "float32 is always the default; pass dtype='float64' where you need it")
-
-
-def reset_np() -> None:
-    """Does nothing: the front end does not have the arrays of MXNet 1.x."""
 
 
 def relu(data: ndarray) -> ndarray:
@@ -41,18 +33,6 @@ def _floating(name: str, data: ndarray) -> torch.Tensor:
     if not tensor.dtype.is_floating_point:
         raise refusal(f"npx.{name} of integers", "use .astype('float32') first")
     return tensor
-
-
-def cpu(device_id: int = 0) -> torch.device:
-    return torch.device("cpu")
-
-
-def gpu(device_id: int = 0) -> torch.device:
-    return torch.device("cuda", device_id)
-
-
-def num_gpus() -> int:
-    return torch.cuda.device_count()
 
 
 def waitall() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.dtypes import dtype_name
 
 Axis = int | tuple[int, ...] | list[int] | None
 

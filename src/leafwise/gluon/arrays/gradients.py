@@ -5,17 +5,17 @@ from typing import Any
 
 import torch
 
+from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import MXNetError
 
 _GRAD_REQS = ("write", "add", "null")
-_TENSOR: Any = torch.Tensor  # for PyTorch's own properties, which an array overrides
 
 
 def check_grad_req(grad_req: str) -> None:
     assert grad_req in _GRAD_REQS, f"grad_req must be one of 'write', 'add', or 'null', but got '{grad_req}'"
 
 
-def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph: bool = False) -> None:
+def backward(heads: Iterable[Any], head_grads: Any = None, retain_graph: bool = False) -> None:
     """Runs backward from arrays. Gradients are overwritten, except where `grad_req` is 'add'."""
     tensors = [_beneath(head) for head in heads]
     if not all(tensor.requires_grad for tensor in tensors):
@@ -29,8 +29,8 @@ def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph
     overwritten = []
     for leaf in _leaves_of(tensors):
         if getattr(leaf, "grad_req", "add") == "write":
-            overwritten.append((leaf, _TENSOR.grad.__get__(leaf)))
-            _TENSOR.grad.__set__(leaf, None)
+            overwritten.append((leaf, leaf.grad))
+            leaf.grad = None
     try:
         torch.autograd.backward(tensors, ones, retain_graph=retain_graph)
     finally:
@@ -40,19 +40,18 @@ def backward(heads: Iterable[torch.Tensor], head_grads: Any = None, retain_graph
 
 def _write_gradient(leaf: Any, before: Any) -> None:
     """Writes a new gradient into the memory of the previous one, because the user may have a reference to it."""
-    after = _TENSOR.grad.__get__(leaf)
+    after = leaf.grad
     if before is None or (after is not None and before.dtype != after.dtype):
         return
     if after is not None:
         with torch.no_grad():
             _beneath(before).copy_(_beneath(after))
-    _TENSOR.grad.__set__(leaf, before)
+    leaf.grad = before
 
 
-def _beneath(array: Any) -> torch.Tensor:
-    """An array as a plain tensor, in the same graph."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return _TENSOR.as_subclass(array, torch.Tensor)  # type: ignore[no-any-return]
+def _beneath(array: Any) -> Any:
+    """The tensor of an array, in the same graph."""
+    return array.tensor if isinstance(array, ArrayValues) else array
 
 
 def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:

@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from leafwise.gluon.array import ndarray, wrap
+from leafwise.gluon.arrays.dtypes import torch_dtype
+from leafwise.gluon.arrays.ndarray import ndarray, wrap
+from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.base import missing
-from leafwise.gluon.dtypes import torch_dtype
-from leafwise.gluon.random_stream import STREAM
 
 __all__ = ["normal", "rand", "randn", "seed", "uniform"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy
 import torch
 
+from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.dtypes import dtype_name
 
 Operand = torch.Tensor | int | float | bool
 

@@ -1,25 +1,22 @@
-"""Arrays that behave like MXNet's `np.ndarray`, and are tensors at the same time.
+"""Arrays that behave like MXNet's `np.ndarray`.
 
 They print like NumPy's, default to float32, and are differentiated only inside `autograd.record()`. Their methods are
-MXNet's, with its dtypes, results and copies. Every other name of `torch.Tensor` is refused, since it might not do what
-code written for MXNet expects. PyTorch's functions accept arrays and return arrays.
+MXNet's, with its dtypes, results and copies. PyTorch's functions accept arrays and return arrays.
 """
 
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import torch
 
-from leafwise.gluon import arithmetic, indexing, reductions, shaping
-from leafwise.gluon.array_values import ArrayValues, plain
-from leafwise.gluon.autograd_state import differentiating
+from leafwise.gluon.arrays.autograd_state import differentiating
+from leafwise.gluon.arrays.differentiable import DifferentiableArray
+from leafwise.gluon.arrays.dtypes import asked, dtype_name, torch_dtype
+from leafwise.gluon.arrays.refused import refusal_of
+from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.dtypes import asked, dtype_name, torch_dtype
-from leafwise.gluon.gradients import backward, check_grad_req
-from leafwise.gluon.refused import refusal_of, refuse_the_rest
-
-_TENSOR: Any = torch.Tensor  # for PyTorch's own properties, which an array overrides
+from leafwise.gluon.context import Context, as_context
+from leafwise.gluon.ops import arithmetic, indexing, reductions, shaping
 
 
 def _operator(sign: str) -> Callable[[Any, Any], Any]:
@@ -54,7 +51,7 @@ def _in_place(sign: str) -> Callable[[Any, Any], Any]:
     return operate
 
 
-class ndarray(ArrayValues):  # noqa: N801
+class ndarray(DifferentiableArray):  # noqa: N801
     """An array like `mxnet.np.ndarray`. `tensor` is the underlying `torch.Tensor`.
 
     >>> from leafwise.gluon import np
@@ -66,21 +63,10 @@ class ndarray(ArrayValues):  # noqa: N801
     ((2, 2), dtype('float32'))
     """
 
-    # Set by `Parameter` on the arrays it returns: how to get their gradient, and a name for those that are read-only.
-    gradient_of: "Callable[[], ndarray | None] | None" = None
-    read_only: str | None = None
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if isinstance(func, FunctionType):
-            return through_torch(func, *args, **(kwargs or {}))
-        with torch.set_grad_enabled(differentiating()):
-            return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+    __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal_of(name), name=name, obj=self)
-
-    __hash__ = object.__hash__  # MXNet's arrays cannot be hashed, but PyTorch keeps tensors in sets
 
     # -- NumPy's functions -------------------------------------------------------------------------------
 
@@ -109,7 +95,7 @@ class ndarray(ArrayValues):  # noqa: N801
         target = torch_dtype(dtype)
         if (order, casting, subok) != ("K", "unsafe", True):
             raise refusal("ndarray.astype with order, casting or subok", "leave them out")
-        if not copy and target == _TENSOR.dtype.__get__(self):
+        if not copy and target == self.tensor.dtype:
             return self
         return wrap(plain(self).to(target, copy=True))
 
@@ -133,17 +119,10 @@ class ndarray(ArrayValues):  # noqa: N801
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _from_numpy, (self.asnumpy(),)
 
-    def detach(self) -> "ndarray":
-        """An array over the same memory, detached from the computational graph."""
-        return wrap(plain(self).detach())
-
     def as_in_ctx(self, ctx: Any) -> "ndarray":
         """The array itself if it is on that device already, otherwise a copy on that device."""
-        target = torch.device(ctx)
-        device = plain(self).device
-        if target.type == device.type and target.index in (None, device.index):
-            return self
-        return wrap(plain(self).to(target))
+        target = as_context(ctx)
+        return self if target == self.ctx else wrap(plain(self).to(target.torch_device, copy=True), target)
 
     to_device = as_in_ctx
 
@@ -172,9 +151,7 @@ class ndarray(ArrayValues):  # noqa: N801
         raise AttributeError("__delitem__")
 
     def _check_write(self, operation: str, value: Any) -> None:
-        if self.read_only is not None:
-            raise refusal(f"writing to {self.read_only}", "its zeros are not stored, so run backward first")
-        tensors = [tensor for tensor in (self, value) if isinstance(tensor, torch.Tensor)]
+        tensors = [plain(array) for array in (self, value) if isinstance(array, ArrayValues | torch.Tensor)]
         if differentiating() and any(tensor.requires_grad for tensor in tensors):
             raise MXNetError(
                 f"the Gluon front end does not support ndarray {operation} under autograd.record() on arrays that need "
@@ -184,11 +161,11 @@ class ndarray(ArrayValues):  # noqa: N801
     # -- shapes: each method copies -------------------------------------------------------------------------
 
     @property
-    def T(self) -> "ndarray":  # type: ignore[override]  # noqa: N802
+    def T(self) -> "ndarray":  # noqa: N802
         return wrap(shaping.transposed(plain(self)))
 
     @property
-    def mT(self) -> "ndarray":  # type: ignore[override]  # noqa: N802
+    def mT(self) -> "ndarray":  # noqa: N802
         if self.ndim < 2:
             raise MXNetError(f"ndarray.mT needs an array of at least 2 dimensions, not {self.ndim}")
         return wrap(shaping.swapped(plain(self), -1, -2))
@@ -197,7 +174,7 @@ class ndarray(ArrayValues):  # noqa: N801
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
         return wrap(shaping.transposed(plain(self), order))
 
-    def swapaxes(self, axis1: int, axis2: int) -> "ndarray":  # type: ignore[override]
+    def swapaxes(self, axis1: int, axis2: int) -> "ndarray":
         return wrap(shaping.swapped(plain(self), axis1, axis2))
 
     def reshape(self, *shape: Any, order: str = "C") -> "ndarray":
@@ -207,19 +184,19 @@ class ndarray(ArrayValues):  # noqa: N801
         """Like `reshape`, but over the same memory."""
         return wrap(shaping.viewed("ndarray.reshape_view", plain(self), _shape(shape), order))
 
-    def flatten(self, order: str = "C") -> "ndarray":  # type: ignore[override]
+    def flatten(self, order: str = "C") -> "ndarray":
         return wrap(shaping.reshaped("ndarray.flatten", plain(self), -1, order))
 
-    def squeeze(self, axis: Any = None) -> "ndarray":  # type: ignore[override]
+    def squeeze(self, axis: Any = None) -> "ndarray":
         return wrap(shaping.squeezed(plain(self), axis))
 
-    def broadcast_to(self, shape: Any) -> "ndarray":  # type: ignore[override]
+    def broadcast_to(self, shape: Any) -> "ndarray":
         return wrap(shaping.broadcast(plain(self), shape))
 
-    def repeat(self, repeats: Any, axis: int | None = None) -> "ndarray":  # type: ignore[override]
+    def repeat(self, repeats: Any, axis: int | None = None) -> "ndarray":
         return wrap(shaping.repeated(plain(self), repeats, axis))
 
-    def tile(self, reps: Any) -> "ndarray":  # type: ignore[override]
+    def tile(self, reps: Any) -> "ndarray":
         return wrap(shaping.tiled(plain(self), reps))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> "ndarray":
@@ -235,21 +212,21 @@ class ndarray(ArrayValues):  # noqa: N801
         _check_out("mean", out)
         return wrap(reductions.mean(plain(self), axis, asked(dtype), keepdims))
 
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":  # type: ignore[override]
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
         _check_out("max", out)
         return wrap(reductions.extremum("max", plain(self), axis, keepdims))
 
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":  # type: ignore[override]
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
         _check_out("min", out)
         return wrap(reductions.extremum("min", plain(self), axis, keepdims))
 
-    def std(  # type: ignore[override]
+    def std(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
     ) -> "ndarray":
         _check_out("std", out)
         return wrap(reductions.moment("std", plain(self), axis, asked(dtype), ddof, keepdims))
 
-    def var(  # type: ignore[override]
+    def var(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
     ) -> "ndarray":
         _check_out("var", out)
@@ -277,13 +254,13 @@ class ndarray(ArrayValues):  # noqa: N801
 
     # -- sorting and searching -------------------------------------------------------------------------------
 
-    def sort(self, axis: Any = -1, descending: bool = False) -> "ndarray":  # type: ignore[override]
+    def sort(self, axis: Any = -1, descending: bool = False) -> "ndarray":
         return wrap(reductions.sort(plain(self), axis, descending, positions=False))
 
-    def argsort(self, axis: Any = -1, descending: bool = False) -> "ndarray":  # type: ignore[override]
+    def argsort(self, axis: Any = -1, descending: bool = False) -> "ndarray":
         return wrap(reductions.sort(plain(self), axis, descending, positions=True))
 
-    def nonzero(self) -> tuple["ndarray", ...]:  # type: ignore[override]
+    def nonzero(self) -> tuple["ndarray", ...]:
         return tuple(wrap(positions) for positions in reductions.nonzero(plain(self)))
 
     def take(self, indices: Any, axis: int | None = None, mode: str | None = "raise") -> "ndarray":
@@ -346,40 +323,6 @@ class ndarray(ArrayValues):  # noqa: N801
         _check_out("round", out)
         return wrap(arithmetic.rounded(plain(self), decimals))
 
-    # -- gradients -------------------------------------------------------------------------------------------
-
-    def attach_grad(self, grad_req: str = "write") -> None:
-        """Makes backward compute the gradient with respect to this array; until then the gradient is zeros."""
-        check_grad_req(grad_req)
-        if not self.is_leaf:
-            raise MXNetError(
-                "the Gluon front end cannot attach a gradient to an array that was computed under record(); "
-                "write y = y.detach(); y.attach_grad()"
-            )
-        if self.dtype.kind != "f":
-            raise refusal(f"ndarray.attach_grad of {self.dtype}", "use .astype('float32') first")
-        _TENSOR.requires_grad_(self, grad_req != "null")
-        self.grad_req = grad_req
-        _TENSOR.grad.__set__(self, torch.zeros_like(plain(self).detach()))
-
-    def drop_grad(self) -> None:
-        """Undoes `attach_grad`."""
-        _TENSOR.requires_grad_(self, False)
-        _TENSOR.grad.__set__(self, None)
-
-    @property
-    def grad(self) -> "ndarray | None":  # type: ignore[override]
-        if self.gradient_of is not None:
-            return self.gradient_of()
-        gradient = _TENSOR.grad.__get__(self) if self.is_leaf else None
-        return None if gradient is None else wrap(gradient)
-
-    def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:  # type: ignore[override]
-        """Computes the gradients of the array; if it has several elements, of their sum."""
-        backward([self], None if out_grad is None else [out_grad], retain_graph)
-
-
-refuse_the_rest(ndarray)
 
 _UFUNCS = {
     "add": "+",
@@ -403,39 +346,9 @@ _UFUNCS = {
 # -- arrays and tensors -------------------------------------------------------------------------------------------
 
 
-def wrap(tensor: torch.Tensor) -> ndarray:
+def wrap(tensor: torch.Tensor, ctx: Context | None = None) -> ndarray:
     """The same tensor as an ndarray, in the same graph."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return _TENSOR.as_subclass(tensor, ndarray)  # type: ignore[no-any-return]
-
-
-def through_torch(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls PyTorch's Python code with tensors in place of arrays, and returns arrays in place of tensors."""
-    originals: dict[int, Any] = {}
-
-    def to_tensor(value: Any) -> Any:
-        tensor = plain(value)
-        if tensor is not value:
-            originals[id(tensor)] = (tensor, value)
-        return tensor
-
-    def to_array(value: Any) -> Any:
-        if id(value) in originals:
-            return originals[id(value)][1]  # an argument that was changed in place and returned
-        return wrap(value) if isinstance(value, torch.Tensor) else value
-
-    with torch.set_grad_enabled(differentiating()):
-        return _mapped(to_array, func(*_mapped(to_tensor, args), **_mapped(to_tensor, kwargs)))
-
-
-def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_mapped(change, item) for item in value))
-    if type(value) in (tuple, list):
-        return type(value)(_mapped(change, item) for item in value)
-    if type(value) is dict:
-        return {name: _mapped(change, item) for name, item in value.items()}
-    return change(value)
+    return wrapped(ndarray, tensor, ctx)  # type: ignore[no-any-return]
 
 
 def _plain_key(key: Any) -> Any:

@@ -1,11 +1,7 @@
-"""Names of `torch.Tensor` that arrays refuse, because MXNet's arrays do not have them or use them differently."""
-
-from typing import Any
+"""What to write instead of a name that arrays do not have, such as one of `torch.Tensor`."""
 
 import torch
 
-# Allowed: attributes that describe the device of an array and how it is differentiated.
-_FACTS = {"device", "grad_fn", "is_leaf", "requires_grad"}
 _INSTEAD = {
     "amax": "use x.max(axis)",
     "amin": "use x.min(axis)",
@@ -43,25 +39,3 @@ def refusal_of(name: str) -> str:
         is_torch = hasattr(torch.Tensor, name)
         use = f"use x.tensor.{name} for PyTorch's" if is_torch else "x.tensor is the underlying torch.Tensor"
     return f"the Gluon front end has no ndarray.{name}; {use}"
-
-
-class _RefusedName:
-    """A name of `torch.Tensor` that an array does not have."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, array: Any, owner: Any) -> Any:
-        raise AttributeError(refusal_of(self.name), name=self.name)
-
-    def __set__(self, array: Any, value: Any) -> None:
-        raise AttributeError(refusal_of(self.name), name=self.name)
-
-
-def refuse_the_rest(cls: type) -> None:
-    """Makes `cls` refuse every public name of `torch.Tensor` that is not defined by `cls` or by a base class between
-    `cls` and `torch.Tensor`. The error says what to write instead."""
-    own = set().union(*(vars(base) for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]))
-    for name in [*dir(torch.Tensor), *_INSTEAD]:
-        if not name.startswith("_") and name not in own and name not in _FACTS:
-            setattr(cls, name, _RefusedName(name))

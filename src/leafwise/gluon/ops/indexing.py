@@ -10,8 +10,8 @@ from typing import Any
 import numpy
 import torch
 
+from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.dtypes import dtype_name
 
 
 def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:

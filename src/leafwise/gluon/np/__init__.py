@@ -6,11 +6,12 @@ from typing import Any
 import numpy
 import torch
 
-from leafwise.gluon import arithmetic, random, shaping
-from leafwise.gluon.array import ndarray, wrap
-from leafwise.gluon.array_values import plain
+from leafwise.gluon.arrays.dtypes import dtype_name, torch_dtype
+from leafwise.gluon.arrays.ndarray import ndarray, wrap
+from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import MXNetError, missing, refusal
-from leafwise.gluon.dtypes import dtype_name, torch_dtype
+from leafwise.gluon.np import random
+from leafwise.gluon.ops import arithmetic, shaping
 
 pi, e, inf, nan, newaxis = numpy.pi, numpy.e, numpy.inf, numpy.nan, None
 # As in MXNet, these are dtypes, not types, so that they equal their names and print as them.
@@ -31,7 +32,7 @@ def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -
     >>> np.array([1, 2])
     array([1., 2.])
     """
-    if isinstance(object, torch.Tensor):
+    if isinstance(object, ArrayValues | torch.Tensor):
         tensor = plain(object)
         return wrap(tensor.clone() if dtype is None else tensor.to(_dtype(dtype), copy=True))
     values = numpy.array(_unwrapped(object))
@@ -98,7 +99,7 @@ def ones_like(a: ndarray, dtype: Any = None) -> ndarray:
 
 
 def _tensor(a: Any, name: str) -> torch.Tensor:
-    if not isinstance(a, torch.Tensor):
+    if not isinstance(a, ArrayValues | torch.Tensor):
         raise TypeError(f"np.{name} needs an array, not {type(a).__name__}; use np.array(values)")
     return plain(a)  # type: ignore[no-any-return]
 
@@ -242,7 +243,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None and y is None:
         return wrap(mask).nonzero()
     sides = [plain(side) for side in (x, y)]
-    arrays = [side for side in sides if isinstance(side, torch.Tensor)]
+    arrays = [side for side in sides if isinstance(side, ArrayValues | torch.Tensor)]
     if len({side.dtype for side in arrays}) > 1:
         dtypes = " and ".join(dtype_name(side.dtype) for side in arrays)
         raise MXNetError(f"np.where needs arrays of the same dtype, not {dtypes}; use .astype()")
@@ -259,7 +260,9 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def array_equal(a: Any, b: Any) -> bool:
-    first, second = (plain(side) if isinstance(side, torch.Tensor) else plain(array(side)) for side in (a, b))
+    first, second = (
+        plain(side) if isinstance(side, ArrayValues | torch.Tensor) else plain(array(side)) for side in (a, b)
+    )
     return first.shape == second.shape and bool((first == second).all())
 
 

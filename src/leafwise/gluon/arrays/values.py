@@ -6,46 +6,47 @@ from typing import Any
 import numpy
 import torch
 
-from leafwise.gluon.autograd_state import differentiating
-from leafwise.gluon.dtypes import numpy_dtype
+from leafwise.gluon.arrays.autograd_state import differentiating
+from leafwise.gluon.arrays.dtypes import numpy_dtype
+from leafwise.gluon.context import CPU0, Context, context_of
 
-_TENSOR: Any = torch.Tensor  # for PyTorch's own properties, which an array overrides
 
+class ArrayValues:
+    """What the arrays of `mxnet.np` and `mxnet.nd` have in common. An array holds a tensor, which it shares with views.
 
-class ArrayValues(torch.Tensor):
-    """The base class of `leafwise.gluon.array.ndarray`, which adds the methods that compute new arrays."""
+    `tensor` is the underlying `torch.Tensor`, with all of PyTorch's methods. Functions compute with `plain(array)`, and
+    make arrays of their results with `wrap`.
+    """
+
+    __slots__ = ("__weakref__", "_ctx", "tensor")
+    tensor: torch.Tensor
+    _ctx: Context | None  # None: the device of the tensor; cpu(1) cannot be told from the tensor
 
     # -- shape and dtype -------------------------------------------------------------------------------
 
     @property
-    def tensor(self) -> torch.Tensor:
-        """The same memory as a plain `torch.Tensor`, with all of PyTorch's methods."""
-        beneath: torch.Tensor = plain(self)
-        return beneath
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return tuple(_TENSOR.shape.__get__(self))
+    def dtype(self) -> Any:
+        return numpy_dtype(self.tensor.dtype)
 
     @property
-    def dtype(self) -> Any:  # type: ignore[override]
-        return numpy_dtype(_TENSOR.dtype.__get__(self))
+    def size(self) -> int:
+        return int(self.tensor.numel())
 
     @property
-    def size(self) -> int:  # type: ignore[override]
-        return int(_TENSOR.numel(self))
-
-    @property
-    def ndim(self) -> int:  # type: ignore[override]
-        return int(_TENSOR.dim(self))
+    def ndim(self) -> int:
+        return int(self.tensor.dim())
 
     @property
     def stype(self) -> str:
         return "default"
 
     @property
-    def ctx(self) -> str:
-        return str(_TENSOR.device.__get__(self))
+    def ctx(self) -> Context:
+        return context_of(self.tensor) if self._ctx is None else self._ctx
 
     context = ctx
 
@@ -56,7 +57,7 @@ class ArrayValues(torch.Tensor):
 
     # -- as text and as Python values --------------------------------------------------------------------
 
-    def __repr__(self) -> str:  # type: ignore[override]
+    def __repr__(self) -> str:
         values = self.asnumpy()
         text = numpy.array2string(values, separator=", ", prefix="array(")
         if not values.size and values.shape != (0,):
@@ -119,7 +120,7 @@ class ArrayValues(torch.Tensor):
 
     def asnumpy(self) -> Any:
         """A copy as a NumPy array."""
-        return plain(self).detach().cpu().numpy().copy()
+        return self.tensor.detach().cpu().numpy().copy()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if copy is False:
@@ -128,8 +129,16 @@ class ArrayValues(torch.Tensor):
 
 
 def plain(value: Any) -> Any:
-    """An array as a plain tensor, in the same graph; anything else unchanged."""
+    """The tensor of an array, detached from its graph unless operations are being recorded; anything else unchanged."""
     if not isinstance(value, ArrayValues):
         return value
-    with torch._C.DisableTorchFunctionSubclass(), torch.set_grad_enabled(differentiating()):
-        return _TENSOR.as_subclass(value, torch.Tensor)
+    tensor = value.tensor
+    return tensor.detach() if tensor.requires_grad and not differentiating() else tensor
+
+
+def wrapped(cls: type, tensor: torch.Tensor, ctx: Context | None = None) -> Any:
+    """An array of a class over a tensor, in the same graph."""
+    array = object.__new__(cls)
+    array.tensor = tensor
+    array._ctx = None if ctx is None or ctx is CPU0 else ctx
+    return array

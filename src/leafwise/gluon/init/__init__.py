@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from leafwise.gluon import random
-from leafwise.gluon.array import ndarray
-from leafwise.gluon.array_values import plain
+from leafwise.gluon.arrays.ndarray import ndarray
+from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import missing
+from leafwise.gluon.np import random
 
 _REGISTERED: dict[str, type["Initializer"]] = {}
 
@@ -60,7 +60,7 @@ def create(initializer: Any) -> Initializer:
 
 def _write(arr: ndarray, values: Any) -> None:
     with torch.no_grad():
-        plain(arr).copy_(plain(values) if isinstance(values, torch.Tensor) else values)
+        plain(arr).copy_(plain(values))
 
 
 @register
@@ -97,7 +97,10 @@ class Constant(Initializer):
 
     def _init_weight(self, name: str, arr: ndarray) -> None:
         value = self.value
-        _write(arr, value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=plain(arr).dtype))
+        _write(
+            arr,
+            value if isinstance(value, ArrayValues | torch.Tensor) else torch.as_tensor(value, dtype=plain(arr).dtype),
+        )
 
 
 @register

@@ -1,0 +1,1 @@
+"""Arrays that behave like those of MXNet: of `mxnet.np`, and of `mxnet.nd`."""

@@ -1,0 +1,68 @@
+"""Arrays with gradients: what `attach_grad`, `backward` and `detach` mean in MXNet."""
+
+from typing import Any, Self
+
+import torch
+
+from leafwise.gluon import dialect
+from leafwise.gluon.arrays.autograd_state import differentiating
+from leafwise.gluon.arrays.gradients import backward, check_grad_req
+from leafwise.gluon.arrays.through_torch import through_torch
+from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
+from leafwise.gluon.base import refusal
+
+
+class DifferentiableArray(ArrayValues):
+    """The gradients of an array. Subclasses add the methods that compute new arrays."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__  # MXNet's arrays of `np` cannot be hashed, those of `nd` can
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return through_torch(func, *args, **(kwargs or {}))
+
+    def _like(self, tensor: torch.Tensor) -> Self:
+        """An array of the same class and context over a tensor."""
+        return wrapped(type(self), tensor, self._ctx)  # type: ignore[no-any-return]
+
+    def detach(self) -> Self:
+        """An array over the same memory, detached from the computational graph."""
+        return self._like(self.tensor.detach())
+
+    def attach_grad(self, grad_req: str = "write", stype: Any = None) -> None:
+        """Makes backward compute the gradient with respect to this array; until then the gradient is zeros.
+
+        An array that was computed under `record()` is cut off from what it was computed from in MXNet 1.x; in 2.x it
+        stays connected, and gets its gradient, too.
+        """
+        check_grad_req(grad_req)
+        if stype not in (None, "default"):
+            raise refusal(
+                f"ndarray.attach_grad with stype={stype!r}", "leave it out; sparse gradients are not supported"
+            )
+        if not self.tensor.dtype.is_floating_point:
+            raise refusal(f"ndarray.attach_grad of {self.dtype}", "use .astype('float32') first")
+        if not self.tensor.is_leaf and differentiating() and not dialect.is_v1():
+            self.tensor.retain_grad()
+        else:
+            self.tensor = self.tensor.detach().requires_grad_(grad_req != "null")
+            self.tensor.grad = torch.zeros_like(self.tensor, requires_grad=False)
+        self.tensor.grad_req = grad_req  # type: ignore[attr-defined]
+
+    def drop_grad(self) -> None:
+        """Undoes `attach_grad`."""
+        self.tensor = self.tensor.detach()
+
+    @property
+    def grad(self) -> Self | None:
+        """The gradient; zeros before any backward, None without `attach_grad`."""
+        if not (self.tensor.is_leaf or self.tensor.retains_grad) or not hasattr(self.tensor, "grad_req"):
+            return None
+        if self.tensor.grad is None and self.tensor.requires_grad:
+            self.tensor.grad = torch.zeros_like(self.tensor, requires_grad=False)
+        return None if self.tensor.grad is None else self._like(self.tensor.grad)
+
+    def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+        """Computes the gradients of the array; if it has several elements, of their sum."""
+        backward([self], None if out_grad is None else [plain(out_grad)], retain_graph)

@@ -1,0 +1,1 @@
+"""`mxnet.nd`: the functions over the arrays of MXNet 1.x."""
