@@ -1,6 +1,7 @@
 """Arrays in files as MXNet saves them: its list format, and the npy and npz files of MXNet 2.x in NumPy mode."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,8 @@ def save_list(path: str, tensors: Mapping[str, torch.Tensor] | Sequence[torch.Te
         for item in items:
             if not item.shape or not all(item.shape):
                 raise MXNetError(
-                    f"cannot save {item.name} of shape {item.shape}: outside of NumPy mode, MXNet has no scalars and no "
-                    "empty arrays; call npx.set_np() first"
+                    f"cannot save {item.name} of shape {item.shape}: outside of NumPy mode, MXNet has no scalars and "
+                    "no empty arrays; call npx.set_np() first"
                 )
     mxnet_writer.write(items, path, _no_progress, named and bool(items), numpy_shapes)
 
@@ -57,7 +58,7 @@ def load(path: str) -> "dict[str, torch.Tensor] | list[torch.Tensor]":
         opened = open_file(path)
     except FileError as error:
         raise MXNetError(str(error)) from error
-    with opened.source:
+    with closing(opened):
         if not opened.is_flat:
             raise MXNetError(f"{path}: this file does not contain a plain list of arrays; use lw.load")
         tensors = {name: _tensor_of(array) for name, array in opened.content.items()}

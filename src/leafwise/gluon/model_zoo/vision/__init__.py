@@ -112,7 +112,6 @@ __all__ = [
     "resnet101_v2",
     "resnet152_v1",
     "resnet152_v2",
-    "rom",
     "squeezenet1_0",
     "squeezenet1_1",
     "vgg11",
@@ -126,7 +125,6 @@ __all__ = [
 ]
 
 _MODELS: dict[str, Any] = {
-    "rom": rom,
     "alexnet": alexnet,
     "densenet121": densenet121,
     "densenet161": densenet161,
