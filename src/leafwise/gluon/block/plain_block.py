@@ -83,8 +83,8 @@ class Block(nn.Module):
             )
             self._register(name, value)
         elif isinstance(value, nn.Module):
-            super().__setattr__(name, value)
             self.register_child(value, name)
+            super().__setattr__(name, value)
             self._shown[name] = None
         else:
             super().__setattr__(name, value)
