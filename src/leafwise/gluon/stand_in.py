@@ -7,7 +7,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from leafwise.gluon import dialect, modes
 from leafwise.gluon.base import missing
+from leafwise.gluon.dialect import Version
 
 # MXNet's module → the module here that replaces it.
 _STANDS_FOR = {
@@ -52,6 +54,8 @@ class _Refuser:
 class as_mxnet:  # noqa: N801
     """Makes `import mxnet` import this front end, in this process; as a context manager, only inside the `with` block.
 
+    `version` is the dialect: 2 behaves like MXNet 2.0.0b1, 1 like MXNet 1.9.1.
+
     >>> from leafwise.gluon import as_mxnet
     >>> with as_mxnet():
     ...     from mxnet import np
@@ -60,7 +64,10 @@ class as_mxnet:  # noqa: N801
     array([1., 1.])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, version: Version = 2) -> None:
+        self._version_before = dialect.version()
+        dialect.use_version(version)
+        modes.back_to_the_dialect()
         self._before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "mxnet"}
         for name in self._before:
             del sys.modules[name]
@@ -88,6 +95,8 @@ class as_mxnet:  # noqa: N801
             for name in ("mxnet", *_STANDS_FOR):
                 sys.modules.pop(name, None)
             sys.modules.update(self._before)
+            dialect.use_version(self._version_before)
+            modes.back_to_the_dialect()
 
     def __enter__(self) -> "as_mxnet":
         return self
@@ -103,7 +112,7 @@ def _top() -> ModuleType:
 
     module: Any = ModuleType("mxnet", "The part of MXNet that leafwise's Gluon front end has.")
     module.__path__ = []
-    module.__version__ = "2.0.0"
+    module.__version__ = "1.9.1" if dialect.is_v1() else "2.0.0b1"
     module.gluon = importlib.import_module("leafwise.gluon")
     module.autograd, module.np, module.numpy, module.npx, module.numpy_extension = autograd, np, np, npx, npx
     module.init = module.initializer = init
