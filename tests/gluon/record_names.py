@@ -16,6 +16,7 @@ from typing import Any
 
 NAMES = Path(__file__).parents[2] / "src" / "leafwise" / "gluon" / "names"
 
+OTHER_MODULES = ("logging", "numpy", "os", "random", "sys", "time")  # which `import *` passes on
 WITH_FOREIGN_CLASSES = ("mxnet.numpy", "mxnet.base")  # np.float32 is a class of NumPy, for example
 
 
@@ -44,14 +45,21 @@ def from_mxnet(value: Any) -> bool:
 
 
 def entry(value: Any, name: str, module: ModuleType, known: dict[str, ModuleType]) -> tuple[str, str] | None:
-    """The line of the module's section on which the name belongs, and what stands there; None if it is no public name."""
+    """The kind of the line in the module's section and what stands there; None if the name is not public."""
     exported = name in getattr(module, "__all__", ())
     if isinstance(value, ModuleType):
         if value.__name__ in known:
             same = value.__name__ == f"{module.__name__}.{name}"
             wanted = hasattr(module, "__path__") or not hasattr(module, "__all__")
             return ("module", name if same else f"{name}={value.__name__}") if wanted else None
-        foreign = not hasattr(module, "__all__") and value.__name__ in ("os", "sys", "numpy", "logging", "time", "random")
+        foreign = not hasattr(module, "__all__") and value.__name__ in (
+            "os",
+            "sys",
+            "numpy",
+            "logging",
+            "time",
+            "random",
+        )
         return ("other module", name if value.__name__ == name else f"{name}={value.__name__}") if foreign else None
     if inspect.isclass(value) or inspect.isroutine(value):
         if not from_mxnet(value) and not exported and module.__name__ not in WITH_FOREIGN_CLASSES:
@@ -73,10 +81,8 @@ def section(module: ModuleType, known: dict[str, ModuleType]) -> str:
                 lines.setdefault(hidden + place[0], []).append(place[1])
     text = f"{module.__name__}\n"
     for kind in sorted(lines):
-        text += textwrap.fill(
-            f"{kind}: {' '.join(lines[kind])}", 118, initial_indent="  ", subsequent_indent="    ", break_long_words=False,
-            break_on_hyphens=False,
-        ) + "\n"  # fmt: skip
+        line = f"{kind}: {' '.join(lines[kind])}"
+        text += textwrap.fill(line, 118, initial_indent="  ", subsequent_indent="    ", break_long_words=False) + "\n"
     return text
 
 
@@ -86,7 +92,9 @@ def main() -> None:
     version = sys.modules["mxnet"].__version__
     sections = [section(module, known) for module in known.values()]
     target = NAMES / f"mxnet{version[0]}.txt"
-    target.write_text(f"# The public names of MXNet {version}, recorded by tests/gluon/record_names.py.\n" + "".join(sections))
+    target.write_text(
+        f"# The public names of MXNet {version}, recorded by tests/gluon/record_names.py.\n" + "".join(sections)
+    )
 
 
 if __name__ == "__main__":

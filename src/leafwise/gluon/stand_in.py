@@ -102,7 +102,9 @@ class as_mxnet:  # noqa: N801
             if inventory(version)[module][name].kind == "class":
                 replaced = implementation(version, *reached[0])
                 cls = replaced[0] if replaced is not None else None
-                if isinstance(cls, type) and cls.__module__.startswith("leafwise.") and cls not in moved:
+                # A class with another name here stays where it is: pickle looks for its own name.
+                is_ours = isinstance(cls, type) and cls.__module__.startswith("leafwise.") and cls.__name__ == name
+                if is_ours and cls not in moved:
                     moved.add(cls)
                     self._homes.append((cls, cls.__module__))
                     cls.__module__ = module

@@ -14,12 +14,13 @@ _HERE = "leafwise.gluon"
 # leafwise.gluon.loss and leafwise.gluon.callback.
 _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet": (),
-    "mxnet.base": ("base", "base_types"),
+    "mxnet.base": ("base", "base_types", "environment"),
     "mxnet.context": ("context",),
     "mxnet.contrib": (),  # leafwise.gluon.contrib would be mxnet.gluon.contrib
     "mxnet.device": ("context",),
     "mxnet.error": ("base",),
     "mxnet.gluon": ("",),
+    "mxnet.gluon.utils": ("utils", "block.hooks"),
     "mxnet.initializer": ("init",),
     "mxnet.ndarray": ("nd",),
     "mxnet.ndarray.ndarray": ("arrays.legacy", "nd"),
@@ -28,7 +29,7 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.numpy_extension": ("npx",),
     "mxnet.random": ("random", "np.random"),
     "mxnet.rnn": (),  # leafwise.gluon.rnn is mxnet.gluon.rnn
-    "mxnet.util": ("modes", "environment"),
+    "mxnet.util": ("modes", "environment", "base_types"),
 }
 # MXNet's name → the name here, where they differ.
 _RENAMED = {"mxnet.device.Device": "Context", "mxnet.device.current_device": "current_context"}
@@ -41,7 +42,7 @@ def module_here(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(full) if find_spec(full) is not None else None
     except ModuleNotFoundError as error:
-        if full.startswith(f"{error.name}."):  # the parent is no package
+        if f"{full}.".startswith(f"{error.name}."):  # the parent is no package, or does not exist
             return None
         raise
 

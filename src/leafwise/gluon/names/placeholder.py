@@ -20,7 +20,9 @@ class Placeholder:
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise refusal(self._path, self._instead)
 
-    __call__ = __mro_entries__ = __bool__ = __iter__ = __len__ = __getitem__ = __setattr__ = __int__ = __float__ = _refuse
+    __call__ = __mro_entries__ = __bool__ = __iter__ = __len__ = __getitem__ = __setattr__ = __int__ = __float__ = (
+        _refuse
+    )
     __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __contains__ = __index__ = __enter__ = __exit__ = _refuse
 
