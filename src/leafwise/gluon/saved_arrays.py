@@ -66,6 +66,14 @@ def load(path: str) -> "dict[str, torch.Tensor] | list[torch.Tensor]":
     return list(tensors.values()) if is_list else tensors
 
 
+def load_named(path: str) -> dict[str, torch.Tensor]:
+    """The arrays of a file by their names."""
+    loaded = load(path)
+    if not isinstance(loaded, dict) and loaded:
+        raise MXNetError(f"{path}: this file contains a list of {len(loaded)} arrays without names")
+    return loaded if isinstance(loaded, dict) else {}
+
+
 def _tensor_of(stored: Any) -> torch.Tensor:
     import numpy as np
 

@@ -40,11 +40,11 @@ def symbol_names(block: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 def _owned(block: Any) -> list[_Owned]:
-    return [
-        _Owned(f"{path}.{name}" if path else name, parameter, module, name)
-        for path, module in block.named_modules(remove_duplicate=False)
-        for name, parameter in getattr(module, "own_parameters", dict)().items()
-    ]
+    owned = []
+    for path, parameter in block.parameters_by_path().items():
+        above, _, part = path.rpartition(".")
+        owned.append(_Owned(path, parameter, block.get_submodule(above), part))
+    return owned
 
 
 def _by_own_names(block: Any, bare: Mapping[str, str], owned: list[_Owned]) -> dict[str, str]:
@@ -62,9 +62,7 @@ def _by_own_names(block: Any, bare: Mapping[str, str], owned: list[_Owned]) -> d
     return {}
 
 
-def _by_counting(
-    bare: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]], owned: list[_Owned]
-) -> dict[str, str]:
+def _by_counting(bare: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]], owned: list[_Owned]) -> dict[str, str]:
     """By the order in which layers of each kind were made. Only if all names are of one scope, every kind has as many
     layers in the file as in the Block, and all shapes agree; otherwise nothing."""
     counted = {name: _COUNTED.fullmatch(rest) for name, rest in bare.items()}

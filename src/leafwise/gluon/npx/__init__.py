@@ -9,7 +9,7 @@ from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.base import missing, refusal
 from leafwise.gluon.context import cpu, gpu, num_gpus
 from leafwise.gluon.modes import is_np_array, is_np_shape, reset_np, set_np, use_np
-from leafwise.gluon.np import random
+from leafwise.gluon.npx import random
 
 __all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "sigmoid", "softmax", "waitall"]
 
