@@ -37,7 +37,7 @@ from leafwise.gluon.nd.creation import (
     waitall,
     zeros,
 )
-from leafwise.gluon.nd.functions import operations
+from leafwise.gluon.nd.functions import SINCE_2, operations
 
 __all__ = [
     "NDArray",
@@ -74,4 +74,6 @@ _missing = missing("nd", {}, "x.tensor is the underlying torch.Tensor, with all 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"leafwise.gluon.{_MODULES[name]}")
+    if name in SINCE_2 and not dialect.is_v1():
+        return SINCE_2[name]
     return _missing(name)
