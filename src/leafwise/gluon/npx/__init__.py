@@ -13,8 +13,8 @@ from leafwise.gluon.modes import (
     use_np_array,
     use_np_shape,
 )
-from leafwise.gluon.np import random
-from leafwise.gluon.np.random import seed
+from leafwise.gluon.npx import random
+from leafwise.gluon.npx.random import seed
 from leafwise.gluon.npx.control_flow import *  # noqa: F403
 from leafwise.gluon.npx.control_flow import __all__ as _control_flow
 from leafwise.gluon.npx.conversions import *  # noqa: F403
