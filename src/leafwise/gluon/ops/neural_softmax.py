@@ -56,11 +56,11 @@ def softmin(
 
 
 def softmax_activation(data: torch.Tensor, mode: str = "instance") -> torch.Tensor:
-    """softmax over all axes but the first, or with mode="channel" over the second axis."""
+    """softmax over the last axis, or with mode="channel" over the second axis."""
     one_of("SoftmaxActivation", "mode", mode, ("instance", "channel"))
     if mode == "channel":
         return torch.softmax(data, 1)
-    return torch.softmax(data.reshape(data.shape[0], -1), 1).reshape(data.shape)
+    return torch.softmax(data, -1)
 
 
 def masked_softmax(
