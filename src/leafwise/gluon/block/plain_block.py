@@ -408,7 +408,7 @@ def _hides(value: Any, children: set[int]) -> bool:
 
 
 def _check_output(output: Any) -> None:
-    if isinstance(output, NDArray) and not isinstance(output, ndarray):
+    if type(output) is NDArray:
         raise TypeError(
             "Block's output ndarrays/symbols must be of type `mxnet.numpy.ndarray` or `mxnet.symbol.numpy._Symbol`, "
             f"while got output type {type(output)}"
