@@ -1,7 +1,7 @@
 """The shapes of parameters that follow from the operations of a `hybrid_forward`, as MXNet 1.x infers them.
 
-A copy of the block runs with stand-ins for the parameters whose shapes are not known. The functions of `nd` that get one
-determine its shape from their other arguments.
+A copy of the block runs with stand-ins for the parameters whose shapes are not known. The functions of `nd` that get a
+stand-in determine its shape from their other arguments.
 """
 
 import copy
@@ -15,11 +15,15 @@ import torch
 from leafwise.gluon import autograd
 from leafwise.gluon.arrays.choosing import wrap_by_mode
 from leafwise.gluon.arrays.dtypes import torch_dtype
+from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import refusal
 
 
-class UnknownValues:
-    """Stands for the values of a parameter until an operation determines its shape."""
+class UnknownValues(NDArray):
+    """Stands for the values of a parameter until an operation determines its shape.
+
+    It is an NDArray, so that Python asks it first, and not the array on the left of an operator.
+    """
 
     def __init__(self, parameter: Any) -> None:
         self.parameter = parameter
