@@ -19,9 +19,13 @@ _ACTIVATIONS = {
 class Activation(HybridBlock):
     """An activation function as a layer: relu, sigmoid, tanh, softrelu or softsign."""
 
-    def __init__(self, activation: str) -> None:
-        super().__init__()
+    def __init__(self, activation: str, prefix: str | None = None, params: Any = None) -> None:
+        self.__dict__["_act_type"] = activation  # the block is named after it
+        super().__init__(prefix=prefix, params=params)
         self._act_type = activation
+
+    def _alias(self) -> str:
+        return self._act_type
 
     def forward(self, x: Any) -> Any:
         if self._act_type not in _ACTIVATIONS:

@@ -35,10 +35,12 @@ class Dense(HybridBlock):
         weight_initializer: Any = None,
         bias_initializer: Any = "zeros",
         in_units: int = 0,
+        prefix: str | None = None,
+        params: Any = None,
     ) -> None:
-        super().__init__()
+        super().__init__(prefix=prefix, params=params)
         self._units, self._flatten = units, flatten
-        shape = (units, in_units or -1)
+        shape = (units, in_units)
         self.weight = self.own_parameter(
             "weight", shape=shape, dtype=dtype, init=weight_initializer, allow_deferred_init=True
         )
@@ -47,7 +49,9 @@ class Dense(HybridBlock):
             if use_bias
             else None
         )
-        self.act = None if activation is None else Activation(activation)
+        with self.child_names():
+            prefix = None if self._scope is None else f"{activation}_"
+            self.act = None if activation is None else Activation(activation, prefix=prefix)
 
     def infer_shape(self, x: Any) -> None:
         self.weight.shape = (self._units, self._in_units(x))
