@@ -22,6 +22,7 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.gluon": ("",),
     "mxnet.gluon.utils": ("utils", "block.hooks"),
     "mxnet.initializer": ("init",),
+    "mxnet.io.io": ("io",),
     "mxnet.ndarray": ("nd",),
     "mxnet.ndarray.ndarray": ("arrays.legacy", "nd"),
     "mxnet.ndarray.op": ("nd",),
