@@ -38,6 +38,7 @@ from leafwise.gluon.nd.creation import (
     zeros,
 )
 from leafwise.gluon.nd.functions import SINCE_2, operations
+from leafwise.gluon.nd.saving import load, save
 
 __all__ = [
     "NDArray",
@@ -53,10 +54,12 @@ __all__ = [
     "histogram",
     "linalg",
     "linspace",
+    "load",
     "moveaxis",
     "onehot_encode",
     "ones",
     "op",
+    "save",
     "to_dlpack_for_read",
     "to_dlpack_for_write",
     "waitall",

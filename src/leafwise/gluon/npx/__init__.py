@@ -14,13 +14,14 @@ from leafwise.gluon.modes import (
     use_np_shape,
 )
 from leafwise.gluon.npx import random
-from leafwise.gluon.npx.random import seed
 from leafwise.gluon.npx.control_flow import *  # noqa: F403
 from leafwise.gluon.npx.control_flow import __all__ as _control_flow
 from leafwise.gluon.npx.conversions import *  # noqa: F403
 from leafwise.gluon.npx.conversions import __all__ as _conversions
 from leafwise.gluon.npx.neural import *  # noqa: F403
 from leafwise.gluon.npx.neural import __all__ as _neural
+from leafwise.gluon.npx.random import seed
+from leafwise.gluon.npx.saving import load, save, savez
 
 Device = Context
 current_device = current_context
@@ -39,9 +40,12 @@ __all__ = [
     "is_np_array",
     "is_np_default_dtype",
     "is_np_shape",
+    "load",
     "num_gpus",
     "random",
     "reset_np",
+    "save",
+    "savez",
     "seed",
     "set_np",
     "set_np_shape",

@@ -102,17 +102,17 @@ def _multiplier_text(multiplier: float) -> str:
 
 
 def get_mobilenet(
-    multiplier: float, pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any
+    multiplier: float, pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any
 ) -> MobileNet:
     name = f"mobilenet{_multiplier_text(multiplier)}"
-    return loaded(MobileNet(multiplier, **kwargs), name, pretrained, ctx, root)  # type: ignore[no-any-return]
+    return loaded(MobileNet(multiplier, **kwargs), name, pretrained, ctx or device, root)  # type: ignore[no-any-return]
 
 
 def get_mobilenet_v2(
-    multiplier: float, pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any
+    multiplier: float, pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any
 ) -> MobileNetV2:
     name = f"mobilenetv2_{_multiplier_text(multiplier)}"
-    return loaded(MobileNetV2(multiplier, **kwargs), name, pretrained, ctx, root)  # type: ignore[no-any-return]
+    return loaded(MobileNetV2(multiplier, **kwargs), name, pretrained, ctx or device, root)  # type: ignore[no-any-return]
 
 
 _MULTIPLIERS = (1.0, 0.75, 0.5, 0.25)
