@@ -145,7 +145,7 @@ def public(cls: type) -> set[str]:
 
 def test_every_name_that_an_array_has_is_in_the_table() -> None:
     texts = " ".join(text for _, text in array_facts.cases())
-    ours = public(np.ndarray) - {"tensor"}
+    ours = public(np.ndarray) - {"own_context", "tensor"}
     assert not sorted(name for name in ours if f".{name}" not in texts)
 
 

@@ -80,6 +80,9 @@ class ndarray(DifferentiableArray):  # noqa: N801
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal_of(name), name=name, obj=self)
 
+    def _like(self, tensor: torch.Tensor) -> "ndarray":
+        return wrapped(ndarray, tensor, self.own_context)  # type: ignore[no-any-return]
+
     # -- NumPy's functions -------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:

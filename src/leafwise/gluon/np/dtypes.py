@@ -39,10 +39,12 @@ class FloatLimits(NamedTuple):
 
 def finfo(dtype: Any) -> Any:
     """The limits of a float dtype. In MXNet 1.x they are NumPy's numbers."""
-    found = numpy.finfo(dtype.dtype if isinstance(dtype, ArrayValues) else dtype)
+    computed = numpy.finfo(dtype.dtype if isinstance(dtype, ArrayValues) else dtype)
     if is_v1():
-        return found
-    return FloatLimits(found.bits, float(found.eps), float(found.max), float(found.min), float(found.smallest_normal))
+        return computed
+    return FloatLimits(
+        computed.bits, float(computed.eps), float(computed.max), float(computed.min), float(computed.smallest_normal)
+    )
 
 
 def iinfo(type: Any) -> Any:

@@ -256,8 +256,9 @@ def extremum(name: str, left: Operand, right: Operand) -> torch.Tensor:
     # If both sides are equal, the array, or the first of two arrays, gets the whole gradient. PyTorch splits it.
     first: Any
     second: Any
-    one, two = (left, right) if isinstance(left, torch.Tensor) else (right, left)
-    first, second = of_one_dtype(one, two, truncate=is_v1())
+    if not isinstance(left, torch.Tensor):
+        left, right = right, left
+    first, second = of_one_dtype(left, right, truncate=is_v1())
     second = second if isinstance(second, torch.Tensor) else torch.full_like(first, second)
     is_first = first >= second if name == "maximum" else first <= second
     is_number = ~(first.isnan() | second.isnan())
