@@ -25,7 +25,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
 
     >>> from leafwise.gluon import nd
     >>> sums, last = nd.contrib.foreach(lambda x, total: (x + total, x + total), nd.arange(4), nd.zeros(1))
-    >>> last.asscalar()
+    >>> print(last.asscalar())
     6.0
     """
     steps = len(data if isinstance(data, NDArray) else data[0])
