@@ -17,7 +17,7 @@ from typing import Any
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import missing
-from leafwise.gluon.nd import contrib, linalg, op
+from leafwise.gluon.nd import contrib, image, linalg, op
 from leafwise.gluon.nd.creation import (
     arange,
     array,
@@ -51,6 +51,7 @@ __all__ = [
     "from_numpy",
     "full",
     "histogram",
+    "image",
     "linalg",
     "linspace",
     "moveaxis",

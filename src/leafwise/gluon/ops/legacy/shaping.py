@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
@@ -18,7 +19,9 @@ def _axis(name: str, axis: Any, ndim: int) -> int:
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
+    """Several values as a tuple, with plain integers instead of NumPy's."""
+    values = value if isinstance(value, tuple | list) else (value,)
+    return tuple(int(item) if isinstance(item, numpy.integer) else item for item in values)
 
 
 # -- reshape -----------------------------------------------------------------------------------------------------
@@ -273,46 +276,3 @@ def slice_like(data: torch.Tensor, shape_like: torch.Tensor, axes: Any = ()) -> 
             raise MXNetError(f"nd.slice_like: axis {axis} of {tuple(shape_like.shape)} is longer than the array's")
         data = data.narrow(axis, 0, shape_like.shape[axis])
     return owned(data)
-
-
-# -- pictures ------------------------------------------------------------------------------------------------------
-
-
-def pad(data: torch.Tensor, mode: str, pad_width: Any, constant_value: float = 0) -> torch.Tensor:
-    """Adds a border to the last two axes of 4-d data or the last three of 5-d data."""
-    modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
-    if data.ndim not in (4, 5) or len(pad_width) != 2 * data.ndim or mode not in modes:
-        raise MXNetError("nd.pad needs data with 4 or 5 axes, two widths for each, and mode constant, edge or reflect")
-    if any(pad_width[:4]):
-        raise MXNetError("nd.pad cannot pad the first two axes")
-    pairs = [pad_width[at : at + 2] for at in range(4, 2 * data.ndim, 2)]
-    widths = [width for pair in reversed(pairs) for width in pair]
-    if mode == "constant":
-        return torch.nn.functional.pad(data, widths, "constant", constant_value)
-    return torch.nn.functional.pad(data, widths, modes[mode])
-
-
-def depth_to_space(data: torch.Tensor, block_size: int) -> torch.Tensor:
-    """Moves blocks of channels into the two last axes."""
-    batch, channels, height, width = data.shape
-    blocks = data.reshape(batch, block_size, block_size, channels // block_size**2, height, width)
-    return blocks.permute(0, 3, 4, 1, 5, 2).reshape(batch, -1, height * block_size, width * block_size)
-
-
-def space_to_depth(data: torch.Tensor, block_size: int) -> torch.Tensor:
-    """Moves blocks of the two last axes into the channels."""
-    batch, channels, height, width = data.shape
-    blocks = data.reshape(batch, channels, height // block_size, block_size, width // block_size, block_size)
-    return blocks.permute(0, 3, 5, 1, 2, 4).reshape(batch, -1, height // block_size, width // block_size)
-
-
-def im2col(data: torch.Tensor, kernel: Any, stride: Any = 1, dilate: Any = 1, pad: Any = 0) -> torch.Tensor:
-    """The patches of pictures as columns."""
-    return torch.nn.functional.unfold(data, kernel, dilate or 1, pad or 0, stride or 1)
-
-
-def col2im(
-    data: torch.Tensor, output_size: Any, kernel: Any, stride: Any = 1, dilate: Any = 1, pad: Any = 0
-) -> torch.Tensor:
-    """The opposite of `im2col`; where patches overlap, they are added."""
-    return torch.nn.functional.fold(data, output_size, kernel, dilate or 1, pad or 0, stride or 1)
