@@ -77,10 +77,12 @@ class ArrayValues:
     def __iter__(self) -> Iterator[Any]:
         if not self.ndim:
             raise TypeError("the Gluon front end does not support iteration over a 0-d array; use .item()")
-        return (self[index] for index in range(self.shape[0]))
+        entry: Any = type(self).__getitem__.__get__(self)  # type: ignore[attr-defined]
+        return (entry(index) for index in range(self.shape[0]))
 
     def __reversed__(self) -> Iterator[Any]:
-        return (self[index] for index in reversed(range(len(self))))
+        entry: Any = type(self).__getitem__.__get__(self)  # type: ignore[attr-defined]
+        return (entry(index) for index in reversed(range(len(self))))
 
     def __contains__(self, item: Any) -> bool:
         return any(entry is item or bool(entry == item) for entry in self)
@@ -138,7 +140,7 @@ def plain(value: Any) -> Any:
 
 def wrapped(cls: type, tensor: torch.Tensor, ctx: Context | None = None) -> Any:
     """An array of a class over a tensor, in the same graph."""
-    array = object.__new__(cls)
+    array: Any = object.__new__(cls)
     array.tensor = tensor
     array._ctx = None if ctx is None or ctx is CPU0 else ctx
     return array
