@@ -25,7 +25,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
 
     >>> from leafwise.gluon import nd
     >>> sums, last = nd.contrib.foreach(lambda x, total: (x + total, x + total), nd.arange(4), nd.zeros(1))
-    >>> last.asscalar()
+    >>> print(last.asscalar())
     6.0
     """
     steps = len(data if isinstance(data, NDArray) else data[0])
@@ -35,7 +35,6 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
         outputs, states = body(now, states)
         single = not isinstance(outputs, list | tuple)
         _check_arrays("foreach", [outputs] if single else outputs)
-        _check_arrays("foreach", states if isinstance(states, list | tuple) else [states])
         collected.append([outputs] if single else [*outputs])
     stacked = [_stacked(parts) for parts in zip(*collected, strict=True)]
     return (stacked[0] if single else stacked), states
