@@ -18,12 +18,21 @@ from leafwise.gluon.ops import (
     neural_norms,
     neural_picking,
     neural_pooling,
+    neural_reshape,
     neural_sequences,
-    neural_shapes,
     neural_softmax,
 )
-from leafwise.gluon.ops.legacy import binary, contributed, elementwise, products, reductions, sequences, shaping, sorting
-from leafwise.gluon.ops.neural_checks import constant_of
+from leafwise.gluon.ops.legacy import (
+    binary,
+    contributed,
+    elementwise,
+    products,
+    reductions,
+    sequences,
+    shaping,
+    sorting,
+)
+from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
 
 
 def _npx(operation: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -182,7 +191,7 @@ def _pick(
 
 
 def _one_hot(
-    data: torch.Tensor, depth: int | None = None, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = "float32"
+    data: torch.Tensor, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = "float32"
 ) -> torch.Tensor:
     """A new last axis with `on_value` at the index."""
     return sorting.one_hot(data, depth, on_value, off_value, dtype)
@@ -214,7 +223,7 @@ def _constraint_check(x: torch.Tensor, msg: str = "Constraint violated!") -> tor
 
 def _broadcast_greater(lhs: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
     """1 where the left side is greater, and 0 elsewhere."""
-    return constant_of(torch.gt(lhs, rhs).to(lhs.dtype), lhs, rhs)
+    return with_zero_gradient(torch.gt(lhs, rhs).to(lhs.dtype), lhs, rhs)
 
 
 fully_connected = _npx(_fully_connected, "fully_connected")
@@ -271,10 +280,10 @@ broadcast_like = _npx(shaping.broadcast_like, "broadcast_like")
 cast = _npx(elementwise.cast, "cast")
 norm = _npx(reductions.norm, "norm")
 pad = _npx(shaping.pad, "pad")
-reshape = _npx(neural_shapes.reshaped, "reshape")
+reshape = _npx(neural_reshape.reshaped, "reshape")
 reshape_like = _npx(shaping.reshape_like, "reshape_like")
 shape_array = _npx(elementwise.shape_array, "shape_array")
-slice = _npx(shaping.slice, "slice")
+slice = _npx(shaping.crop, "slice")
 slice_channel = _npx(shaping.split, "slice_channel")
 slice_like = _npx(shaping.slice_like, "slice_like")
 
