@@ -284,7 +284,7 @@ for _operation in (
     *(elementwise.zeros_like,),
     *(reductions.argmax, reductions.argmax_channel, reductions.argmin, reductions.max, reductions.mean),
     *(reductions.min, reductions.nanprod, reductions.nansum, reductions.norm, reductions.prod, reductions.sum),
-    *(pictures.depth_to_space, shaping.diag, shaping.expand_dims, shaping.flatten, shaping.flip, pictures.pad),
+    *(pictures.depth_to_space, shaping.diag, shaping.expand_dims, shaping.flatten, shaping.flip, shaping.pad),
     *(shaping.repeat, shaping.reshape_like),
     *(shaping.slice_axis, shaping.slice_like, pictures.space_to_depth, shaping.split, shaping.split_v2),
     *(shaping.squeeze, shaping.swapaxes, shaping.tile),

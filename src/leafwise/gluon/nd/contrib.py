@@ -9,23 +9,16 @@ from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.legacy_calls import exposed
 from leafwise.gluon.arrays.values import plain, wrapped
 from leafwise.gluon.base import missing
-from leafwise.gluon.ops.legacy import boxes, contributed, elementwise, pictures
+from leafwise.gluon.nd import neural_contrib
+from leafwise.gluon.ops.legacy import contributed, elementwise
 
 allclose, arange_like = exposed(contributed.allclose), exposed(contributed.arange_like)
-boolean_mask = exposed(contributed.boolean_mask)
-box_iou, box_nms, MultiBoxPrior = (exposed(f) for f in (boxes.box_iou, boxes.box_nms, boxes.MultiBoxPrior))
-box_non_maximum_suppression = box_nms
-AdaptiveAvgPooling2D = exposed(pictures.AdaptiveAvgPooling2D)
-BilinearResize2D = exposed(pictures.BilinearResize2D)
+boolean_mask, box_iou = exposed(contributed.boolean_mask), exposed(contributed.box_iou)
 div_sqrt_dim, quadratic = exposed(contributed.div_sqrt_dim), exposed(contributed.quadratic)
 gradientmultiplier = exposed(contributed.gradientmultiplier)
 index_array, index_copy = exposed(contributed.index_array), exposed(contributed.index_copy)
 isfinite, isinf, isnan = (exposed(f) for f in (contributed.isfinite, contributed.isinf, contributed.isnan))
 round_ste, sign_ste = exposed(elementwise.round_ste), exposed(elementwise.sign_ste)
-interleaved_matmul_selfatt_qk = exposed(contributed.interleaved_matmul_selfatt_qk)
-interleaved_matmul_selfatt_valatt = exposed(contributed.interleaved_matmul_selfatt_valatt)
-interleaved_matmul_encdec_qk = exposed(contributed.interleaved_matmul_encdec_qk)
-interleaved_matmul_encdec_valatt = exposed(contributed.interleaved_matmul_encdec_valatt)
 
 
 def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any, Any]:
@@ -89,26 +82,20 @@ def _padded(array: NDArray, length: int) -> NDArray:
     return wrapped(type(array), torch.cat([tensor, rest]), array.ctx)  # type: ignore[no-any-return]
 
 
+globals().update({name: getattr(neural_contrib, name) for name in neural_contrib.__all__})
+
 __all__ = [
-    "AdaptiveAvgPooling2D",
-    "BilinearResize2D",
-    "MultiBoxPrior",
+    *neural_contrib.__all__,
     "allclose",
     "arange_like",
     "boolean_mask",
     "box_iou",
-    "box_nms",
-    "box_non_maximum_suppression",
     "cond",
     "div_sqrt_dim",
     "foreach",
     "gradientmultiplier",
     "index_array",
     "index_copy",
-    "interleaved_matmul_encdec_qk",
-    "interleaved_matmul_encdec_valatt",
-    "interleaved_matmul_selfatt_qk",
-    "interleaved_matmul_selfatt_valatt",
     "isfinite",
     "isinf",
     "isnan",

@@ -70,43 +70,19 @@ def allclose(
     return torch.tensor(int(torch.allclose(a, b, rtol, atol, equal_nan)), dtype=torch.uint8)
 
 
-# -- attention, with the projections of all heads in one array ---------------------------------------------------------
+def box_iou(lhs: torch.Tensor, rhs: torch.Tensor, format: str = "corner") -> torch.Tensor:
+    """The area of the intersection of each pair of boxes, divided by that of their union."""
+    if format not in ("corner", "center"):
+        raise MXNetError(f"nd.contrib.box_iou: format must be 'corner' or 'center', not {format!r}")
+    boxes = [side if format == "corner" else _corners(side) for side in (lhs.detach(), rhs.detach())]
+    first = boxes[0].reshape(-1, 1, 4)
+    second = boxes[1].reshape(1, -1, 4)
+    low, high = torch.maximum(first[..., :2], second[..., :2]), torch.minimum(first[..., 2:], second[..., 2:])
+    shared = (high - low).clamp(min=0).prod(-1)
+    areas = [(box[..., 2:] - box[..., :2]).prod(-1) for box in (first, second)]
+    return (shared / (areas[0] + areas[1] - shared)).reshape(*lhs.shape[:-1], *rhs.shape[:-1])
 
 
-def _heads(projections: torch.Tensor, heads: int, parts: int, part: int) -> torch.Tensor:
-    """One of several projections, as (batch * head, time, feature)."""
-    time, batch, _ = projections.shape
-    split = projections.reshape(time, batch, heads, parts, -1)[:, :, :, part]
-    return split.permute(1, 2, 0, 3).reshape(batch * heads, time, -1)
-
-
-def _scores(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    return (queries / math.sqrt(queries.shape[-1])) @ keys.mT
-
-
-def _joined(values: torch.Tensor, heads: int) -> torch.Tensor:
-    """From (batch * head, time, feature) to (time, batch, head * feature)."""
-    both, time, features = values.shape
-    return values.reshape(both // heads, heads, time, features).permute(2, 0, 1, 3).reshape(time, both // heads, -1)
-
-
-def interleaved_matmul_selfatt_qk(queries_keys_values: torch.Tensor, heads: int) -> torch.Tensor:
-    """The scores of self-attention."""
-    return _scores(_heads(queries_keys_values, heads, 3, 0), _heads(queries_keys_values, heads, 3, 1))
-
-
-def interleaved_matmul_selfatt_valatt(
-    queries_keys_values: torch.Tensor, attention: torch.Tensor, heads: int
-) -> torch.Tensor:
-    """The values of self-attention, weighted."""
-    return _joined(attention @ _heads(queries_keys_values, heads, 3, 2), heads)
-
-
-def interleaved_matmul_encdec_qk(queries: torch.Tensor, keys_values: torch.Tensor, heads: int) -> torch.Tensor:
-    """The scores of attention to another sequence."""
-    return _scores(_heads(queries, heads, 1, 0), _heads(keys_values, heads, 2, 0))
-
-
-def interleaved_matmul_encdec_valatt(keys_values: torch.Tensor, attention: torch.Tensor, heads: int) -> torch.Tensor:
-    """The values of attention to another sequence, weighted."""
-    return _joined(attention @ _heads(keys_values, heads, 2, 1), heads)
+def _corners(boxes: torch.Tensor) -> torch.Tensor:
+    center, half = boxes[..., :2], boxes[..., 2:] / 2
+    return torch.cat([center - half, center + half], -1)

@@ -4,24 +4,9 @@ from typing import Any
 
 import torch
 
-from leafwise.gluon import dialect
-from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.base import MXNetError
 from leafwise.gluon.ops.legacy.shaping import as_tuple
 from leafwise.gluon.ops.shaping import owned
-
-
-def pad(data: torch.Tensor, mode: str, pad_width: Any, constant_value: float = 0) -> torch.Tensor:
-    """Adds a border to the last two axes of 4-d data or the last three of 5-d data."""
-    modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
-    if data.ndim not in (4, 5) or len(pad_width) != 2 * data.ndim or mode not in modes:
-        raise MXNetError("nd.pad needs data with 4 or 5 axes, two widths for each, and mode constant, edge or reflect")
-    if any(pad_width[:4]):
-        raise MXNetError("nd.pad cannot pad the first two axes")
-    pairs = [pad_width[at : at + 2] for at in range(4, 2 * data.ndim, 2)]
-    widths = [width for pair in reversed(pairs) for width in pair]
-    if mode == "constant":
-        return torch.nn.functional.pad(data, widths, "constant", constant_value)
-    return torch.nn.functional.pad(data, widths, modes[mode])
 
 
 def depth_to_space(data: torch.Tensor, block_size: int) -> torch.Tensor:
@@ -60,31 +45,6 @@ def Crop(  # noqa: N802
     if height < 1 or width < 1 or top + height > full_height or left + width > full_width:
         raise MXNetError(f"nd.Crop: {height}x{width} at {top}, {left} is not a part of {full_height}x{full_width}")
     return owned(data[0][:, :, top : top + height, left : left + width])
-
-
-def AdaptiveAvgPooling2D(data: torch.Tensor, output_size: Any = None) -> torch.Tensor:  # noqa: N802
-    """The mean of equal parts."""
-    if output_size is None and not dialect.is_v1():
-        raise MXNetError("nd.contrib.AdaptiveAvgPooling2D needs output_size in MXNet 2.x")
-    sizes = as_tuple(output_size or 1)
-    return torch.nn.functional.adaptive_avg_pool2d(data, sizes if len(sizes) > 1 else sizes[0])
-
-
-def BilinearResize2D(  # noqa: N802
-    data: torch.Tensor,
-    like: torch.Tensor | None = None,
-    height: int = 1,
-    width: int = 1,
-    scale_height: float | None = None,
-    scale_width: float | None = None,
-    mode: str = "size",
-    align_corners: bool = True,
-) -> torch.Tensor:
-    """Pictures in another size."""
-    if like is not None or mode != "size" or scale_height is not None or scale_width is not None:
-        raise refusal("nd.contrib.BilinearResize2D with like, a scale or a mode", "pass height and width")
-    resize = torch.nn.functional.interpolate
-    return resize(data, (height, width), mode="bilinear", align_corners=bool(align_corners))
 
 
 # -- nd.image: single pictures or batches, with the channel on the last axis -----------------------------------

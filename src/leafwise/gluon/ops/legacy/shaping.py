@@ -276,3 +276,17 @@ def slice_like(data: torch.Tensor, shape_like: torch.Tensor, axes: Any = ()) -> 
             raise MXNetError(f"nd.slice_like: axis {axis} of {tuple(shape_like.shape)} is longer than the array's")
         data = data.narrow(axis, 0, shape_like.shape[axis])
     return owned(data)
+
+
+def pad(data: torch.Tensor, mode: str, pad_width: Any, constant_value: float = 0) -> torch.Tensor:
+    """Adds a border to the last two axes of 4-d data or the last three of 5-d data."""
+    modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
+    if data.ndim not in (4, 5) or len(pad_width) != 2 * data.ndim or mode not in modes:
+        raise MXNetError("nd.pad needs data with 4 or 5 axes, two widths for each, and mode constant, edge or reflect")
+    if any(pad_width[:4]):
+        raise MXNetError("nd.pad cannot pad the first two axes")
+    pairs = [pad_width[at : at + 2] for at in range(4, 2 * data.ndim, 2)]
+    widths = [width for pair in reversed(pairs) for width in pair]
+    if mode == "constant":
+        return torch.nn.functional.pad(data, widths, "constant", constant_value)
+    return torch.nn.functional.pad(data, widths, modes[mode])
