@@ -1,3 +1,14 @@
 """These files are scripts, not tests."""
 
-collect_ignore = ["array_facts.py", "arrays.py", "deck.py", "record_golden.py"]
+collect_ignore = [
+    "array_facts.py",
+    "arrays.py",
+    "data_script.py",
+    "deck.py",
+    "nd_facts.py",
+    "neural_facts.py",
+    "random_facts.py",
+    "record_golden.py",
+    "record_nd_golden.py",
+    "record_neural.py",
+]

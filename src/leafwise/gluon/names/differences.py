@@ -1,0 +1,1 @@
+DIFFERENT: tuple[tuple[str, str], ...] = ()
