@@ -382,8 +382,9 @@ class Block(nn.Module):
         if tensor is None or not isinstance(x, ArrayValues):
             return tensor
         parameter = self._reg_params[name]
-        if parameter.only_context is not x.ctx:
-            tensor = parameter.tensor_on(x.ctx)
+        context = x.ctx
+        if not parameter.is_only_on(context):
+            tensor = parameter.tensor_on(context)
         return tensor if STATE.recording or not tensor.requires_grad else tensor.detach()
 
     def __repr__(self) -> str:

@@ -306,11 +306,9 @@ class Parameter:
 
     # -- contexts ------------------------------------------------------------------------------------
 
-    @property
-    def only_context(self) -> Context | None:
-        """The context, if there is just one."""
-        contexts = self._replicas.contexts
-        return contexts[0] if len(contexts) == 1 else None
+    def is_only_on(self, context: Context) -> bool:
+        """Whether this is its only context. A quick question, which may be answered with False too often."""
+        return self._replicas.only_context is context
 
     def list_device(self) -> list[Context]:
         """The contexts on which it has values, or will have once its shape is known."""
