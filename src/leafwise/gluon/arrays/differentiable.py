@@ -23,7 +23,7 @@ class DifferentiableArray(ArrayValues):
 
     def _like(self, tensor: torch.Tensor) -> Self:
         """An array of the same class and context over a tensor."""
-        return wrapped(type(self), tensor, self._ctx)  # type: ignore[no-any-return]
+        return wrapped(type(self), tensor, self.own_context)  # type: ignore[no-any-return]
 
     def detach(self) -> Self:
         """An array over the same memory, detached from the computational graph."""
