@@ -131,7 +131,7 @@ class Parameter:
     def cast(self, dtype: Any) -> None:
         """Changes the dtype, and converts the values and the gradient."""
         self._replicas.cast(torch_dtype(dtype))
-        self._dtype = dtype
+        self._dtype = numpy_dtype(dtype).name if isinstance(dtype, torch.dtype) else dtype
 
     @property
     def grad_req(self) -> str:
@@ -308,6 +308,11 @@ class Parameter:
     def tensor_on(self, context: Context) -> Any:
         """The tensor on a context."""
         return self.tensors[self._replicas.index(context, self.name)]
+
+    def adopt(self, tensor: Any) -> None:
+        """Takes over a tensor that PyTorch has put in the place of its own."""
+        self._replicas.first = tensor
+        self._replicas.mark(self._grad_req)
 
     def mean(self) -> torch.Tensor:
         """A copy of the values; on several contexts, their mean, which is what MXNet saves."""
