@@ -1,11 +1,13 @@
 """These files are scripts, not tests."""
 
+collect_ignore_glob = ["chapters/*"]
 collect_ignore = [
     "array_facts.py",
     "arrays.py",
     "deck.py",
     "neural_facts.py",
     "random_facts.py",
+    "record_chapters.py",
     "record_golden.py",
     "record_neural.py",
 ]

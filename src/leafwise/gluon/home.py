@@ -42,7 +42,7 @@ class GluonHome(TorchHome):
         for name, parameter in obj._reg_params.items():
             if len(parameter.tensors) > 1:
                 reason = f"{name} of a {type(obj).__name__} is on {parameter.list_device()}; use reset_ctx() first"
-                raise Unsupported(self.name, "a parameter on several contexts", reason)
+                raise Unsupported(self.name, "walk a parameter on several contexts", reason)
         return super().visit(obj)
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:

@@ -163,6 +163,7 @@ class Parameter:
                 stacklevel=2,
             )
             return
+        self._replicas.drop()  # if the new initializer fails, there are no values, as in MXNet
         chosen = init if init is not None else self.init if self.init is not None else default_init
         if isinstance(self.init, initializers.RNNFused):
             self.init.set_initializer(init or default_init)
@@ -307,6 +308,7 @@ class Parameter:
 
     def tensor_on(self, context: Context) -> Any:
         """The tensor on a context."""
+        self.check_initialized()
         return self.tensors[self._replicas.index(context, self.name)]
 
     def adopt(self, tensor: Any) -> None:
