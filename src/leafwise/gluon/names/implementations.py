@@ -80,3 +80,8 @@ def implementation(version: Version, module: str, name: str) -> tuple[Any] | Non
             if alias in vars(here) and _fits(vars(here)[alias], entry):
                 return (vars(here)[alias],)
     return None
+
+
+def is_implemented(version: Version, path: str) -> bool:
+    """Whether the front end has what MXNet defines at this path."""
+    return any(implementation(version, *place) is not None for place in places(version)[path])
