@@ -19,6 +19,7 @@ from leafwise.gluon import (
     Parameter,
     as_mxnet,
     autograd,
+    dialect,
     init,
     nn,
     np,
@@ -206,8 +207,8 @@ def test_record_and_pause_turn_recording_and_training_on_and_off() -> None:
             assert not autograd.is_training()
     y.backward()
     assert x.grad.tolist() == [0, 2, 4]
-    assert not unseen.requires_grad
-    assert not (x * x).requires_grad
+    assert not unseen.tensor.requires_grad
+    assert not (x * x).tensor.requires_grad
 
 
 def test_random_numbers_are_the_same_as_in_mxnet() -> None:
@@ -338,7 +339,7 @@ def test_a_parameter_read_in_a_custom_block_gets_its_gradient() -> None:
     with autograd.record():
         loss = block(np.array([3, 4])).sum()
         with torch.no_grad():
-            assert not block(np.array([3, 4])).requires_grad
+            assert not block(np.array([3, 4])).tensor.requires_grad
     loss.backward()
     assert block.factor.grad().tolist() == [3, 4]
 
@@ -528,19 +529,51 @@ def test_copies_under_record_are_differentiated() -> None:
     assert x.grad.tolist() == [5, 5, 5]
 
 
-def test_attach_grad_on_a_computed_array_is_an_error_that_says_what_to_write() -> None:
-    x = np.ones(3)
+def attached_inside(grad_req: str, backwards: int = 1) -> tuple[Any, Any]:
+    """The gradients of an array, and of one computed from it with `attach_grad` inside of `record()`."""
+    x = np.ones(2)
     x.attach_grad()
     with autograd.record():
         y = x * 2
-        with pytest.raises(MXNetError, match=r"write y = y\.detach\(\); y\.attach_grad\(\)"):
-            y.attach_grad()
-        y = y.detach()
-        y.attach_grad()
+        y.attach_grad(grad_req)
         z = (y * 3).sum()
+    held = y.grad
+    for _ in range(backwards):
+        z.backward(retain_graph=True)
+    assert held.tolist() == y.grad.tolist()
+    return x.grad.tolist(), y.grad.tolist()
+
+
+def test_attach_grad_on_a_computed_array_cuts_the_graph_in_version_1_only() -> None:
+    assert attached_inside("write") == attached_inside("write", 2) == ([6, 6], [3, 3])
+    assert attached_inside("add", 2) == ([6, 6], [6, 6])
+    dialect.use_version(1)
+    try:
+        assert attached_inside("write") == ([0, 0], [3, 3])
+    finally:
+        dialect.use_version(2)
+
+
+def test_drop_grad_leaves_a_computed_array_connected() -> None:
+    x = np.ones(2)
+    x.attach_grad()
+    with autograd.record():
+        y = x * 2
+        y.attach_grad()
+        y.attach_grad()
+        y.drop_grad()
+        z = (y * 3).sum()
+    assert y.grad is None
     z.backward()
-    assert y.grad.tolist() == [3, 3, 3]
-    assert x.grad.tolist() == [0, 0, 0]
+    assert x.grad.tolist() == [6, 6]
+
+
+def test_backward_of_an_array_with_a_gradient_is_one() -> None:
+    x = np.ones(2)
+    x.attach_grad()
+    x.backward()
+    x.backward()
+    assert x.grad.tolist() == [1, 1]
 
 
 def test_arrays_are_copied_and_pickled() -> None:

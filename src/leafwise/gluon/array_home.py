@@ -96,7 +96,7 @@ class ArrayHome(TorchHome):
         return "leaf" if issubclass(cls, ArrayValues) else None
 
     def spec(self, value: Any) -> Spec:
-        return super().spec(plain(value).detach())._replace(trainable=value.requires_grad or None)
+        return super().spec(plain(value).detach())._replace(trainable=value.tensor.requires_grad or None)
 
     def specs(self, values: list[Any]) -> list[Spec]:
         return [self.spec(value) for value in values]
@@ -120,7 +120,7 @@ class ArrayHome(TorchHome):
         return super().memory(plain(value))
 
     def own_gradient(self, value: Any) -> bool:
-        return bool(value.requires_grad and value.is_leaf)
+        return bool(value.tensor.requires_grad and value.tensor.is_leaf)
 
 
 HOME = ArrayHome()

@@ -5,8 +5,7 @@ from typing import Any, Self
 import torch
 
 from leafwise.gluon import dialect
-from leafwise.gluon.arrays.autograd_state import differentiating
-from leafwise.gluon.arrays.gradients import backward, check_grad_req
+from leafwise.gluon.arrays.gradients import backward, check_grad_req, forget_gradient, keep_gradient, kept_gradient
 from leafwise.gluon.arrays.through_torch import through_torch
 from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import refusal
@@ -43,25 +42,32 @@ class DifferentiableArray(ArrayValues):
             )
         if not self.tensor.dtype.is_floating_point:
             raise refusal(f"ndarray.attach_grad of {self.dtype}", "use .astype('float32') first")
-        if not self.tensor.is_leaf and differentiating() and not dialect.is_v1():
-            self.tensor.retain_grad()
-        else:
-            self.tensor = self.tensor.detach().requires_grad_(grad_req != "null")
+        if self.tensor.is_leaf or dialect.is_v1() or grad_req == "null":
+            self.tensor = self.tensor.detach()
+            self.tensor.requires_grad_(grad_req != "null")
             self.tensor.grad = torch.zeros_like(self.tensor, requires_grad=False)
+        else:
+            keep_gradient(self.tensor, grad_req)
         self.tensor.grad_req = grad_req  # type: ignore[attr-defined]
 
     def drop_grad(self) -> None:
-        """Undoes `attach_grad`."""
-        self.tensor = self.tensor.detach()
+        """Undoes `attach_grad`. An array that was computed under `record()` stays connected."""
+        if self.tensor.is_leaf:
+            self.tensor = self.tensor.detach()
+        else:
+            forget_gradient(self.tensor)
 
     @property
     def grad(self) -> Self | None:
         """The gradient; zeros before any backward, None without `attach_grad`."""
-        if not (self.tensor.is_leaf or self.tensor.retains_grad) or not hasattr(self.tensor, "grad_req"):
+        tensor = self.tensor
+        if not hasattr(tensor, "grad_req"):
             return None
-        if self.tensor.grad is None and self.tensor.requires_grad:
-            self.tensor.grad = torch.zeros_like(self.tensor, requires_grad=False)
-        return None if self.tensor.grad is None else self._like(self.tensor.grad)
+        if not tensor.is_leaf:
+            return self._like(kept_gradient(tensor))
+        if tensor.grad is None and tensor.requires_grad:
+            tensor.grad = torch.zeros_like(tensor, requires_grad=False)
+        return None if tensor.grad is None else self._like(tensor.grad)
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
         """Computes the gradients of the array; if it has several elements, of their sum."""

@@ -38,6 +38,30 @@ def backward(heads: Iterable[Any], head_grads: Any = None, retain_graph: bool = 
             _write_gradient(leaf, before)
 
 
+def keep_gradient(tensor: Any, grad_req: str) -> None:
+    """Makes each backward through a computed tensor store its gradient as well, in memory that stays the same."""
+    if hasattr(tensor, "grad_req"):
+        forget_gradient(tensor)
+    gradient = torch.zeros_like(tensor, requires_grad=False)
+    store = gradient.copy_ if grad_req == "write" else gradient.add_
+
+    def store_gradient(incoming: torch.Tensor) -> None:
+        with torch.no_grad():
+            store(incoming)
+
+    tensor.kept_gradient, tensor.gradient_hook = gradient, tensor.register_hook(store_gradient)
+
+
+def kept_gradient(tensor: Any) -> torch.Tensor:
+    return tensor.kept_gradient  # type: ignore[no-any-return]
+
+
+def forget_gradient(tensor: Any) -> None:
+    """Undoes `keep_gradient`."""
+    tensor.gradient_hook.remove()
+    del tensor.kept_gradient, tensor.gradient_hook, tensor.grad_req
+
+
 def _write_gradient(leaf: Any, before: Any) -> None:
     """Writes a new gradient into the memory of the previous one, because the user may have a reference to it."""
     after = leaf.grad
@@ -56,7 +80,8 @@ def _beneath(array: Any) -> Any:
 
 def _leaves_of(tensors: list[torch.Tensor]) -> list[Any]:
     """The leaf tensors that a backward from these tensors would compute gradients for."""
-    leaves, seen = [], set()
+    leaves: list[Any] = [tensor for tensor in tensors if tensor.grad_fn is None]
+    seen = set()
     stack = [tensor.grad_fn for tensor in tensors]
     while stack:
         node = stack.pop()
