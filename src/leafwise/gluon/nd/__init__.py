@@ -1,1 +1,79 @@
-"""`mxnet.nd`: the functions over the arrays of MXNet 1.x."""
+"""`mxnet.nd`: the functions over the arrays of MXNet 1.x, which 2.x has, too.
+
+>>> from leafwise.gluon import nd
+>>> x = nd.array([[1, 2], [3, 4]])
+>>> nd.concat(x, x * 10, dim=0)
+<BLANKLINE>
+[[ 1.  2.]
+ [ 3.  4.]
+ [10. 20.]
+ [30. 40.]]
+<NDArray 4x2 @cpu(0)>
+"""
+
+import importlib
+from typing import Any
+
+from leafwise.gluon import dialect
+from leafwise.gluon.arrays.legacy import NDArray
+from leafwise.gluon.base import missing
+from leafwise.gluon.nd import contrib, linalg, op
+from leafwise.gluon.nd.creation import (
+    arange,
+    array,
+    concatenate,
+    empty,
+    eye,
+    from_dlpack,
+    from_numpy,
+    full,
+    histogram,
+    linspace,
+    moveaxis,
+    onehot_encode,
+    ones,
+    to_dlpack_for_read,
+    to_dlpack_for_write,
+    waitall,
+    zeros,
+)
+from leafwise.gluon.nd.functions import SINCE_2, operations
+
+__all__ = [
+    "NDArray",
+    "arange",
+    "array",
+    "concatenate",
+    "contrib",
+    "empty",
+    "eye",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "histogram",
+    "linalg",
+    "linspace",
+    "moveaxis",
+    "onehot_encode",
+    "ones",
+    "op",
+    "to_dlpack_for_read",
+    "to_dlpack_for_write",
+    "waitall",
+    "zeros",
+]
+
+globals().update(operations())
+globals().update({f"linalg_{name}": getattr(linalg, name) for name in linalg.__all__})
+
+# In `hybrid_forward(self, F, x)`, F is this module, and F.np and F.npx are the functions over np arrays.
+_MODULES = {"np": "np", "numpy": "np", "npx": "npx", "numpy_extension": "npx"}
+_missing = missing("nd", {}, "x.tensor is the underlying torch.Tensor, with all of PyTorch's operations")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"leafwise.gluon.{_MODULES[name]}")
+    if name in SINCE_2 and not dialect.is_v1():
+        return SINCE_2[name]
+    return _missing(name)
