@@ -1,3 +1,11 @@
 """These files are scripts, not tests."""
 
-collect_ignore = ["array_facts.py", "arrays.py", "deck.py", "record_golden.py"]
+collect_ignore = [
+    "array_facts.py",
+    "arrays.py",
+    "deck.py",
+    "neural_facts.py",
+    "random_facts.py",
+    "record_golden.py",
+    "record_neural.py",
+]

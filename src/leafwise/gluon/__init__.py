@@ -16,16 +16,19 @@
 
 from leafwise.gluon import autograd, init, nn, np, npx
 from leafwise.gluon.base import DeferredInitializationError, MXNetError, missing
-from leafwise.gluon.block import Block, HybridBlock
-from leafwise.gluon.parameter import Parameter
+from leafwise.gluon.block import Block, HybridBlock, SymbolBlock
+from leafwise.gluon.parameter import Constant, Parameter, ParameterDict
 from leafwise.gluon.stand_in import as_mxnet
 
 __all__ = [
     "Block",
+    "Constant",
     "DeferredInitializationError",
     "HybridBlock",
     "MXNetError",
     "Parameter",
+    "ParameterDict",
+    "SymbolBlock",
     "as_mxnet",
     "autograd",
     "init",

@@ -9,7 +9,7 @@ from leafwise.core.memory import Op
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
 from leafwise.gluon.block import Block
-from leafwise.gluon.nn.containers import Sequential
+from leafwise.gluon.nn.containers import LayerStack
 from leafwise.homes.torch.home import TorchHome
 from leafwise.homes.torch.tying import TorchTying
 
@@ -41,7 +41,7 @@ class GluonHome(TorchHome):
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if name in owner.params and value is owner._parameters.get(name):
             return Entry(name, "step", partial(_tensor_at, name), spelling=f"{{root}}.{name}.tensor")
-        if isinstance(owner, Sequential) and name.isdecimal():
+        if isinstance(owner, LayerStack) and name.isdecimal():
             return Entry(name, "index", list(owner._modules).index(name))
         return super().entry(owner, name, value)
 

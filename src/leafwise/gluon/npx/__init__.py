@@ -1,43 +1,64 @@
-"""`mxnet.npx`: common functions of MXNet that NumPy does not have."""
+"""`mxnet.npx`: the functions of MXNet that NumPy does not have, over the arrays of `np`."""
 
-from typing import Any
+from leafwise.gluon.base import missing
+from leafwise.gluon.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
+from leafwise.gluon.modes import (
+    is_np_array,
+    is_np_default_dtype,
+    is_np_shape,
+    reset_np,
+    set_np,
+    set_np_shape,
+    use_np,
+    use_np_array,
+    use_np_shape,
+)
+from leafwise.gluon.npx import random
+from leafwise.gluon.npx.control_flow import *  # noqa: F403
+from leafwise.gluon.npx.control_flow import __all__ as _control_flow
+from leafwise.gluon.npx.conversions import *  # noqa: F403
+from leafwise.gluon.npx.conversions import __all__ as _conversions
+from leafwise.gluon.npx.neural import *  # noqa: F403
+from leafwise.gluon.npx.neural import __all__ as _neural
+from leafwise.gluon.npx.random import seed
 
-import torch
+Device = Context
+current_device = current_context
 
-from leafwise.gluon.arrays.ndarray import ndarray, wrap
-from leafwise.gluon.arrays.values import plain
-from leafwise.gluon.base import missing, refusal
-from leafwise.gluon.context import cpu, gpu, num_gpus
-from leafwise.gluon.modes import is_np_array, is_np_shape, reset_np, set_np, use_np
-from leafwise.gluon.np import random
+__all__ = [
+    *_control_flow,
+    *_conversions,
+    *_neural,
+    "Context",
+    "Device",
+    "cpu",
+    "cpu_pinned",
+    "current_context",
+    "current_device",
+    "gpu",
+    "is_np_array",
+    "is_np_default_dtype",
+    "is_np_shape",
+    "num_gpus",
+    "random",
+    "reset_np",
+    "seed",
+    "set_np",
+    "set_np_shape",
+    "use_np",
+    "use_np_array",
+    "use_np_shape",
+]
 
-__all__ = ["cpu", "gpu", "num_gpus", "random", "relu", "reset_np", "set_np", "sigmoid", "softmax", "waitall"]
-
-
-def relu(data: ndarray) -> ndarray:
-    return wrap(torch.relu(plain(data)))
-
-
-def sigmoid(data: ndarray) -> ndarray:
-    return wrap(torch.sigmoid(_floating("sigmoid", data)))
-
-
-def softmax(data: ndarray, length: Any = None, axis: int = -1) -> ndarray:
-    if length is not None:
-        raise refusal("npx.softmax with length", "use npx.softmax(data, axis=...)")
-    return wrap(torch.softmax(_floating("softmax", data), dim=axis))
-
-
-def _floating(name: str, data: ndarray) -> torch.Tensor:
-    tensor: torch.Tensor = plain(data)
-    if not tensor.dtype.is_floating_point:
-        raise refusal(f"npx.{name} of integers", "use .astype('float32') first")
-    return tensor
-
-
-def waitall() -> None:
-    """Does nothing: unlike MXNet, PyTorch waits by itself where it has to."""
-
-
-_INSTEAD: dict[str, Any] = {"fully_connected": "use nn.Dense, or torch.nn.functional.linear"}
-__getattr__ = missing("npx", _INSTEAD, "arrays are tensors, so use torch.nn.functional.{name} if PyTorch has it")
+_QUANTIZED = "quantized operations are not supported; use the float operation"
+_INSTEAD = {
+    "image": "use torchvision.transforms, or NumPy",
+    "multibox_target": "compute the targets with npx.box_iou",
+    "multibox_detection": "use npx.box_nms",
+    "deformable_convolution": "use torchvision.ops.deform_conv2d",
+    "modulated_deformable_convolution": "use torchvision.ops.deform_conv2d",
+    "intgemm_fully_connected": _QUANTIZED,
+    "quantized_conv": _QUANTIZED,
+    "quantized_fully_connected": _QUANTIZED,
+}
+__getattr__ = missing("npx", _INSTEAD, "use torch.nn.functional.{name} on x.tensor if PyTorch has it")

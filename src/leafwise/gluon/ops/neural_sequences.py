@@ -1,0 +1,146 @@
+"""Sequences of different lengths, the connectionist loss over them, and attention over interleaved projections."""
+
+import math
+from typing import Any
+
+import torch
+
+from leafwise.gluon.base import MXNetError
+from leafwise.gluon.ops.neural_checks import one_of
+
+
+def _lengths(name: str, data: torch.Tensor, lengths: torch.Tensor | None, used: bool, axis: int) -> torch.Tensor | None:
+    """The lengths, if they are used. `axis` is that of time, 0 or 1; the other one is the batch."""
+    if axis not in (0, 1):
+        raise MXNetError(f"{name}: axis must be 0 or 1, not {axis}")
+    if used != (lengths is not None):
+        expected = "2 inputs, but got 1" if used else "1 inputs, but got 2"
+        raise MXNetError(f"Operator {name} expects {expected} instead; sequence_length needs use_sequence_length=True")
+    if lengths is None:
+        return None
+    if tuple(lengths.shape) != (data.shape[1 - axis],):
+        raise MXNetError(
+            f"{name}: needs one length for each of {data.shape[1 - axis]} sequences, not {tuple(lengths.shape)}"
+        )
+    return lengths.detach().to(torch.int64)
+
+
+def sequence_mask(
+    data: torch.Tensor,
+    sequence_length: torch.Tensor | None = None,
+    use_sequence_length: bool = False,
+    value: float = 0.0,
+    axis: int = 0,
+) -> torch.Tensor:
+    """Replaces what lies beyond the length of each sequence by a value."""
+    lengths = _lengths("SequenceMask", data, sequence_length, use_sequence_length, axis)
+    if lengths is None:
+        return data.clone()
+    steps = torch.arange(data.shape[axis], device=data.device)
+    beyond = steps[:, None] >= lengths if axis == 0 else steps >= lengths[:, None]
+    return data.masked_fill(beyond.reshape(*data.shape[:2], *[1] * (data.ndim - 2)), value)
+
+
+def sequence_last(
+    data: torch.Tensor, sequence_length: torch.Tensor | None = None, use_sequence_length: bool = False, axis: int = 0
+) -> torch.Tensor:
+    """The last element of each sequence."""
+    lengths = _lengths("SequenceLast", data, sequence_length, use_sequence_length, axis)
+    if lengths is None:
+        return data.select(axis, data.shape[axis] - 1).clone()
+    examples = torch.arange(data.shape[1 - axis], device=data.device)
+    return data[lengths - 1, examples] if axis == 0 else data[examples, lengths - 1]
+
+
+def sequence_reverse(
+    data: torch.Tensor, sequence_length: torch.Tensor | None = None, use_sequence_length: bool = False, axis: int = 0
+) -> torch.Tensor:
+    """Reverses each sequence in time; what lies beyond its length stays in place."""
+    lengths = _lengths("SequenceReverse", data, sequence_length, use_sequence_length, 0)
+    if axis != 0:
+        raise MXNetError(f"SequenceReverse: axis must be 0, not {axis}")
+    if lengths is None:
+        return data.flip(0)
+    steps = torch.arange(data.shape[0], device=data.device)[:, None]
+    sources = torch.where(steps < lengths, lengths - 1 - steps, steps)
+    return data[sources, torch.arange(data.shape[1], device=data.device)]
+
+
+def ctc_loss(
+    data: torch.Tensor,
+    label: torch.Tensor,
+    data_lengths: torch.Tensor | None = None,
+    label_lengths: torch.Tensor | None = None,
+    use_data_lengths: bool = False,
+    use_label_lengths: bool = False,
+    blank_label: str = "first",
+) -> torch.Tensor:
+    """The connectionist temporal classification loss of each sequence, for data of shape (time, batch, classes).
+
+    The blank is class 0, and labels are padded with 0; with blank_label="last" it is the last class, padded with -1.
+    """
+    one_of("ctc_loss", "blank_label", blank_label, ("first", "last"))
+    time, batch, classes = data.shape
+    labels = label.detach().to(torch.int64)
+    is_first = blank_label == "first"
+    padding = 0 if is_first else -1
+    if use_data_lengths:
+        if data_lengths is None:
+            raise MXNetError("ctc_loss with use_data_lengths=True needs data_lengths")
+        times = data_lengths.detach().to(torch.int64)
+    else:
+        times = torch.full((batch,), time, dtype=torch.int64)
+    if use_label_lengths:
+        lengths = data_lengths if label_lengths is None else label_lengths  # the third input, if there are only three
+        if lengths is None:
+            raise MXNetError("ctc_loss with use_label_lengths=True needs label_lengths")
+        counts = lengths.detach().to(torch.int64)
+    else:
+        counts = (labels != padding).to(torch.int64).cumprod(1).sum(1)
+    scores = torch.log_softmax(data, 2)
+    blank = 0 if is_first else classes - 1
+    targets = labels.clamp(min=0)
+    return torch.nn.functional.ctc_loss(scores, targets, times, counts, blank, reduction="none")
+
+
+def self_attention_scores(queries_keys_values: torch.Tensor, heads: int) -> torch.Tensor:
+    """Queries times keys, divided by the root of their width, from projections that interleave queries, keys and
+    values: (time, batch, heads·3·width)."""
+    queries, keys, _ = _interleaved(queries_keys_values, heads, 3)
+    return torch.matmul(queries / math.sqrt(queries.shape[-1]), keys.transpose(1, 2))
+
+
+def self_attention_values(queries_keys_values: torch.Tensor, attention: torch.Tensor, heads: int) -> torch.Tensor:
+    """Attention times values, for projections as in `self_attention_scores`."""
+    *_, values = _interleaved(queries_keys_values, heads, 3)
+    return _heads_joined(torch.matmul(attention, values), heads)
+
+
+def cross_attention_scores(queries: torch.Tensor, keys_values: torch.Tensor, heads: int) -> torch.Tensor:
+    """Queries times keys, divided by the root of their width, from projections that interleave keys and values."""
+    (asked,) = _interleaved(queries, heads, 1)
+    keys, _ = _interleaved(keys_values, heads, 2)
+    return torch.matmul(asked / math.sqrt(asked.shape[-1]), keys.transpose(1, 2))
+
+
+def cross_attention_values(keys_values: torch.Tensor, attention: torch.Tensor, heads: int) -> torch.Tensor:
+    """Attention times values, for projections as in `cross_attention_scores`."""
+    _, values = _interleaved(keys_values, heads, 2)
+    return _heads_joined(torch.matmul(attention, values), heads)
+
+
+def _interleaved(projections: torch.Tensor, heads: int, parts: int) -> Any:
+    """Each part as (batch·heads, time, width)."""
+    time, batch, width = projections.shape
+    split = projections.reshape(time, batch, heads, parts, width // (heads * parts))
+    return [split[:, :, :, part].permute(1, 2, 0, 3).reshape(batch * heads, time, -1) for part in range(parts)]
+
+
+def _heads_joined(values: torch.Tensor, heads: int) -> torch.Tensor:
+    time, width = values.shape[1:]
+    return values.reshape(-1, heads, time, width).permute(2, 0, 1, 3).reshape(time, -1, heads * width)
+
+
+def div_sqrt_dim(data: torch.Tensor) -> torch.Tensor:
+    """The data, divided by the root of its last size."""
+    return data / math.sqrt(data.shape[-1])

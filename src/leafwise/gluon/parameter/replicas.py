@@ -1,0 +1,131 @@
+"""The tensors of a parameter: one for each context that it was initialized on."""
+
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedParameter
+
+from leafwise.gluon import dialect
+from leafwise.gluon.arrays.choosing import wrap_by_mode
+from leafwise.gluon.context import CPU0, Context, context_of, current_context
+from leafwise.gluon.modes import is_np_array
+
+
+class Replicas:
+    """The values of a parameter on one or more contexts. `first` is the PyTorch parameter of the Block.
+
+    `first` always stays the same object, so that optimizers may be made before the shape is known. Arrays that were
+    given out keep their values when the parameter is initialized again or cast, because MXNet makes new arrays then.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.first: Any = UninitializedParameter(dtype=dtype)  # type: ignore[call-arg]
+        self.others: list[Any] = []
+        self._contexts: list[Context] = []
+        self._arrays: dict[tuple[int, bool], Any] = {}  # what `array` returned, by position and NumPy mode
+
+    @property
+    def tensors(self) -> list[Any]:
+        return [self.first, *self.others]
+
+    @property
+    def contexts(self) -> list[Context]:
+        """The contexts, in the order in which they were given; empty before there are values."""
+        if len(self._contexts) == 1 and self._contexts[0].torch_device.type != self.first.device.type:
+            self._contexts = [context_of(self.first)]  # PyTorch has moved it: `net.cuda()`
+        return self._contexts
+
+    def place(self, values: torch.Tensor, contexts: list[Context], grad_req: str) -> None:
+        """Copies values to every context. They replace what was there, also its shape and dtype."""
+        self._let_go()
+        copies = [values.detach().to(context.torch_device, copy=True) for context in contexts]
+        if isinstance(self.first, UninitializedParameter):
+            self.first.materialize(copies[0].shape, device=copies[0].device, dtype=copies[0].dtype)
+        self._replace(self.first, copies[0])
+        self.others = [torch.nn.Parameter(copy, requires_grad=False) for copy in copies[1:]]
+        # cpu(0) is one object, so that the usual context is compared quickly.
+        self._contexts = [CPU0 if context == CPU0 else context for context in contexts]
+        self.require_gradients(grad_req)
+
+    def require_gradients(self, grad_req: str) -> None:
+        """Starts again without gradients, and says how backward writes them."""
+        for tensor in self.tensors:
+            with torch._C.DisableTorchFunctionSubclass():  # an UninitializedParameter refuses most functions
+                tensor.requires_grad_(grad_req != "null" and tensor.dtype.is_floating_point)
+                tensor.grad = None
+        self.mark(grad_req)
+
+    def mark(self, grad_req: str) -> None:
+        """Notes on the tensors how backward writes their gradients; copies of tensors lose such notes."""
+        for tensor in self.tensors:
+            tensor.grad_req = grad_req
+
+    def cast(self, dtype: torch.dtype) -> None:
+        self._let_go()
+        for tensor in self.tensors:
+            with torch._C.DisableTorchFunctionSubclass():
+                grad, tensor.grad = tensor.grad, None
+                if not dtype.is_floating_point:
+                    tensor.requires_grad_(False)
+                tensor.data = tensor.data.to(dtype)
+                if grad is not None and dtype.is_floating_point:
+                    tensor.grad = grad.to(dtype)
+
+    def index(self, context: Any, name: str) -> int:
+        """The position of a context: None is the current one, or the only one."""
+        contexts = self.contexts
+        if context is None:
+            if len(contexts) == 1:
+                return 0
+            context = current_context()
+        for index, mine in enumerate(contexts):
+            if mine is context or _slot(mine) == _slot(context):
+                return index
+        word = "context" if dialect.is_v1() else "device"
+        raise RuntimeError(
+            f"Parameter '{name}' was not initialized on {word} {context}. It was only initialized on {contexts}."
+        )
+
+    def array(self, index: int) -> Any:
+        """The live array; the same object each time, until PyTorch replaces the tensor."""
+        tensor, key = self.tensors[index], (index, is_np_array())
+        array = self._arrays.get(key)
+        if array is None or array.tensor is not tensor:
+            array = self._arrays[key] = wrap_by_mode(tensor, self.contexts[index])
+        return array
+
+    def gradient(self, index: int) -> Any:
+        """The gradient as an array; zeros before any backward."""
+        tensor = self.tensors[index]
+        if tensor.grad is None:
+            tensor.grad = torch.zeros_like(tensor, requires_grad=False)
+        return wrap_by_mode(tensor.grad, self.contexts[index])
+
+    def mean(self) -> torch.Tensor:
+        """The mean over the contexts, as MXNet saves it; a copy."""
+        copies = [tensor.detach().to("cpu", copy=True) for tensor in self.tensors]
+        total: torch.Tensor = copies[0]
+        for copy in copies[1:]:
+            total += copy
+        return total if len(copies) == 1 else total / len(copies)
+
+    def _let_go(self) -> None:
+        for (index, _), array in self._arrays.items():
+            if array.tensor is self.tensors[index]:
+                array.tensor = array.tensor.detach()
+        self._arrays.clear()
+
+    @staticmethod
+    def _replace(tensor: Any, values: torch.Tensor) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            tensor.grad = None
+            tensor.requires_grad_(False)
+            tensor.data = values
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arrays": {}}
+
+
+def _slot(context: Context) -> tuple[int, int]:
+    """cpu and cpu_pinned of one number have the same values, as in MXNet."""
+    return context.device_typeid & 1, context.device_id

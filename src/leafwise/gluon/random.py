@@ -1,0 +1,48 @@
+"""`mxnet.random`: the seed of all random numbers, and the functions of `nd.random`."""
+
+import importlib
+import numbers
+from typing import Any
+
+from leafwise.gluon.arrays.random_stream import STREAM
+
+_OF_ND = (
+    "exponential",
+    "gamma",
+    "generalized_negative_binomial",
+    "multinomial",
+    "negative_binomial",
+    "normal",
+    "poisson",
+    "randint",
+    "randn",
+    "shuffle",
+    "uniform",
+)
+__all__ = [*_OF_ND, "seed"]
+
+
+def seed(seed_state: Any = 0, ctx: Any = "all", device: Any = "all") -> None:
+    """Restarts all random numbers from a seed. The seed is 0 until the first call.
+
+    >>> from leafwise.gluon import np, random
+    >>> random.seed(1)
+    >>> first = np.random.uniform()
+    >>> random.seed(1)
+    >>> first == np.random.uniform()
+    array(True)
+    """
+    if not isinstance(seed_state, numbers.Integral):
+        raise ValueError("seed_state must be int")
+    STREAM.seed(int(seed_state), one_device=not (_is_all(ctx) and _is_all(device)))
+
+
+def _is_all(device: Any) -> bool:
+    return isinstance(device, str) and device == "all"
+
+
+def __getattr__(name: str) -> Any:
+    # Imported at first use, because nd needs the seed.
+    if name in _OF_ND:
+        return getattr(importlib.import_module("leafwise.gluon.nd.random"), name)
+    raise AttributeError(f"the Gluon front end has no random.{name}; use nd.random or np.random", name=name)
