@@ -382,8 +382,9 @@ class Block(nn.Module):
         if tensor is None or not isinstance(x, ArrayValues):
             return tensor
         parameter = self._reg_params[name]
-        if parameter.only_context is not x.ctx:
-            tensor = parameter.tensor_on(x.ctx)
+        context = x.ctx
+        if not parameter.is_only_on(context):
+            tensor = parameter.tensor_on(context)
         return tensor if STATE.recording or not tensor.requires_grad else tensor.detach()
 
     def __repr__(self) -> str:
@@ -407,7 +408,7 @@ def _hides(value: Any, children: set[int]) -> bool:
 
 
 def _check_output(output: Any) -> None:
-    if isinstance(output, NDArray) and not isinstance(output, ndarray):
+    if type(output) is NDArray:
         raise TypeError(
             "Block's output ndarrays/symbols must be of type `mxnet.numpy.ndarray` or `mxnet.symbol.numpy._Symbol`, "
             f"while got output type {type(output)}"

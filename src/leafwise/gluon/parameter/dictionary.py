@@ -137,7 +137,7 @@ class ParameterDict:
 
     def list_ctx(self) -> list[Context]:
         """The contexts of all parameters, each once."""
-        return list({context for parameter in self.values() for context in parameter.list_device()})
+        return list(dict.fromkeys(context for parameter in self.values() for context in parameter.list_device()))
 
     def setattr(self, name: str, value: Any) -> None:
         """Sets an attribute of every parameter: `net.collect_params().setattr("grad_req", "null")`."""

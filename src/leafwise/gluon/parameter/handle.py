@@ -113,6 +113,11 @@ class Parameter:
         return True
 
     @property
+    def known_sizes(self) -> tuple[int, ...]:
+        """The shape with 0 for unknown dimensions, in every mode."""
+        return self._shape or ()
+
+    @property
     def dtype(self) -> Any:
         """The dtype as it was given, or the current one if PyTorch has changed it since (`net.half()`)."""
         if self.tensor.dtype is not torch_dtype(self._dtype):
@@ -186,6 +191,11 @@ class Parameter:
                 initializers.create(default_init)(description, array)
                 values = array.tensor
             self._replicas.place(values, contexts, self._grad_req)
+
+    def defer_zeros(self) -> None:
+        """Makes a deferred initialization give zeros."""
+        if self._deferred_init:
+            self._deferred_init = (initializers.Zero(), self._deferred_init[1], initializers.Zero(), None)
 
     def set_data(self, data: Any) -> None:
         """Replaces the values in place. While initialization is deferred, keeps them until the first forward pass."""
@@ -306,11 +316,9 @@ class Parameter:
 
     # -- contexts ------------------------------------------------------------------------------------
 
-    @property
-    def only_context(self) -> Context | None:
-        """The context, if there is just one."""
-        contexts = self._replicas.contexts
-        return contexts[0] if len(contexts) == 1 else None
+    def is_only_on(self, context: Context) -> bool:
+        """Whether this is its only context. A quick question, which may be answered with False too often."""
+        return self._replicas.only_context is context
 
     def list_device(self) -> list[Context]:
         """The contexts on which it has values, or will have once its shape is known."""
