@@ -8,4 +8,6 @@ collect_ignore = [
     "random_facts.py",
     "record_golden.py",
     "record_neural.py",
+    "record_training.py",
+    "training_facts.py",
 ]
