@@ -191,7 +191,7 @@ def _moved(batch: Any, context: Context) -> Any:
     """MXNet gives a list in place of a tuple, too."""
     if isinstance(batch, list | tuple):
         return [_moved(item, context) for item in batch]
-    return batch.as_in_ctx(context) if isinstance(batch, ArrayValues) else batch
+    return batch.as_in_context(context) if isinstance(batch, ArrayValues) else batch
 
 
 def _changed(batch: Any, kind: type, change: Callable[[Any], Any]) -> Any:

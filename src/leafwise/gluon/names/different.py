@@ -11,6 +11,10 @@ DIFFERENT: tuple[tuple[str, str], ...] = (
         "mxnet.gluon.data.vision.datasets.*MNIST mxnet.gluon.data.vision.datasets.CIFAR*",
         "Nothing is downloaded: the files must be in `root`. They may be decompressed.",
     ),
+    (
+        "mxnet.gluon.data.vision.transforms.RandomFlip* mxnet.gluon.data.vision.transforms.image.RandomFlip*",
+        "MXNet 1.x leaves the middle column or row of a mirrored image of odd size uninitialised; here, it is copied.",
+    ),
     ("mxnet.gluon.data.dataset.RecordFileDataset", "It raises an error: RecordIO files are not supported."),
     ("mxnet.gluon.utils.download", "It gives a file that is there already, and otherwise raises an error."),
     ("mxnet.engine.*", "The size is remembered, but has no effect: PyTorch runs each operation at once."),

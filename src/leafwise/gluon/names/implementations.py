@@ -28,7 +28,7 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.ndarray.op": ("nd",),
     "mxnet.numpy": ("np",),
     "mxnet.numpy_extension": ("npx",),
-    "mxnet.random": ("random", "np.random"),
+    "mxnet.random": ("random",),
     "mxnet.rnn": (),  # leafwise.gluon.rnn is mxnet.gluon.rnn
     "mxnet.util": ("modes", "environment", "base_types"),
 }
