@@ -14,13 +14,13 @@ from leafwise.gluon.modes import (
     use_np_shape,
 )
 from leafwise.gluon.npx import random
-from leafwise.gluon.npx.random import seed
 from leafwise.gluon.npx.control_flow import *  # noqa: F403
 from leafwise.gluon.npx.control_flow import __all__ as _control_flow
 from leafwise.gluon.npx.conversions import *  # noqa: F403
 from leafwise.gluon.npx.conversions import __all__ as _conversions
 from leafwise.gluon.npx.neural import *  # noqa: F403
 from leafwise.gluon.npx.neural import __all__ as _neural
+from leafwise.gluon.npx.random import seed
 
 Device = Context
 current_device = current_context

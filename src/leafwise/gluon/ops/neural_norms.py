@@ -37,7 +37,7 @@ def batch_norm(
     if fix_gamma:
         with torch.no_grad():
             gamma.fill_(1)
-        gamma = gamma.detach()
+        gamma = torch.ones_like(gamma)
     from_batch = training and not use_global_stats
     wide = data.to(torch.promote_types(data.dtype, gamma.dtype))  # half-precision data has parameters in float32
     others = [number for number in range(data.ndim) if number != axis]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.arrays.dtypes import torch_dtype
-from leafwise.gluon.base import MXNetError
+from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops.neural_checks import axis_of, floating, one_of
 
 
@@ -60,6 +60,8 @@ def softmax_activation(data: torch.Tensor, mode: str = "instance") -> torch.Tens
     one_of("SoftmaxActivation", "mode", mode, ("instance", "channel"))
     if mode == "channel":
         return torch.softmax(data, 1)
+    if data.ndim > 2:
+        raise refusal("SoftmaxActivation of more than two dimensions", "use softmax(axis=...)")
     return torch.softmax(data, -1)
 
 
