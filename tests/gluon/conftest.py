@@ -4,10 +4,13 @@ collect_ignore_glob = ["chapters/*"]
 collect_ignore = [
     "array_facts.py",
     "arrays.py",
+    "data_script.py",
     "deck.py",
+    "nd_facts.py",
     "neural_facts.py",
     "random_facts.py",
     "record_chapters.py",
     "record_golden.py",
+    "record_nd_golden.py",
     "record_neural.py",
 ]
