@@ -28,7 +28,7 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.ndarray.op": ("nd",),
     "mxnet.numpy": ("np",),
     "mxnet.numpy_extension": ("npx",),
-    "mxnet.random": ("random", "np.random"),
+    "mxnet.random": ("random",),
     "mxnet.rnn": (),  # leafwise.gluon.rnn is mxnet.gluon.rnn
     "mxnet.util": ("modes", "environment", "base_types"),
 }
@@ -80,3 +80,8 @@ def implementation(version: Version, module: str, name: str) -> tuple[Any] | Non
             if alias in vars(here) and _fits(vars(here)[alias], entry):
                 return (vars(here)[alias],)
     return None
+
+
+def is_implemented(version: Version, path: str) -> bool:
+    """Whether the front end has what MXNet defines at this path."""
+    return any(implementation(version, *place) is not None for place in places(version)[path])
