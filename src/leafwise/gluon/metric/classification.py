@@ -204,11 +204,11 @@ class PCC(EvalMetric):
 
     def reset(self) -> None:
         super().reset()
-        self.global_matrix = numpy.zeros((2, 2))
+        self.global_matrix: Any = numpy.zeros((2, 2))
 
     def reset_local(self) -> None:
         super().reset_local()
-        self.matrix = numpy.zeros((2, 2))
+        self.matrix: Any = numpy.zeros((2, 2))
 
     def get(self) -> tuple[Any, Any]:
         return self.name, _correlation(self.matrix) if self.num_inst else float("nan")
