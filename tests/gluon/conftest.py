@@ -9,5 +9,7 @@ collect_ignore = [
     "record_golden.py",
     "record_neural.py",
     "record_training.py",
+    "training_curves.py",
     "training_facts.py",
+    "training_script.py",
 ]

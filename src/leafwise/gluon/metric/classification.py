@@ -186,6 +186,9 @@ class MCC(_OfConfusion):
 class PCC(EvalMetric):
     """Pearson's correlation coefficient of classes: Matthews' coefficient for any number of classes."""
 
+    matrix: Any  # how often each class (row) was predicted for each label (column)
+    global_matrix: Any
+
     def __init__(
         self, name: str = "pcc", output_names: Any = None, label_names: Any = None, has_global_stats: bool = True
     ) -> None:
@@ -204,11 +207,11 @@ class PCC(EvalMetric):
 
     def reset(self) -> None:
         super().reset()
-        self.global_matrix: Any = numpy.zeros((2, 2))
+        self.global_matrix = numpy.zeros((2, 2))
 
     def reset_local(self) -> None:
         super().reset_local()
-        self.matrix: Any = numpy.zeros((2, 2))
+        self.matrix = numpy.zeros((2, 2))
 
     def get(self) -> tuple[Any, Any]:
         return self.name, _correlation(self.matrix) if self.num_inst else float("nan")

@@ -186,9 +186,9 @@ class LAMB(_Moments):
         scales = self.counted(index)
         options = self.with_betas(scales)
         lr = options.pop("lr")
-        g = weight_updates.lamb_phase1(
-            weight, grad, *state, t=scales.t, bias_correction=self.bias_correction, **options
-        )
+        mean, var = state
+        options |= {"t": scales.t, "bias_correction": self.bias_correction}
+        g = weight_updates.lamb_phase1(weight, grad, mean, var, **options)
         bounds = self.lower_bound or None, self.upper_bound or None
         return weight_updates.lamb_phase2(weight, g, weight.norm(), g.norm(), lr, *bounds)
 

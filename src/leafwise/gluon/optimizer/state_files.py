@@ -90,7 +90,7 @@ def _described(obj: Any, arrays: dict[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def _encoded(value: Any, arrays: dict[str, torch.Tensor], where: str) -> Any:
-    """A value as JSON. Arrays are collected; containers are marked, because JSON has no tuples and no numbers as keys."""
+    """A value as JSON. Arrays are collected; containers are marked: JSON has no tuples, and no numbers as keys."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, ArrayValues):
