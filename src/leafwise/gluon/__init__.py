@@ -14,11 +14,12 @@
 `as_mxnet()` does the same from Python.
 """
 
-from leafwise.gluon import autograd, init, nn, np, npx
+from leafwise.gluon import autograd, init, loss, lr_scheduler, metric, nn, np, npx, optimizer
 from leafwise.gluon.base import DeferredInitializationError, MXNetError, missing
 from leafwise.gluon.block import Block, HybridBlock, SymbolBlock
 from leafwise.gluon.parameter import Constant, Parameter, ParameterDict
 from leafwise.gluon.stand_in import as_mxnet
+from leafwise.gluon.trainer import Trainer
 
 __all__ = [
     "Block",
@@ -29,12 +30,17 @@ __all__ = [
     "Parameter",
     "ParameterDict",
     "SymbolBlock",
+    "Trainer",
     "as_mxnet",
     "autograd",
     "init",
+    "loss",
+    "lr_scheduler",
+    "metric",
     "nn",
     "np",
     "npx",
+    "optimizer",
 ]
 
-__getattr__ = missing("gluon", {"Trainer": "use torch.optim on net.parameters()"}, "torch may have an equivalent")
+__getattr__ = missing("gluon", {}, "torch may have an equivalent")

@@ -28,7 +28,8 @@ def backward(heads: Iterable[Any], head_grads: Any = None, retain_graph: bool = 
     grads = [None] * len(tensors) if head_grads is None else list(head_grads)
     ones = [torch.ones_like(t) if g is None else _beneath(g) for t, g in zip(tensors, grads, strict=True)]
     overwritten = []
-    for leaf in _leaves_of(tensors):
+    leaves = _leaves_of(tensors)
+    for leaf in leaves:
         if getattr(leaf, "grad_req", "add") == "write":
             if leaf.grad is not None:
                 if is_held(leaf):
@@ -39,6 +40,8 @@ def backward(heads: Iterable[Any], head_grads: Any = None, retain_graph: bool = 
     finally:
         for leaf, before in overwritten:
             _write_gradient(leaf, before)
+    for leaf in leaves:
+        leaf.is_fresh = True  # until a Trainer has used the gradient
 
 
 def keep_gradient(tensor: Any, grad_req: str) -> None:
