@@ -5,6 +5,7 @@ collect_ignore = [
     "record_neural.py",
     "array_facts.py",
     "random_facts.py",
+    "recurrent_facts.py",
     "arrays.py",
     "deck.py",
     "record_golden.py",

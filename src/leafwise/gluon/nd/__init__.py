@@ -17,7 +17,7 @@ from typing import Any
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import missing
-from leafwise.gluon.nd import contrib, linalg, op
+from leafwise.gluon.nd import contrib, linalg, op, random, random_operators
 from leafwise.gluon.nd.creation import (
     arange,
     array,
@@ -38,8 +38,10 @@ from leafwise.gluon.nd.creation import (
     zeros,
 )
 from leafwise.gluon.nd.functions import operations
+from leafwise.gluon.nd.recurrent import RNN
 
 __all__ = [
+    "RNN",
     "NDArray",
     "arange",
     "array",
@@ -57,6 +59,7 @@ __all__ = [
     "ones",
     "onehot_encode",
     "op",
+    "random",
     "to_dlpack_for_read",
     "to_dlpack_for_write",
     "waitall",
@@ -64,6 +67,7 @@ __all__ = [
 ]
 
 globals().update(operations())
+globals().update({name: getattr(random_operators, name) for name in random_operators.__all__})
 globals().update({f"linalg_{name}": getattr(linalg, name) for name in linalg.__all__})
 
 # In `hybrid_forward(self, F, x)`, F is this module, and F.np and F.npx are the functions over np arrays.

@@ -109,9 +109,7 @@ def arange(
     return array(numpy.repeat(numbers, repeat), ctx, torch_dtype(dtype))
 
 
-def linspace(
-    start: float, stop: float, num: int, endpoint: bool = True, ctx: Any = None, dtype: Any = None
-) -> NDArray:
+def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Any = None, dtype: Any = None) -> NDArray:
     return array(numpy.linspace(start, stop, num, endpoint), ctx, torch_dtype(dtype))
 
 

@@ -167,11 +167,7 @@ BROADCASTING = [
         "mul": "multiply",
         "div": "divide",
         "mod": "modulo",
-        **{
-            name: name
-            for name in _OPERATIONS
-            if name not in ("add", "subtract", "multiply", "divide", "modulo")
-        },
+        **{name: name for name in _OPERATIONS if name not in ("add", "subtract", "multiply", "divide", "modulo")},
     }.items()
 ]
 SAME_SHAPE = [

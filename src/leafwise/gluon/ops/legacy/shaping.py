@@ -96,7 +96,12 @@ def reshape(
 
 
 def reshape_like(
-    lhs: torch.Tensor, rhs: torch.Tensor, lhs_begin: Any = None, lhs_end: Any = None, rhs_begin: Any = None, rhs_end: Any = None
+    lhs: torch.Tensor,
+    rhs: torch.Tensor,
+    lhs_begin: Any = None,
+    lhs_end: Any = None,
+    rhs_begin: Any = None,
+    rhs_end: Any = None,
 ) -> torch.Tensor:
     """A copy in the shape of another array, or with some axes replaced by some of the other's."""
     left, right = tuple(lhs.shape), tuple(rhs.shape)
@@ -156,9 +161,7 @@ def broadcast_to(data: torch.Tensor, shape: Any) -> torch.Tensor:
     return shaping.broadcast(data, tuple(size or old for size, old in zip(sizes, data.shape, strict=True)))
 
 
-def broadcast_like(
-    lhs: torch.Tensor, rhs: torch.Tensor, lhs_axes: Any = None, rhs_axes: Any = None
-) -> torch.Tensor:
+def broadcast_like(lhs: torch.Tensor, rhs: torch.Tensor, lhs_axes: Any = None, rhs_axes: Any = None) -> torch.Tensor:
     """A copy with axes of size one repeated as often as another array is long there."""
     if lhs_axes is None:
         return broadcast_to(lhs, tuple(rhs.shape))
@@ -325,9 +328,7 @@ def space_to_depth(data: torch.Tensor, block_size: int) -> torch.Tensor:
     return blocks.permute(0, 3, 5, 1, 2, 4).reshape(batch, -1, height // block_size, width // block_size)
 
 
-def im2col(
-    data: torch.Tensor, kernel: Any, stride: Any = 1, dilate: Any = 1, pad: Any = 0
-) -> torch.Tensor:
+def im2col(data: torch.Tensor, kernel: Any, stride: Any = 1, dilate: Any = 1, pad: Any = 0) -> torch.Tensor:
     """The patches of pictures as columns."""
     return torch.nn.functional.unfold(data, kernel, dilate or 1, pad or 0, stride or 1)
 
