@@ -1,12 +1,3 @@
-"""These files are scripts, not tests."""
+"""Only files called test_*.py are tests; the others are scripts."""
 
-collect_ignore = [
-    "neural_facts.py",
-    "record_neural.py",
-    "array_facts.py",
-    "random_facts.py",
-    "recurrent_facts.py",
-    "arrays.py",
-    "deck.py",
-    "record_golden.py",
-]
+collect_ignore_glob = ["[!t]*.py", "t[!e]*.py"]

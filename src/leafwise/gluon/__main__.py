@@ -1,4 +1,4 @@
-"""`python -m leafwise.gluon script.py`: runs a script in which `import mxnet` imports this front end."""
+"""`python -m leafwise.gluon [--mxnet 1] script.py`: runs a script in which `import mxnet` imports this front end."""
 
 import argparse
 import os
@@ -11,6 +11,9 @@ def main() -> None:
         prog="python -m leafwise.gluon",
         description="Run a Gluon script on PyTorch. In this process only, `import mxnet` imports leafwise.gluon.",
     )
+    parser.add_argument(
+        "--mxnet", type=int, choices=(1, 2), default=2, help="the version of MXNet that the script was written for"
+    )
     parser.add_argument("script", help="the Python file to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments passed on to the script")
     options = parser.parse_args()
@@ -18,7 +21,7 @@ def main() -> None:
         parser.error(f"cannot find the script {options.script!r}")
     from leafwise.gluon import as_mxnet
 
-    as_mxnet()
+    as_mxnet(options.mxnet)
     sys.argv = [options.script, *options.arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(options.script))  # as Python itself does for a script
     runpy.run_path(options.script, run_name="__main__")

@@ -2,117 +2,127 @@
 
 import importlib
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from leafwise.gluon.base import missing
+from leafwise.gluon import dialect, modes
+from leafwise.gluon.dialect import Version
+from leafwise.gluon.names.implementations import implementation, modules_for
+from leafwise.gluon.names.inventory import inventory, places
+from leafwise.gluon.names.placeholder import Placeholder
+from leafwise.gluon.names.table import instead_of
 
-# MXNet's module → the module here that replaces it.
-_STANDS_FOR = {
-    "mxnet.autograd": "leafwise.gluon.autograd",
-    "mxnet.base": "leafwise.gluon.base",
-    "mxnet.gluon": "leafwise.gluon",
-    "mxnet.gluon.block": "leafwise.gluon.block",
-    "mxnet.gluon.nn": "leafwise.gluon.nn",
-    "mxnet.gluon.nn.basic_layers": "leafwise.gluon.nn",
-    "mxnet.gluon.parameter": "leafwise.gluon.parameter",
-    "mxnet.init": "leafwise.gluon.init",
-    "mxnet.initializer": "leafwise.gluon.init",
-    "mxnet.np": "leafwise.gluon.np",
-    "mxnet.numpy": "leafwise.gluon.np",
-    "mxnet.npx": "leafwise.gluon.npx",
-    "mxnet.numpy_extension": "leafwise.gluon.npx",
-    "mxnet.np.random": "leafwise.gluon.np.random",
-    "mxnet.random": "leafwise.gluon.np.random",
-}
-# Printed classes show their module. While this front end replaces MXNet, they must show MXNet's modules.
-_LIVES_IN = {
-    "mxnet.base": ("MXNetError",),
-    "mxnet.gluon.block": ("Block", "HybridBlock"),
-    "mxnet.gluon.nn.basic_layers": ("Sequential", "HybridSequential", "Dense", "Activation"),
-    "mxnet.gluon.parameter": ("Parameter", "DeferredInitializationError"),
-    "mxnet.initializer": ("Initializer", "Uniform", "Normal", "Zero", "One", "Constant", "Xavier"),
-    "mxnet.numpy": ("ndarray",),
-}
+VERSIONS = {1: "1.9.1", 2: "2.0.0beta1"}  # as mxnet.__version__ has them
 
 
-class _Refuser:
-    """An import finder that raises for every MXNet module that the front end does not have."""
+class StandInModule(ModuleType):
+    """A module of MXNet. Its names are looked up when they are first used: they are the front end's, or placeholders."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        if name.partition(".")[0] == "mxnet":
-            raise ModuleNotFoundError(
-                f"the Gluon front end has no {name}; it has {', '.join(sorted({'mxnet', *_STANDS_FOR}))}", name=name
-            )
-        return None
+    def __init__(self, name: str, version: Version) -> None:
+        super().__init__(name, "Replaces the module of this name of MXNet. See leafwise.gluon.")
+        self._version = version
+        self._entries = inventory(version)[name]
+        self.__path__: list[str] = []  # so that submodules are looked up in sys.modules only
+        self.__all__ = [entry for entry, facts in self._entries.items() if not facts.hidden]
+        if name in ("mxnet", "mxnet.libinfo"):
+            self.__version__ = VERSIONS[version]
+
+    def __getattr__(self, name: str) -> Any:
+        value = self._look_up(name)
+        setattr(self, name, value)
+        return value
+
+    def _look_up(self, name: str) -> Any:
+        entry = self._entries.get(name)
+        if entry is None:
+            if name.startswith("_") and not name.startswith("__"):  # such names are not in the inventory
+                for here in modules_for(self.__name__):
+                    if name in vars(here):
+                        return vars(here)[name]
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+        if entry.kind == "module":
+            return sys.modules[entry.home]
+        if entry.kind == "other module":
+            return importlib.import_module(entry.home)
+        replaced = implementation(self._version, self.__name__, name)
+        if replaced is not None:
+            return replaced[0]
+        return Placeholder(f"{self.__name__}.{name}", instead_of(entry.path))
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self._entries, *super().__dir__()})
+
+
+def _aliases(version: Version) -> dict[str, str]:
+    """Modules that MXNet has as attributes only, such as mxnet.nd; here, they can be imported, too."""
+    return {
+        f"{module}.{name}": entry.home
+        for module, entries in inventory(version).items()
+        for name, entry in entries.items()
+        if entry.kind == "module" and module == "mxnet"
+    }
 
 
 class as_mxnet:  # noqa: N801
     """Makes `import mxnet` import this front end, in this process; as a context manager, only inside the `with` block.
 
+    `version` is the dialect: 2 behaves like MXNet 2.0.0b1, 1 like MXNet 1.9.1. Every public module and name of that
+    version can be imported. Using one that the front end does not have raises an error with what to do instead.
+
     >>> from leafwise.gluon import as_mxnet
     >>> with as_mxnet():
-    ...     from mxnet import np
+    ...     from mxnet import np, sym
     ...     from mxnet.gluon import nn
     >>> np.ones(2)
     array([1., 1.])
+    >>> sym.var("x")
+    Traceback (most recent call last):
+    leafwise.gluon.base.MXNetError: the Gluon front end does not support mxnet.symbol.var; ...
     """
 
-    def __init__(self) -> None:
+    def __init__(self, version: Version = 2) -> None:
         self._before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "mxnet"}
+        self._version_before = dialect.version()
+        dialect.use_version(version)
+        modes.back_to_the_dialect()
         for name in self._before:
             del sys.modules[name]
+        self._modules = {name: StandInModule(name, version) for name in inventory(version)}
+        for name, home in _aliases(version).items():
+            self._modules.setdefault(name, self._modules[home])
+        sys.modules.update(self._modules)
         self._homes: list[tuple[type, str]] = []
-        self._refuser = _Refuser()
-        sys.meta_path.insert(0, self._refuser)
-        sys.modules["mxnet"] = _top()
-        for name, real in _STANDS_FOR.items():
-            sys.modules[name] = importlib.import_module(real)
-        for home, names in _LIVES_IN.items():
-            for name in names:
-                self._move(getattr(sys.modules[home], name), home)
+        self._move_classes(version)
 
-    def _move(self, cls: type, home: str) -> None:
-        self._homes.append((cls, cls.__module__))
-        cls.__module__ = home
+    def _move_classes(self, version: Version) -> None:
+        """Printed classes show their module. While this front end replaces MXNet, they show MXNet's modules."""
+        moved = set()
+        for path, reached in places(version).items():
+            module, _, name = path.rpartition(".")
+            if inventory(version)[module][name].kind == "class":
+                replaced = implementation(version, *reached[0])
+                cls = replaced[0] if replaced is not None else None
+                # A class with another name here stays where it is: pickle looks for its own name.
+                is_ours = isinstance(cls, type) and cls.__module__.startswith("leafwise.") and cls.__name__ == name
+                if is_ours and cls not in moved:
+                    moved.add(cls)
+                    self._homes.append((cls, cls.__module__))
+                    cls.__module__ = module
 
     def undo(self) -> None:
         """Puts everything back as it was."""
         for cls, home in self._homes:
             cls.__module__ = home
         self._homes.clear()
-        if self._refuser in sys.meta_path:
-            sys.meta_path.remove(self._refuser)
-            for name in ("mxnet", *_STANDS_FOR):
+        if sys.modules.get("mxnet") is self._modules["mxnet"]:
+            for name in self._modules:
                 sys.modules.pop(name, None)
             sys.modules.update(self._before)
+            dialect.use_version(self._version_before)
+            modes.back_to_the_dialect()
 
     def __enter__(self) -> "as_mxnet":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.undo()
-
-
-def _top() -> ModuleType:
-    """The module `mxnet` itself."""
-    from leafwise.gluon import autograd, init, np, npx
-    from leafwise.gluon.np import random
-
-    module: Any = ModuleType("mxnet", "The part of MXNet that leafwise's Gluon front end has.")
-    module.__path__ = []
-    module.__version__ = "2.0.0"
-    module.gluon = importlib.import_module("leafwise.gluon")
-    module.autograd, module.np, module.numpy, module.npx, module.numpy_extension = autograd, np, np, npx, npx
-    module.init = module.initializer = init
-    module.random = random
-    module.cpu, module.gpu, module.MXNetError = (
-        npx.cpu,
-        npx.gpu,
-        importlib.import_module("leafwise.gluon.base").MXNetError,
-    )
-    instead = {"nd": "use np", "sym": "use np", "symbol": "use np", "mod": "use gluon", "optimizer": "use torch.optim"}
-    module.__getattr__ = missing("mxnet", instead, "it has gluon, np, npx, init and autograd")
-    return module  # type: ignore[no-any-return]

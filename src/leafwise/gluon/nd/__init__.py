@@ -30,14 +30,14 @@ from leafwise.gluon.nd.creation import (
     histogram,
     linspace,
     moveaxis,
-    ones,
     onehot_encode,
+    ones,
     to_dlpack_for_read,
     to_dlpack_for_write,
     waitall,
     zeros,
 )
-from leafwise.gluon.nd.functions import operations
+from leafwise.gluon.nd.functions import SINCE_2, operations
 from leafwise.gluon.nd.recurrent import RNN
 
 __all__ = [
@@ -56,8 +56,8 @@ __all__ = [
     "linalg",
     "linspace",
     "moveaxis",
-    "ones",
     "onehot_encode",
+    "ones",
     "op",
     "random",
     "to_dlpack_for_read",
@@ -78,4 +78,6 @@ _missing = missing("nd", {}, "x.tensor is the underlying torch.Tensor, with all 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"leafwise.gluon.{_MODULES[name]}")
+    if name in SINCE_2 and not dialect.is_v1():
+        return SINCE_2[name]
     return _missing(name)

@@ -35,7 +35,6 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
         outputs, states = body(now, states)
         single = not isinstance(outputs, list | tuple)
         _check_arrays("foreach", [outputs] if single else outputs)
-        _check_arrays("foreach", states if isinstance(states, list | tuple) else [states])
         collected.append([outputs] if single else [*outputs])
     stacked = [_stacked(parts) for parts in zip(*collected, strict=True)]
     return (stacked[0] if single else stacked), states

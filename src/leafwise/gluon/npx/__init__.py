@@ -20,8 +20,8 @@ from leafwise.gluon.npx.conversions import *  # noqa: F403
 from leafwise.gluon.npx.conversions import __all__ as _conversions
 from leafwise.gluon.npx.neural import *  # noqa: F403
 from leafwise.gluon.npx.neural import __all__ as _neural
+from leafwise.gluon.npx.random import seed
 from leafwise.gluon.npx.recurrent import rnn
-from leafwise.gluon.random import seed
 
 Device = Context
 current_device = current_context

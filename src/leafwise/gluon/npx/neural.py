@@ -22,6 +22,7 @@ from leafwise.gluon.ops import (
     neural_shapes,
     neural_softmax,
 )
+from leafwise.gluon.ops.neural_checks import constant_of
 
 
 def _npx(operation: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -186,6 +187,18 @@ def _one_hot(
     return neural_picking.one_hot(data, depth, on_value, off_value, dtype)
 
 
+def _group_norm(
+    data: torch.Tensor,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    num_groups: int = 1,
+    eps: float = 1e-3,
+    output_mean_var: bool = False,
+) -> Any:
+    """Normalizes groups of channels."""
+    return neural_norms.group_norm(data, gamma, beta, num_groups, eps, output_mean_var)
+
+
 def _nonzero(a: torch.Tensor) -> torch.Tensor:
     """The positions of the nonzero elements, one in each row."""
     return torch.nonzero(a.detach())
@@ -200,7 +213,7 @@ def _constraint_check(x: torch.Tensor, msg: str = "Constraint violated!") -> tor
 
 def _broadcast_greater(lhs: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
     """1 where the left side is greater, and 0 elsewhere."""
-    return torch.gt(lhs, rhs).to(lhs.dtype)
+    return constant_of(torch.gt(lhs, rhs).to(lhs.dtype), lhs, rhs)
 
 
 fully_connected = _npx(_fully_connected, "fully_connected")
@@ -212,6 +225,7 @@ softmax = _npx(_softmax, "softmax")
 pick = _npx(_pick, "pick")
 one_hot = _npx(_one_hot, "one_hot")
 nonzero = _npx(_nonzero, "nonzero")
+group_norm = _npx(_group_norm, "group_norm")
 constraint_check = _npx(_constraint_check, "constraint_check")
 broadcast_greater = _npx(_broadcast_greater, "broadcast_greater")
 
@@ -239,7 +253,6 @@ masked_log_softmax = _npx(neural_softmax.masked_log_softmax, "masked_log_softmax
 batch_norm_with_relu = _npx(neural_norms.batch_norm_with_relu, "batch_norm_with_relu")
 sync_batch_norm = _npx(neural_norms.sync_batch_norm, "sync_batch_norm")
 layer_norm = _npx(neural_norms.layer_norm, "layer_norm")
-group_norm = _npx(neural_norms.group_norm, "group_norm")
 instance_norm = _npx(neural_norms.instance_norm, "instance_norm")
 dropout = _npx(neural_norms.dropout, "dropout")
 

@@ -47,7 +47,7 @@ def leaky_relu(
     if act_type == "elu":
         return torch.where(data > 0, data, slope * torch.expm1(data.clamp(max=0)))
     if act_type == "selu":
-        return functional.selu(data)
+        return _selu(data)
     if act_type == "gelu":
         return functional.gelu(data)
     if act_type == "rrelu":
@@ -59,6 +59,19 @@ def leaky_relu(
     if gamma.ndim == 1 and gamma.shape[0] > 1 and data.ndim > 1:
         gamma = gamma.reshape(-1, *[1] * (data.ndim - 2))
     return torch.where(data > 0, data, gamma * data)
+
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def _selu(data: torch.Tensor) -> torch.Tensor:
+    """selu with MXNet's gradient, which for negative numbers is scale · (result + alpha): the scale is in it twice."""
+    result = torch.nn.functional.selu(data.detach())
+    if not data.requires_grad:
+        return result
+    slope = torch.where(result > 0, _SELU_SCALE, _SELU_SCALE * (result + _SELU_ALPHA))
+    linear = data * slope
+    return linear + (result - linear).detach()
 
 
 def relu(data: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.ops.neural_checks import one_of
+from leafwise.gluon.ops.neural_checks import constant_of, one_of
 from leafwise.gluon.ops.neural_linear import deconvolution
 
 
@@ -112,7 +112,7 @@ def multibox_prior(
     edges = (middle_x - half_x, middle_y - half_y, middle_x + half_x, middle_y + half_y)
     boxes = torch.stack([edge.expand(height, width, len(shapes)) for edge in edges], -1)
     boxes = boxes.reshape(1, -1, 4).to(data.device)
-    return boxes.clamp(0, 1) if clip else boxes
+    return constant_of(boxes.clamp(0, 1) if clip else boxes, data)
 
 
 def _numbers(given: Any) -> Sequence[float]:
@@ -162,7 +162,7 @@ def box_nms(
         valid = scores > valid_thresh
         if id_index >= 0 and background_id >= 0:
             valid &= rows[:, id_index] != background_id
-        order = [row for row in torch.argsort(scores, descending=True, stable=True).tolist() if valid[row]]
+        order = [row for row in torch.argsort(scores, dim=0, descending=True, stable=True).tolist() if valid[row]]
         order = order[:topk] if topk > 0 else order
         boxes = rows[order, coord_start : coord_start + 4].detach()
         classes = (

@@ -8,7 +8,7 @@ import torch
 from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
-from leafwise.gluon.ops.neural_checks import axis_of, check_shape, floating, one_of
+from leafwise.gluon.ops.neural_checks import axis_of, check_shape, constant_of, floating, one_of
 
 
 def batch_norm(
@@ -39,7 +39,7 @@ def batch_norm(
     if fix_gamma:
         with torch.no_grad():
             gamma.fill_(1)
-        gamma = gamma.detach()
+        gamma = torch.ones_like(gamma)
     from_batch = training and not use_global_stats
     wide = data.to(torch.promote_types(data.dtype, gamma.dtype))  # half-precision data has parameters in float32
     others = [number for number in range(data.ndim) if number != axis]
@@ -59,7 +59,7 @@ def batch_norm(
             result.register_hook(lambda gradient: update())
     if not output_mean_var:
         return result
-    return result, mean.detach().clone(), torch.rsqrt(var + eps).detach().clone()
+    return result, constant_of(mean, data), constant_of(torch.rsqrt(var + eps), data)
 
 
 class _Update:
@@ -96,7 +96,7 @@ def layer_norm(
     shape = [-1 if number == axis else 1 for number in range(data.ndim)]
     deviation = torch.sqrt(var + eps)
     result = (data - mean) / deviation * gamma.reshape(shape) + beta.reshape(shape)
-    return (result, mean.squeeze(axis), deviation.squeeze(axis)) if output_mean_var else result
+    return (result, constant_of(mean, data), constant_of(deviation, data)) if output_mean_var else result
 
 
 def group_norm(
@@ -125,7 +125,8 @@ def group_norm(
     else:
         shape = (-1, *[1] * (data.ndim - 2))
         result = normal.reshape(data.shape) * gamma.reshape(shape) + beta.reshape(shape)
-    return (result, mean.squeeze(2), deviation.squeeze(2)) if output_mean_var else result
+    statistics = (constant_of(mean.squeeze(2), data), constant_of(deviation.squeeze(2), data))
+    return (result, *statistics) if output_mean_var else result
 
 
 def instance_norm(data: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float = 1e-3) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 
 from leafwise.gluon.arrays.dtypes import dtype_name, torch_dtype
 from leafwise.gluon.base import MXNetError
-from leafwise.gluon.ops.neural_checks import axis_of, check_shape, one_of
+from leafwise.gluon.ops.neural_checks import axis_of, check_shape, constant_of, one_of
 
 
 def embedding(
@@ -78,11 +78,11 @@ def topk(
     axis = axis_of("topk", axis, data.ndim)
     if k > data.shape[axis]:
         raise MXNetError(f"topk: k must be in [1, {data.shape[axis]}], got k = {k}")
-    order = torch.argsort(data.detach(), axis, descending=not is_ascend, stable=True)
+    order = torch.argsort(data.detach(), dim=axis, descending=not is_ascend, stable=True)
     chosen = order.narrow(axis, 0, k if k > 0 else data.shape[axis])
     if ret_typ == "mask":
-        return torch.zeros_like(data, requires_grad=False).scatter(axis, chosen, 1).reshape(shape)
-    indices = chosen.to(torch_dtype(dtype))
+        return constant_of(torch.zeros_like(data).scatter(axis, chosen, 1).reshape(shape), data)
+    indices = constant_of(chosen.to(torch_dtype(dtype)), data)
     if ret_typ == "indices":
         return indices
     values = torch.gather(data, axis, chosen)

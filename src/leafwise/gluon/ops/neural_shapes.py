@@ -8,7 +8,7 @@ import torch
 
 from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.base import MXNetError
-from leafwise.gluon.ops.neural_checks import axis_of, one_of
+from leafwise.gluon.ops.neural_checks import axis_of, constant_of, one_of
 
 
 def batch_dot(
@@ -43,7 +43,7 @@ def arange_like(
     count = data.numel() if axis is None else data.shape[axis_of("arange_like", axis, data.ndim)]
     numbers = torch.arange(-(-count // repeat), device=data.device).to(torch.float32) * step + start
     numbers = numbers.repeat_interleave(repeat)[:count].to(data.dtype)
-    return numbers.reshape(data.shape) if axis is None else numbers
+    return constant_of(numbers.reshape(data.shape) if axis is None else numbers, data)
 
 
 def reshape_like(
@@ -121,7 +121,7 @@ def slice_channel(
 def pad(
     data: torch.Tensor, mode: str | None = None, pad_width: Any = None, constant_value: float = 0.0
 ) -> torch.Tensor:
-    """Pads with a constant, with the edge, or with a reflection. `pad_width` is (before, after) of each axis in turn."""
+    """Pads with a constant, the edge or a reflection. `pad_width` is (before, after) of each axis in turn."""
     one_of("pad", "mode", mode, ("constant", "edge", "reflect"))
     widths = [int(width) for width in pad_width]
     if len(widths) != 2 * data.ndim or data.ndim not in (4, 5) or any(widths[:4]):
@@ -184,6 +184,7 @@ def norm(
         raise MXNetError(f"norm: only supports ord=1 or ord=2, not {ord}")
     axes = [*range(data.ndim)] if axis is None or axis == () else [axis] if isinstance(axis, int) else [*axis]
     result = data.abs().sum(axes, keepdim=keepdims) if ord == 1 else (data * data).sum(axes, keepdim=keepdims).sqrt()
+    result = result.reshape(1) if not result.ndim else result
     return result if out_dtype is None else result.to(torch_dtype(out_dtype))
 
 
