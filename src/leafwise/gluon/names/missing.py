@@ -12,7 +12,7 @@ _UPDATE = "use gluon.Trainer or mx.optimizer, which update parameters"
 # None of the names that these rows cover exists.
 MISSING: tuple[tuple[str, str], ...] = (
     # Graphs, and what runs and trains them.
-    ("mxnet.symbol.* mxnet.symbol_doc.* mxnet.symbol_doc", _GRAPHS),
+    ("mxnet.symbol.* mxnet.symbol_doc.*", _GRAPHS),
     ("mxnet.executor.* mxnet.executor_manager.* mxnet.visualization.*", _GRAPHS),
     ("mxnet.attribute.* mxnet.name.*", "names and attributes of symbols are not supported: use prefix= of a Block"),
     ("mxnet.module.* mxnet.monitor.* mxnet.misc.*", _MODULE),
@@ -36,17 +36,17 @@ MISSING: tuple[tuple[str, str], ...] = (
     ("mxnet.operator.*", "write an autograd.Function, or a Block"),
     ("mxnet.profiler.*", "use torch.profiler"),
     ("mxnet.ndarray.sparse.* mxnet.test_utils.*sparse* mxnet.test_utils.shuffle_csr_column_indices", _SPARSE),
-    ("mxnet.util.np_default_dtype mxnet.util.set_np_default_dtype", "float32 is the default; pass dtype='float64'"),
+    ("mxnet.util.np_default_dtype", "float32 is the default; pass dtype='float64'"),
     # MXNet's own machinery.
     ("mxnet.cuda.* mxnet.rtc.*", "write CUDA with torch.utils.cpp_extension or Triton"),
     ("mxnet.library.* mxnet.libinfo.find_*", _INTERNAL),
-    ("mxnet.container.* mxnet.dlpack.* mxnet.space.* mxnet.tvmop.* mxnet.error.*", _INTERNAL),
+    ("mxnet.container.* mxnet.dlpack.* mxnet.space.* mxnet.error.*", _INTERNAL),
     (
         "mxnet.numpy_op_fallback.* mxnet.numpy_op_signature.* mxnet.numpy_dispatch_protocol.* mxnet.ndarray_doc.*",
         _INTERNAL,
     ),
     ("mxnet.ndarray.register.* mxnet.ndarray.CachedOp mxnet.runtime.get_*", _INTERNAL),
-    ("mxnet.gluon.data.dataloader.*oader* mxnet.gluon.data.dataloader.*Queue", _LOADER),
+    ("mxnet.gluon.data.dataloader.DataLoaderV1 mxnet.gluon.data.dataloader.*Queue", _LOADER),
     ("mxnet.gluon.data.dataloader.*_v1 mxnet.gluon.data.dataloader.*ndarray", _LOADER),
     ("mxnet.gluon.data.dataloader.ConnectionWrapper", _LOADER),
     ("mxnet.log.*", "use Python's logging"),
