@@ -17,7 +17,7 @@ from typing import Any
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import missing
-from leafwise.gluon.nd import contrib, linalg, op, random, random_operators
+from leafwise.gluon.nd import contrib, image, linalg, neural, op, random, random_operators
 from leafwise.gluon.nd.creation import (
     arange,
     array,
@@ -39,6 +39,7 @@ from leafwise.gluon.nd.creation import (
 )
 from leafwise.gluon.nd.functions import SINCE_2, operations
 from leafwise.gluon.nd.recurrent import RNN
+from leafwise.gluon.nd.saving import load, save
 
 __all__ = [
     "RNN",
@@ -62,6 +63,7 @@ __all__ = [
     "ones",
     "op",
     "random",
+    "save",
     "to_dlpack_for_read",
     "to_dlpack_for_write",
     "waitall",
@@ -69,6 +71,7 @@ __all__ = [
 ]
 
 globals().update(operations())
+globals().update({name: getattr(neural, name) for name in neural.__all__})
 globals().update({name: getattr(random_operators, name) for name in random_operators.__all__})
 globals().update({f"linalg_{name}": getattr(linalg, name) for name in linalg.__all__})
 

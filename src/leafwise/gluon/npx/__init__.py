@@ -22,6 +22,7 @@ from leafwise.gluon.npx.neural import *  # noqa: F403
 from leafwise.gluon.npx.neural import __all__ as _neural
 from leafwise.gluon.npx.random import seed
 from leafwise.gluon.npx.recurrent import rnn
+from leafwise.gluon.npx.saving import load, save, savez
 
 Device = Context
 current_device = current_context
@@ -45,6 +46,8 @@ __all__ = [
     "random",
     "reset_np",
     "rnn",
+    "save",
+    "savez",
     "seed",
     "set_np",
     "set_np_shape",
