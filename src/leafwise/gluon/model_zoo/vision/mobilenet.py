@@ -8,7 +8,7 @@ from leafwise.gluon.arrays.choosing import wrap_like
 from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.block import HybridBlock
 from leafwise.gluon.model_zoo.vision.building import ROOT, ZooNet, loaded, scope, sequence, with_prefix
-from leafwise.gluon.ops import arithmetic
+from leafwise.gluon.ops import elementwise
 
 __all__ = [
     "MobileNet",
@@ -30,7 +30,7 @@ class RELU6(HybridBlock):
     """Relu, with values above 6 cut off."""
 
     def forward(self, x: Any) -> Any:
-        return wrap_like(x, arithmetic.clipped(plain(x), 0, 6))
+        return wrap_like(x, elementwise.clipped(plain(x), 0, 6))
 
 
 def _conv(
