@@ -163,5 +163,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     case("norm nan", lambda: gluon.utils.clip_global_norm([array([float("inf"), 1])], 1.0))
     print([str(warning.message) for warning in caught if warning.category is UserWarning])
-case("known", lambda: [gluon.utils.shape_is_known(shape) for shape in (None, (), (0,), (1, 2), (-1 if not V1 else 0, 2))])
+case(
+    "known", lambda: [gluon.utils.shape_is_known(shape) for shape in (None, (), (0,), (1, 2), (-1 if not V1 else 0, 2))]
+)
 sys.stdout.flush()
