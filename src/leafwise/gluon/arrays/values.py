@@ -8,6 +8,7 @@ import torch
 
 from leafwise.gluon.arrays.autograd_state import differentiating
 from leafwise.gluon.arrays.dtypes import numpy_dtype
+from leafwise.gluon.arrays.released import is_released
 from leafwise.gluon.context import CPU0, Context, context_of
 
 
@@ -131,11 +132,16 @@ class ArrayValues:
 
 
 def plain(value: Any) -> Any:
-    """The tensor of an array, detached from its graph unless operations are being recorded; anything else unchanged."""
+    """The tensor of an array, detached from its graph unless operations are being recorded; anything else unchanged.
+
+    It is detached, too, if backward has released its graph.
+    """
     if not isinstance(value, ArrayValues):
         return value
     tensor = value.tensor
-    return tensor.detach() if tensor.requires_grad and not differentiating() else tensor
+    if not tensor.requires_grad:
+        return tensor
+    return tensor if differentiating() and not is_released(tensor) else tensor.detach()
 
 
 def wrapped(cls: type, tensor: torch.Tensor, ctx: Context | None = None) -> Any:

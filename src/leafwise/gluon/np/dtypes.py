@@ -21,10 +21,12 @@ DTYPE_NAMES = (
 )
 
 
-def dtype_named(name: str) -> Any:
-    """In MXNet 2.x the names are dtypes, which equal their names and print as them; in 1.x they are NumPy's types."""
-    known = numpy.dtype(name.removesuffix("_"))
-    return known.type if is_v1() and name not in _NEW_IN_2 else known
+_DTYPES = {name: numpy.dtype(name.removesuffix("_")) for name in DTYPE_NAMES}
+# In MXNet 2.x the names are dtypes, which equal their names and print as them; in 1.x they are NumPy's types.
+BY_VERSION: dict[int, dict[str, Any]] = {
+    1: {name: known if name in _NEW_IN_2 else known.type for name, known in _DTYPES.items()},
+    2: dict(_DTYPES),
+}
 
 
 class FloatLimits(NamedTuple):
