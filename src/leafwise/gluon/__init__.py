@@ -14,15 +14,20 @@
 `as_mxnet()` does the same from Python.
 """
 
-from leafwise.gluon import autograd, init, nn, np, npx
-from leafwise.gluon.base import DeferredInitializationError, MXNetError, missing
+from typing import Any
+
+from leafwise.gluon import autograd, data, init, nd, nn, np, npx, utils
+from leafwise.gluon.base import DeferredInitializationError, MXNetError, absent
 from leafwise.gluon.block import Block, HybridBlock, SymbolBlock
+from leafwise.gluon.context import Context, cpu, current_context, gpu
+from leafwise.gluon.names.package import attribute
 from leafwise.gluon.parameter import Constant, Parameter, ParameterDict
 from leafwise.gluon.stand_in import as_mxnet
 
 __all__ = [
     "Block",
     "Constant",
+    "Context",
     "DeferredInitializationError",
     "HybridBlock",
     "MXNetError",
@@ -31,10 +36,22 @@ __all__ = [
     "SymbolBlock",
     "as_mxnet",
     "autograd",
+    "cpu",
+    "current_context",
+    "data",
+    "gpu",
     "init",
+    "nd",
     "nn",
     "np",
     "npx",
+    "utils",
 ]
 
-__getattr__ = missing("gluon", {"Trainer": "use torch.optim on net.parameters()"}, "torch may have an equivalent")
+
+def __getattr__(name: str) -> Any:
+    """The other modules and names of `mxnet` and `mxnet.gluon`, such as `loss`, `rnn`, `Trainer`, `optimizer`."""
+    value, why_not = attribute(name)
+    if why_not:
+        raise absent(why_not, name)
+    return value

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+from leafwise.core.capabilities.naming import Naming
 from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
 from leafwise.core.home import Capabilities
 from leafwise.core.memory import Op
@@ -10,6 +11,7 @@ from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
 from leafwise.gluon.block import Block
 from leafwise.gluon.nn.containers import LayerStack
+from leafwise.gluon.symbol_names import GluonNaming
 from leafwise.homes.torch.home import TorchHome
 from leafwise.homes.torch.tying import TorchTying
 
@@ -33,7 +35,7 @@ class GluonTying(TorchTying):
 
 class GluonHome(TorchHome):
     name = "gluon"
-    capabilities: ClassVar[Capabilities] = {**TorchHome.capabilities, Tying: GluonTying}
+    capabilities: ClassVar[Capabilities] = {**TorchHome.capabilities, Naming: GluonNaming, Tying: GluonTying}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "node" if issubclass(cls, Block) else None
