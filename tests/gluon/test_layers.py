@@ -197,7 +197,7 @@ def test_lambdas_take_functions_and_names() -> None:
 
 def test_a_hybrid_lambda_of_version_1_gets_the_functions_of_nd(version_1: None) -> None:
     x = nd.array([-1, 2])
-    assert nn.HybridLambda(lambda F, x: F.relu(x))(x).asnumpy().tolist() == [0, 2]
+    assert nn.HybridLambda(lambda functions, x: functions.relu(x))(x).asnumpy().tolist() == [0, 2]
     assert nn.HybridLambda("relu")(x).asnumpy().tolist() == [0, 2]
     with pytest.raises(AssertionError, match="Function name nope is not found in ndarray"):
         nn.Lambda("nope")

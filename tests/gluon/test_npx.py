@@ -68,7 +68,7 @@ def test_results_can_be_written_to_an_array() -> None:
 
 def test_a_position_twice_is_refused_where_the_result_is_arbitrary() -> None:
     twice = np.array([[0, 0], [1, 1]], dtype="int32")
-    with pytest.raises(MXNetError, match="npx.index_update with a position twice"):
+    with pytest.raises(MXNetError, match="index_update with a position twice"):
         npx.index_update(np.zeros((2, 3)), twice, np.ones(2))
 
 

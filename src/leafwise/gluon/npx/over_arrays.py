@@ -12,7 +12,6 @@ from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import MXNetError
 from leafwise.gluon.modes import is_np_shape
 
-
 # Arguments that every operation of MXNet accepts, or many, and that do not change results.
 _OF_THE_ENGINE = {"name", "cudnn_off", "cudnn_tune", "workspace"}
 
@@ -60,7 +59,8 @@ def _example(name: str, kind: type, values: tuple[Any, ...]) -> Any:
             ):  # isinstance takes an ndarray for both
                 convert = "as_np_ndarray" if kind.__name__ == "ndarray" else "as_nd_ndarray"
                 raise TypeError(
-                    f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(entry).__name__}; use .{convert}()"
+                    f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(entry).__name__}; "
+                    f"use .{convert}()"
                 )
             if found is None and isinstance(entry, ArrayValues | torch.Tensor):
                 found = entry
