@@ -3,10 +3,13 @@
 collect_ignore = [
     "array_facts.py",
     "arrays.py",
+    "data_script.py",
     "deck.py",
+    "nd_facts.py",
     "neural_facts.py",
     "random_facts.py",
     "record_golden.py",
+    "record_nd_golden.py",
     "record_neural.py",
     "record_training.py",
     "training_curves.py",

@@ -5,6 +5,7 @@ one between 0.5 and 1.5, `i(2, 3, high=4)` one of whole numbers below `high`, an
 `i` and `v` have no gradient. Layers get the same weights everywhere, see `weights_for`.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ class Measure:
         if self.kind == "nn":
             facts["repr"] = repr(layer)
             own = list(layer.collect_params().values())
-            facts["parameters"] = [[parameter.name, list(parameter.shape), parameter.grad_req] for parameter in own]
+            facts["parameters"] = [[_own_name(p.name), list(p.shape), p.grad_req] for p in own]
             facts["parameter grads"] = [_fact(p.grad()) for p in own if p.grad_req != "null"]
             facts["after"] = [_fact(p.data()) for p in own if p.grad_req == "null"]
         return facts
@@ -113,6 +114,11 @@ def _values(seed: int, shape: tuple[int, ...]) -> Any:
 
 def _listed(result: Any) -> list[Any]:
     return list(result) if isinstance(result, list | tuple) else [result]
+
+
+def _own_name(name: str) -> str:
+    """The name of a parameter without the numbered name of its layer, which 1.x puts before it."""
+    return re.sub(r"^[a-z]+[0-9]+[a-z]*[0-9]*_", "", name)
 
 
 def _fact(array: Any) -> list[Any]:

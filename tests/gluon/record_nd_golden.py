@@ -14,7 +14,9 @@ import warnings
 from pathlib import Path
 
 import mxnet
-import nd_facts
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.gluon import nd_facts
 
 
 def facts() -> str:

@@ -1,5 +1,7 @@
 """Arrays that behave like MXNet's `nd.NDArray`, the arrays of MXNet 1.x, which 2.x has, too."""
 
+import functools
+import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,7 +55,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     [[0. 0.]
      [1. 1.]]
     <NDArray 2x2 @cpu(0)>
-    >>> x.sum().asscalar()
+    >>> print(x.sum().asscalar())
     10.0
     """
 
@@ -62,9 +64,19 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     __array_ufunc__ = None
 
     def __getattr__(self, name: str) -> Any:
+        if name in _SINCE_2 and not dialect.is_v1():
+            return functools.partial(exposed(_SINCE_2[name]), self)
+        if name in ("softmax", "log_softmax", "softmin"):
+            from leafwise.gluon import nd
+
+            return functools.partial(getattr(nd, name), self)
         if name.startswith("__"):
             raise AttributeError(f"'NDArray' object has no attribute {name!r}", name=name, obj=self)
         raise AttributeError(f"'NDArray' object has no attribute {name!r}; {_instead_of(name)}", name=name, obj=self)
+
+    def _new(self, tensor: torch.Tensor) -> "NDArray":
+        """An array in the same context."""
+        return wrap_legacy(tensor, self.ctx)
 
     # -- values ----------------------------------------------------------------------------------------------
 
@@ -72,6 +84,13 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     def dtype(self) -> Any:
         """A type, such as `numpy.float32`."""
         return numpy_dtype(self.tensor.dtype).type
+
+    @property
+    def device(self) -> Context:
+        """The context, as MXNet 2.x calls it."""
+        if dialect.is_v1():
+            raise AttributeError("'NDArray' object has no attribute 'device'; use x.context")
+        return self.ctx
 
     @property
     def writable(self) -> bool:
@@ -106,53 +125,65 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     def wait_to_read(self) -> None:
         """Does nothing: unlike MXNet, PyTorch waits by itself where it has to."""
 
+    def _refuse_conversion(self) -> Any:
+        raise TypeError("an NDArray is not a number; use x.asscalar()")
+
+    __int__ = __float__ = __complex__ = __index__ = _refuse_conversion
+
+    @property
+    def item(self) -> Any:
+        raise AttributeError("'NDArray' object has no attribute 'item'; use x.asscalar()")
+
+    @property
+    def tolist(self) -> Any:
+        raise AttributeError("'NDArray' object has no attribute 'tolist'; use x.asnumpy().tolist()")
+
     # -- copies and conversions --------------------------------------------------------------------------------
 
     def astype(self, dtype: Any, copy: bool = True) -> "NDArray":
         if not copy and torch_dtype(dtype) == self.tensor.dtype:
             return self
-        return self._like(elementwise.cast(plain(self), dtype))
+        return self._new(elementwise.cast(plain(self), dtype))
 
     def copy(self) -> "NDArray":
-        return self._like(plain(self).clone())
+        return self._new(plain(self).clone())
 
-    def copyto(self, other: Any) -> "NDArray":
+    def copyto(self, other: Any) -> Any:
         """Copies the values into another array, or to a device, and returns the copy."""
         if isinstance(other, Context):
             return wrap_legacy(plain(self).to(other.torch_device, copy=True), other)
         if not isinstance(other, NDArray):
             raise TypeError(f"copyto does not support type {type(other)}")
         if other is self:
-            return self
+            warnings.warn("You are attempting to copy an array to itself", RuntimeWarning, stacklevel=2)
+            return False
         write_whole("nd.copyto", other, elementwise.cast(plain(self), other.dtype))
         return other
 
     def as_in_context(self, context: Any) -> "NDArray":
         """The array itself if it is on that device already, otherwise a copy on that device."""
         target = as_context(context)
-        return self if target == self.ctx else self.copyto(target)
-
-    as_in_ctx = to_device = as_in_context
+        return self if target == self.ctx else wrap_legacy(plain(self).to(target.torch_device, copy=True), target)
 
     def as_nd_ndarray(self) -> "NDArray":
         return self
 
     def as_np_ndarray(self) -> ndarray:
         """An `np.ndarray` over the same memory, in the same graph."""
-        return wrapped(ndarray, self.tensor, self._ctx)  # type: ignore[no-any-return]
+        return wrapped(ndarray, self.tensor, self.ctx)  # type: ignore[no-any-return]
 
     def tostype(self, stype: str) -> "NDArray":
         if stype != "default":
             raise refusal(f"NDArray.tostype({stype!r})", "arrays are dense")
-        return self
+        return self.copy()
 
     def to_dlpack_for_read(self) -> Any:
-        return torch.utils.dlpack.to_dlpack(self.tensor.detach())
+        return self.tensor.detach().__dlpack__()
 
     to_dlpack_for_write = to_dlpack_for_read
 
     def __copy__(self) -> "NDArray":
-        return self._like(plain(self).detach().clone())
+        return self._new(plain(self).detach().clone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "NDArray":
         copied: NDArray = memo.setdefault(id(self), self.__copy__())
@@ -164,10 +195,10 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     # -- indices -----------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
-        part = indexing.read(plain(self), _plain_key(key))
+        part = indexing.read(plain(self), _key(key))
         if part is None:
             return self
-        return self._like(part if part.ndim or is_np_shape() else part.reshape(1))
+        return self._new(part if part.ndim or is_np_shape() else part.reshape(1))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         check_not_in_graph("nd[key] =", self)
@@ -176,14 +207,14 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
             return write_whole("nd[:] =", self, elementwise.cast(source, self.dtype).broadcast_to(self.shape))
         check_no_graph_enters("nd[key] =", value)
         with torch.no_grad():
-            indexing.write(tensor, _plain_key(key), source)
+            indexing.write(tensor, () if _is_whole(key) else _key(key), source)
         return None
 
     # -- shapes ------------------------------------------------------------------------------------------------
 
     @property
     def T(self) -> "NDArray":  # noqa: N802
-        return self._like(shaping.transpose(plain(self)))
+        return self._new(shaping.transpose(plain(self))) if self.ndim > 1 else self
 
     def reshape(self, *shape: Any, **kwargs: Any) -> "NDArray":
         """A view in another shape, which may have MXNet's codes."""
@@ -193,20 +224,16 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
             raise TypeError(f"Got unknown keywords in reshape: {', '.join(kwargs)}. Accepted: 'shape' and 'reverse'.")
         if codes is None:
             codes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        return self._like(shaping.reshaped_view(plain(self), shaping.as_tuple(codes), reverse))
+        return self._new(shaping.reshaped_view(plain(self), shaping.as_tuple(codes), reverse))
 
-    def transpose(self, *axes: Any, **kwargs: Any) -> "NDArray":
-        order = kwargs.pop("axes", axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes)
-        return self._like(shaping.transpose(plain(self), order))
+    def transpose(self, axes: Any = None) -> "NDArray":
+        return self._new(shaping.transpose(plain(self), axes))
 
     def broadcast_to(self, shape: Any) -> "NDArray":
         """A copy with axes of size one repeated, and with new axes in front."""
         sizes = shaping.as_tuple(shape)
-        data = plain(self)
-        if self.shape == sizes:
-            return self
-        lengthened = data.reshape([1] * (len(sizes) - self.ndim) + list(self.shape))
-        return self._like(shaping.broadcast_to(lengthened, sizes))
+        lengthened = plain(self).reshape([1] * (len(sizes) - self.ndim) + list(self.shape))
+        return self._new(shaping.broadcast_to(lengthened, sizes))
 
     def broadcast_like(self, other: Any) -> "NDArray":
         return self.broadcast_to(other.shape)
@@ -220,7 +247,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
             raise TypeError(f"nd.{name}: type {type(other)} not supported")
         sides = plain(self), plain(other)
         try:
-            return self._like(binary(name, *(reversed(sides) if reflected else sides)))
+            return self._new(binary(name, *(reversed(sides) if reflected else sides)))
         except (MXNetError, torch.OutOfMemoryError):
             raise
         except RuntimeError as error:  # PyTorch's message does not name the operation
@@ -232,17 +259,17 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     __truediv__, __rtruediv__, __itruediv__ = _operator("divide"), _operator("divide", True), _in_place("divide")
     __div__, __rdiv__, __idiv__ = __truediv__, __rtruediv__, __itruediv__
     __mod__, __rmod__, __imod__ = _operator("modulo"), _operator("modulo", reflected=True), _in_place("modulo")
-    __pow__, __rpow__ = _operator("power"), _operator("power", reflected=True)  # type: ignore[assignment]
+    __pow__, __rpow__ = _operator("power"), _operator("power", reflected=True)
     __eq__, __ne__ = _operator("equal"), _operator("not_equal")
     __lt__, __le__ = _operator("lesser"), _operator("lesser_equal")
     __gt__, __ge__ = _operator("greater"), _operator("greater_equal")
     __hash__ = object.__hash__
 
     def __neg__(self) -> "NDArray":
-        return self._like(elementwise.negative(plain(self)))
+        return self._new(elementwise.negative(plain(self)))
 
     def __abs__(self) -> "NDArray":
-        return self._like(elementwise.abs(plain(self)))
+        return self._new(elementwise.abs(plain(self)))
 
 
 for _operation in (
@@ -254,19 +281,23 @@ for _operation in (
     *(elementwise.relu, elementwise.rint, elementwise.round, elementwise.rsqrt, elementwise.shape_array),
     *(elementwise.sigmoid, elementwise.sign, elementwise.sin, elementwise.sinh, elementwise.size_array),
     *(elementwise.sqrt, elementwise.square, elementwise.tan, elementwise.tanh, elementwise.trunc),
-    *(elementwise.zeros_like, elementwise.log_sigmoid, elementwise.mish),
+    *(elementwise.zeros_like,),
     *(reductions.argmax, reductions.argmax_channel, reductions.argmin, reductions.max, reductions.mean),
     *(reductions.min, reductions.nanprod, reductions.nansum, reductions.norm, reductions.prod, reductions.sum),
     *(shaping.depth_to_space, shaping.diag, shaping.expand_dims, shaping.flatten, shaping.flip, shaping.pad),
-    *(shaping.repeat, shaping.reshape_like, shaping.slice, shaping.slice_assign, shaping.slice_assign_scalar),
+    *(shaping.repeat, shaping.reshape_like),
     *(shaping.slice_axis, shaping.slice_like, shaping.space_to_depth, shaping.split, shaping.split_v2),
     *(shaping.squeeze, shaping.swapaxes, shaping.tile),
     *(sorting.argsort, sorting.one_hot, sorting.pick, sorting.sort, sorting.take, sorting.topk),
 ):
     setattr(NDArray, _operation.__name__, exposed(_operation))
+NDArray.slice = exposed(shaping.crop, "slice")  # type: ignore[attr-defined]
 NDArray.broadcast_axes = exposed(shaping.broadcast_axis, "broadcast_axes")  # type: ignore[attr-defined]
 
 NDArray.register(ndarray)  # as in MXNet, an np.ndarray is an NDArray; but it does not inherit its methods
+
+
+_SINCE_2 = {"log_sigmoid": elementwise.log_sigmoid, "mish": elementwise.mish}
 
 
 def wrap_legacy(tensor: torch.Tensor, ctx: Context | None = None) -> NDArray:
@@ -285,8 +316,16 @@ def _combined_with_np(name: str, array: NDArray, other: ndarray, reflected: bool
     return wrapped(ndarray, arithmetic.binary(signs[name], *(reversed(sides) if reflected else sides)))
 
 
-def _plain_key(key: Any) -> Any:
-    return tuple(plain(part) for part in key) if isinstance(key, tuple) else plain(key)
+def _key(key: Any) -> Any:
+    """A key with tensors in place of arrays. A step in it may give a view, as it may not for np arrays."""
+    parts = tuple(plain(part) for part in key) if isinstance(key, tuple) else (plain(key),)
+    for part in parts:
+        if (isinstance(part, torch.Tensor) and part.dtype == torch.bool) or (
+            isinstance(part, list | numpy.ndarray) and numpy.asarray(part).dtype == bool
+        ):
+            raise refusal("NDArray[mask]", "use nd.contrib.boolean_mask(x, mask), or nd.where(mask, x, y)")
+    is_alone = not isinstance(key, tuple) and not (isinstance(key, slice) and key.step not in (None, 1))
+    return parts[0] if is_alone else parts
 
 
 def _is_whole(key: Any) -> bool:
@@ -298,7 +337,7 @@ def _from_numpy(values: numpy.ndarray[Any, Any]) -> NDArray:
 
 
 def _instead_of(name: str) -> str:
-    instead = {"item": "use x.asscalar()", "tolist": "use x.asnumpy().tolist()", "dot": "use nd.dot(x, y)"}
+    instead = {"dot": "use nd.dot(x, y)", "as_in_ctx": "use x.as_in_context(ctx)"}
     is_torch = hasattr(torch.Tensor, name)
     otherwise = f"use x.tensor.{name} for PyTorch's" if is_torch else "x.tensor is the underlying torch.Tensor"
     return instead.get(name, otherwise)

@@ -102,4 +102,6 @@ def check_no_graph_enters(title: str, value: Any) -> None:
     """Raises if operations are recorded and a value to be written into a part of an array is part of a graph."""
     tensor = plain(value)
     if differentiating() and isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-        raise refusal(f"{title} with a value that needs a gradient under autograd.record()", "use nd.concat or nd.stack")
+        raise refusal(
+            f"{title} with a value that needs a gradient under autograd.record()", "use nd.concat or nd.stack"
+        )

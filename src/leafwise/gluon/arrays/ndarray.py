@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from leafwise.gluon import dialect
 from leafwise.gluon.arrays.autograd_state import differentiating
 from leafwise.gluon.arrays.differentiable import DifferentiableArray
 from leafwise.gluon.arrays.dtypes import asked, dtype_name, torch_dtype
@@ -19,16 +20,22 @@ from leafwise.gluon.context import Context, as_context
 from leafwise.gluon.ops import arithmetic, indexing, reductions, shaping
 
 
+def _operand(value: Any, sign: str) -> Any:
+    if dialect.is_v1() and isinstance(value, ArrayValues) and not isinstance(value, ndarray):
+        raise TypeError(f"ndarray {sign} of an NDArray is not defined in MXNet 1.x; use x.as_np_ndarray()")
+    return arithmetic.operand(plain(value), sign)
+
+
 def _operator(sign: str) -> Callable[[Any, Any], Any]:
     def operate(self: Any, other: Any) -> Any:
-        return wrap(arithmetic.binary(sign, plain(self), arithmetic.operand(plain(other), sign)))
+        return wrap(arithmetic.binary(sign, plain(self), _operand(other, sign)))
 
     return operate
 
 
 def _reflected(sign: str) -> Callable[[Any, Any], Any]:
     def operate(self: Any, other: Any) -> Any:
-        return wrap(arithmetic.binary(sign, arithmetic.operand(plain(other), sign), plain(self)))
+        return wrap(arithmetic.binary(sign, _operand(other, sign), plain(self)))
 
     return operate
 
@@ -37,7 +44,7 @@ def _in_place(sign: str) -> Callable[[Any, Any], Any]:
     def operate(self: Any, other: Any) -> Any:
         self._check_write(f"{sign}=", other)
         target = plain(self)
-        result = arithmetic.binary(sign, target, arithmetic.operand(plain(other), f"{sign}="))
+        result = arithmetic.binary(sign, target, _operand(other, f"{sign}="))
         if result.dtype != target.dtype:
             dtypes = f"a result of dtype {dtype_name(result.dtype)} into an array of dtype {dtype_name(target.dtype)}"
             raise MXNetError(f"ndarray {sign}=: cannot write {dtypes}; write x = x {sign} y")
@@ -132,6 +139,12 @@ class ndarray(DifferentiableArray):  # noqa: N801
 
     def as_np_ndarray(self) -> "ndarray":
         return self
+
+    def as_nd_ndarray(self) -> Any:
+        """An `nd.NDArray` over the same memory, in the same graph."""
+        from leafwise.gluon.arrays.legacy import wrap_legacy
+
+        return wrap_legacy(self.tensor, self.ctx)
 
     def wait_to_read(self) -> None:
         """Does nothing: unlike MXNet, PyTorch waits by itself where it has to."""

@@ -17,7 +17,7 @@ from typing import Any
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import missing
-from leafwise.gluon.nd import contrib, linalg, op
+from leafwise.gluon.nd import contrib, linalg, neural, op, optimizer_updates
 from leafwise.gluon.nd.creation import (
     arange,
     array,
@@ -30,14 +30,14 @@ from leafwise.gluon.nd.creation import (
     histogram,
     linspace,
     moveaxis,
-    ones,
     onehot_encode,
+    ones,
     to_dlpack_for_read,
     to_dlpack_for_write,
     waitall,
     zeros,
 )
-from leafwise.gluon.nd.functions import operations
+from leafwise.gluon.nd.functions import SINCE_2, operations
 
 __all__ = [
     "NDArray",
@@ -54,8 +54,8 @@ __all__ = [
     "linalg",
     "linspace",
     "moveaxis",
-    "ones",
     "onehot_encode",
+    "ones",
     "op",
     "to_dlpack_for_read",
     "to_dlpack_for_write",
@@ -64,6 +64,8 @@ __all__ = [
 ]
 
 globals().update(operations())
+globals().update({name: getattr(neural, name) for name in neural.__all__})
+globals().update({name: getattr(optimizer_updates, name) for name in optimizer_updates.__all__})
 globals().update({f"linalg_{name}": getattr(linalg, name) for name in linalg.__all__})
 
 # In `hybrid_forward(self, F, x)`, F is this module, and F.np and F.npx are the functions over np arrays.
@@ -74,4 +76,6 @@ _missing = missing("nd", {}, "x.tensor is the underlying torch.Tensor, with all 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"leafwise.gluon.{_MODULES[name]}")
+    if name in SINCE_2 and not dialect.is_v1():
+        return SINCE_2[name]
     return _missing(name)

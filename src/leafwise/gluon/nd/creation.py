@@ -10,9 +10,10 @@ from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.arrays.legacy import NDArray, wrap_legacy
 from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.context import Context, as_context, current_context
+from leafwise.gluon.context import as_context, current_context
 from leafwise.gluon.modes import is_np_shape
-from leafwise.gluon.ops.legacy import shaping
+from leafwise.gluon.ops.legacy.shaping import as_tuple
+from leafwise.gluon.ops.shaping import owned
 
 __all__ = [
     "arange",
@@ -26,8 +27,8 @@ __all__ = [
     "histogram",
     "linspace",
     "moveaxis",
-    "ones",
     "onehot_encode",
+    "ones",
     "to_dlpack_for_read",
     "to_dlpack_for_write",
     "waitall",
@@ -51,7 +52,7 @@ def array(source_array: Any, ctx: Any = None, dtype: Any = None) -> NDArray:
         return wrap_legacy(tensor.to(context.torch_device, target, copy=True), context)
     values = numpy.array(source_array) if not isinstance(source_array, list | tuple) else _values(source_array)
     if values.dtype.kind not in "biuf":
-        raise TypeError("source_array must be array like object")
+        raise TypeError(f"nd.array: source_array must be array like object, not {type(source_array)}")
     target = torch_dtype(dtype)
     return wrap_legacy(torch.from_numpy(numpy.array(values)).to(target).to(context.torch_device), context)
 
@@ -62,7 +63,7 @@ def _values(items: Any) -> Any:
 
 
 def _filled(name: str, shape: Any, value: float, ctx: Any, dtype: Any) -> NDArray:
-    sizes = tuple(int(size) for size in shaping.as_tuple(shape))
+    sizes = tuple(int(size) for size in as_tuple(shape))
     if not is_np_shape() and 0 in (sizes or (0,)):
         raise MXNetError(f"nd.{name}: the shape {sizes} is not known; sizes of 0 need mx.util.np_shape()")
     context = current_context() if ctx is None else as_context(ctx)
@@ -104,14 +105,12 @@ def arange(
     """Numbers from `start` up to `stop`, each of them `repeat` times."""
     first, last = (0, start) if stop is None else (start, stop)
     numbers = numpy.arange(first, last, step, dtype="float64")
-    if not len(numbers) and not is_np_shape():
+    if not len(numbers):
         raise MXNetError(f"nd.arange: there is no number from {first} to {last} in steps of {step}")
     return array(numpy.repeat(numbers, repeat), ctx, torch_dtype(dtype))
 
 
-def linspace(
-    start: float, stop: float, num: int, endpoint: bool = True, ctx: Any = None, dtype: Any = None
-) -> NDArray:
+def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Any = None, dtype: Any = None) -> NDArray:
     return array(numpy.linspace(start, stop, num, endpoint), ctx, torch_dtype(dtype))
 
 
@@ -137,18 +136,19 @@ def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:
         moved = torch.movedim(plain(tensor), source, destination)
     except (IndexError, RuntimeError) as error:
         raise ValueError(f"nd.moveaxis: {error}") from error
-    return wrap_legacy(shaping.owned(moved), tensor.ctx)
+    return wrap_legacy(owned(moved), tensor.ctx)
 
 
-def histogram(a: NDArray, bins: Any = 10, range: Any = None) -> Any:  # noqa: A002
+def histogram(a: NDArray, bins: Any = 10, range: Any = None) -> Any:
     """The number of elements in each bin, and the edges of the bins."""
     values = a.asnumpy()
     if isinstance(bins, NDArray):
         counts, edges = numpy.histogram(values, bins.asnumpy())
     else:
         counts, edges = numpy.histogram(values, bins, range)
-    arrays = array(counts, dtype="int64"), array(edges, dtype=a.dtype)
-    return arrays if range is None and not isinstance(bins, NDArray) else list(arrays)
+    if range is None and not isinstance(bins, NDArray):  # MXNet leaves this case to NumPy
+        return array(counts), array(edges, dtype=a.dtype)
+    return [array(counts, dtype="int64"), array(edges, dtype=a.dtype)]
 
 
 def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:

@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.legacy_calls import exposed
 from leafwise.gluon.ops.legacy import binary, elementwise, products, reductions, sequences, shaping, sorting
 
 Function = Callable[..., Any]
 
 _OPERATIONS: dict[Any, str] = {
-    elementwise: """abs arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil clip cos cosh degrees erf erfinv exp expm1
-        fix floor gamma gammaln log log10 log1p log2 logical_not negative radians rcbrt reciprocal relu rint round rsqrt
-        sigmoid sign sin sinh softsign sqrt square tan tanh trunc hard_sigmoid smooth_l1 cast amp_cast identity
+    elementwise: """abs arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil clip cos cosh degrees erf erfinv exp
+        expm1 fix floor gamma gammaln log log10 log1p log2 logical_not negative radians rcbrt reciprocal relu rint round
+        rsqrt sigmoid sign sin sinh softsign sqrt square tan tanh trunc hard_sigmoid smooth_l1 cast amp_cast identity
         stop_gradient make_loss MakeLoss zeros_like ones_like shape_array size_array all_finite multi_all_finite
         multi_sum_sq""",
     binary: "add_n where",
@@ -21,7 +20,7 @@ _OPERATIONS: dict[Any, str] = {
     sorting: """sort argsort topk take batch_take pick one_hot gather_nd scatter_nd ravel_multi_index unravel_index
         fill_element_0index""",
     shaping: """reshape reshape_like flatten expand_dims squeeze transpose swapaxes flip tile repeat diag broadcast_to
-        broadcast_like broadcast_axis concat stack split split_v2 slice slice_axis slice_like pad depth_to_space
+        broadcast_like broadcast_axis concat stack split split_v2 crop slice_axis slice_like pad depth_to_space
         space_to_depth im2col col2im""",
     products: "dot batch_dot khatri_rao",
     sequences: "SequenceMask SequenceLast SequenceReverse",
@@ -38,13 +37,12 @@ _OTHER_NAMES = {
     "SwapAxis": "swapaxes",
     "broadcast_axes": "broadcast_axis",
     "choose_element_0index": "pick",
-    "crop": "slice",
+    "slice": "crop",
     "max_axis": "max",
     "min_axis": "min",
     "reverse": "flip",
     "sum_axis": "sum",
 }
-_SINCE_2 = ("digamma", "log_sigmoid", "mish")
 _OF_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda lhs, rhs: lhs + rhs,
     "subtract": lambda lhs, rhs: lhs - rhs,
@@ -84,14 +82,13 @@ def _of_arrays_or_numbers(name: str) -> Function:
     return function
 
 
+SINCE_2 = {name: exposed(getattr(elementwise, name)) for name in ("digamma", "log_sigmoid", "mish")}
+
+
 def operations() -> dict[str, Function]:
-    """Every function that is an operation, by its name in MXNet, for both versions."""
-    found = {name: exposed(getattr(module, name)) for module, names in _OPERATIONS.items() for name in names.split()}
-    found |= {name: exposed(getattr(elementwise, name)) for name in _SINCE_2}
+    """Every function that is an operation, by its name in MXNet; those that only MXNet 2.x has are in `SINCE_2`."""
+    by_name = {name: exposed(getattr(module, name)) for module, names in _OPERATIONS.items() for name in names.split()}
     for operation in (*binary.BROADCASTING, *binary.SAME_SHAPE):
-        found[operation.__name__] = exposed(operation)
-    found |= {name: found[original] for name, original in _OTHER_NAMES.items()}
-    return found | {name: _of_arrays_or_numbers(name) for name in _OF_NUMBERS}
-
-
-__all__ = ["NDArray", "operations"]
+        by_name[operation.__name__] = exposed(operation)
+    by_name |= {name: by_name[original] for name, original in _OTHER_NAMES.items()}
+    return by_name | {name: _of_arrays_or_numbers(name) for name in _OF_NUMBERS}

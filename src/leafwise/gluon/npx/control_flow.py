@@ -55,7 +55,7 @@ def while_loop(
 def cond(
     pred: Any, then_func: Callable[..., Any], else_func: Callable[..., Any], inputs: Any = (), name: str = "cond"
 ) -> Any:
-    """`then_func(*inputs)` if `pred` is true, otherwise `else_func(*inputs)`; `pred` may be a function of the inputs."""
+    """`then_func(*inputs)` if `pred` is true, otherwise `else_func(*inputs)`; `pred` may be a function of them."""
     arguments = [inputs] if isinstance(inputs, ArrayValues) else list(inputs)
     chosen = pred(*arguments) if callable(pred) else pred
     return then_func(*arguments) if bool(chosen) else else_func(*arguments)

@@ -40,22 +40,22 @@ def over_arrays(operation: Callable[..., Any], kind: type, name: str) -> Callabl
 
 
 def _plain(value: Any) -> Any:
-    return type(value)(plain(item) for item in value) if type(value) in (list, tuple) else plain(value)
+    return type(value)(plain(entry) for entry in value) if type(value) in (list, tuple) else plain(value)
 
 
 def _example(name: str, kind: type, values: tuple[Any, ...]) -> Any:
     """The first array or tensor among the arguments. Arrays must be of one kind, as in MXNet."""
     found = None
     for value in values:
-        for item in value if type(value) in (list, tuple) else (value,):
-            if isinstance(item, ArrayValues) and type(item) is not kind and not issubclass(type(item), kind):
+        for entry in value if type(value) in (list, tuple) else (value,):
+            if isinstance(entry, ArrayValues) and type(entry) is not kind and not issubclass(type(entry), kind):
                 use = "as_np_ndarray" if kind.__name__ == "ndarray" else "as_nd_ndarray"
                 raise TypeError(
-                    f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(item).__name__}; convert with "
+                    f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(entry).__name__}; convert with "
                     f".{use}()"
                 )
-            if found is None and isinstance(item, ArrayValues | torch.Tensor):
-                found = item
+            if found is None and isinstance(entry, ArrayValues | torch.Tensor):
+                found = entry
     if found is None:
         raise TypeError(f"Operator `{name}` needs an array, not {', '.join(type(value).__name__ for value in values)}")
     return found
@@ -63,7 +63,7 @@ def _example(name: str, kind: type, values: tuple[Any, ...]) -> Any:
 
 def _like(example: Any, result: Any) -> Any:
     if isinstance(result, list | tuple):
-        return [_like(example, item) for item in result]
+        return [_like(example, entry) for entry in result]
     if not isinstance(example, ArrayValues):
         return result
     if not result.ndim and not is_np_shape():

@@ -4,33 +4,27 @@ from typing import Any
 
 import torch
 
-from leafwise.gluon.base import MXNetError
+from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops.neural_checks import one_of
 
 _NORMALIZATIONS = ("null", "batch", "valid")
 
 
 class _OwnGradient(torch.autograd.Function):
-    """`value`, with a given gradient with respect to `data`; the gradient of the value is ignored, or multiplied."""
+    """`value`, with a given gradient with respect to `data`; the gradient of the value is ignored."""
 
     @staticmethod
-    def forward(
-        ctx: Any, data: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor, multiplies: bool
-    ) -> torch.Tensor:
+    def forward(ctx: Any, data: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(gradient)
-        ctx.multiplies = multiplies
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (gradient,) = ctx.saved_tensors
-        return (gradient * grads[0] if ctx.multiplies else gradient), None, None, None
+        return *ctx.saved_tensors, None, None
 
 
-def _with_gradient(
-    data: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor, multiplies: bool = False
-) -> torch.Tensor:
-    return _OwnGradient.apply(data, value, gradient, multiplies)  # type: ignore[no-any-return, no-untyped-call]
+def _with_gradient(data: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    return _OwnGradient.apply(data, value, gradient)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def softmax_output(
@@ -47,6 +41,8 @@ def softmax_output(
 ) -> torch.Tensor:
     """softmax, whose gradient is that of the cross-entropy with `label`."""
     one_of("SoftmaxOutput", "normalization", normalization, _NORMALIZATIONS)
+    if out_grad:
+        raise refusal("SoftmaxOutput with out_grad=True", "use softmax and a loss of your own")
     with torch.no_grad():
         if multi_output:
             axis, shape = 1, data.shape
@@ -70,7 +66,7 @@ def softmax_output(
             gradient = gradient / max(count, 1)
         if multi_output and normalization == "null":
             gradient = gradient / max(result[0, 0].numel(), 1) if result.ndim > 2 else gradient
-    return _with_gradient(data, result.reshape(data.shape), gradient.reshape(data.shape), bool(out_grad))
+    return _with_gradient(data, result.reshape(data.shape), gradient.reshape(data.shape))
 
 
 def _cross_entropy_gradient(
@@ -136,22 +132,3 @@ def svm_output(
         right = -2 * regularization_coefficient * (margin - values).clamp(min=0)
         wrong = 2 * regularization_coefficient * (margin + values).clamp(min=0)
     return _with_gradient(data, values, torch.where(is_label, right, wrong))
-
-
-def make_loss(
-    data: torch.Tensor, grad_scale: float = 1.0, valid_thresh: float = 0.0, normalization: str = "null"
-) -> torch.Tensor:
-    """The data; its gradient is `grad_scale`, whatever gradient reaches it."""
-    one_of("MakeLoss", "normalization", normalization, _NORMALIZATIONS)
-    scale = grad_scale
-    if normalization == "batch":
-        scale = grad_scale / data.shape[0]
-    elif normalization == "valid":
-        scale = grad_scale / max(int((data.detach() > valid_thresh).sum()), 1)
-    return _with_gradient(data, data.detach(), torch.full_like(data, scale))
-
-
-def softmax_cross_entropy(data: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """The sum of the cross-entropies of all rows."""
-    loss = torch.nn.functional.cross_entropy(data, label.to(torch.int64), reduction="sum")
-    return loss.reshape(1)

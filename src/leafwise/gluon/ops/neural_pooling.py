@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.base import MXNetError
+from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.ops.neural_checks import floating, one_of, spatial
 from leafwise.gluon.ops.neural_linear import channels_last
 
@@ -34,6 +35,7 @@ def pooling(
     """Pools windows of the data. The convention "full" rounds the number of windows up, "valid" rounds it down."""
     one_of("Pooling", "pool_type", pool_type, ("max", "avg", "sum", "lp"))
     one_of("Pooling", "pooling_convention", pooling_convention, ("valid", "full"))
+    floating("Pooling", data)
     dimensions = data.ndim - 2
     if dimensions not in _MAX:
         raise MXNetError(f"Pooling: Input data should be 3D, 4D or 5D, not of shape {tuple(data.shape)}")
@@ -89,24 +91,31 @@ def _pooled(
             return _MAX[dimensions](data, windows, steps, pads)
         if kind == "avg":
             return _AVERAGE[dimensions](  # type: ignore[no-any-return]
-                floating("Pooling", data), windows, steps, pads, count_include_pad=counts_pad
+                data, windows, steps, pads, count_include_pad=counts_pad
             )
     counts = [_windows(span, step, full) for span, step in zip(spans, steps, strict=True)]
     margins: list[int] = []
     for count, step, window, size, pad in reversed([*zip(counts, steps, windows, sizes, pads, strict=True)]):
         margins += [pad, max((count - 1) * step + window - size - pad, 0)]
     if kind == "max":
-        padded = torch.nn.functional.pad(data, margins, value=-math.inf)
+        padded = torch.nn.functional.pad(data, margins, value=torch.finfo(data.dtype).min)
         return _MAX[dimensions](padded, windows, steps)[tuple(slice(count) for count in (None, None, *counts))]
     if kind == "lp":
         if p_value not in (1, 2, 3):
             raise MXNetError(f"Pooling: pool_type='lp' needs p_value 1, 2 or 3, not {p_value}")
         sums = _summed(torch.nn.functional.pad(data**p_value, margins), windows, steps, counts)
         return sums ** (1 / p_value)
-    sums = _summed(torch.nn.functional.pad(floating("Pooling", data), margins), windows, steps, counts)
+    sums = _summed(torch.nn.functional.pad(data, margins), windows, steps, counts)
     if kind == "sum":
         return sums
-    return sums / _elements(data, windows, steps, pads, counts, counts_pad)
+    averages = sums / _elements(data, windows, steps, pads, counts, counts_pad)
+    sizes_back = [count + 2 * pad - window for count, pad, window in zip(counts, pads, windows, strict=True)]
+    if counts_pad and all(size % step == 0 for size, step in zip(sizes_back, steps, strict=True)):
+        # MXNet chooses the kernel of its backward pass by the shape of the result. If the windows would fit that shape,
+        # the gradient is divided by the size of a full window, also for the windows that are cut off at the end.
+        by_full_window = sums / math.prod(windows)
+        return by_full_window + (averages - by_full_window).detach()
+    return averages
 
 
 def _windows(span: int, step: int, full: bool) -> int:
@@ -133,12 +142,14 @@ def _elements(
         ends = torch.clamp(starts + window, max=size + pad)
         if not counts_pad:
             starts, ends = starts.clamp(min=0), ends.clamp(max=size)
-        elements = elements[..., None] * (ends - starts).to(data.dtype)
+        elements = elements[..., None] * (ends - starts).clamp(min=1).to(data.dtype)
     return elements
 
 
 def adaptive_average_pooling(data: torch.Tensor, output_size: Any = None) -> torch.Tensor:
     """Averages over windows such that the result has the given height and width."""
-    size = 1 if output_size is None or output_size == () else output_size
+    if not output_size and not is_v1():
+        raise MXNetError("AdaptiveAvgPooling2D: Required parameter output_size is not presented; give it")
+    size = output_size or 1
     sizes = (size, size) if isinstance(size, int) else tuple(size)
     return torch.nn.functional.adaptive_avg_pool2d(data, sizes * 2 if len(sizes) == 1 else sizes)

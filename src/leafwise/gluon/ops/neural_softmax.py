@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.arrays.dtypes import torch_dtype
-from leafwise.gluon.base import MXNetError
+from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops.neural_checks import axis_of, floating, one_of
 
 
@@ -21,7 +21,7 @@ def softmax(
     """exp(data / temperature), divided by its sum; with `use_length`, only over the first `length` elements, and 0
     after them."""
     scores = _scores("softmax", data, temperature, dtype)
-    axis = axis_of("softmax", axis, data.ndim)
+    axis = axis_of("softmax", axis, max(data.ndim, 1))
     if not use_length:
         return torch.softmax(scores, axis)
     if length is None:
@@ -40,7 +40,7 @@ def log_softmax(
     if use_length:
         raise MXNetError("log_softmax does not support use_length; use softmax, or mask the loss")
     scores = _scores("log_softmax", data, temperature, dtype)
-    return torch.log_softmax(scores, axis_of("log_softmax", axis, data.ndim))
+    return torch.log_softmax(scores, axis_of("log_softmax", axis, max(data.ndim, 1)))
 
 
 def softmin(
@@ -56,11 +56,13 @@ def softmin(
 
 
 def softmax_activation(data: torch.Tensor, mode: str = "instance") -> torch.Tensor:
-    """softmax over all axes but the first, or with mode="channel" over the second axis."""
+    """softmax over the last axis, or with mode="channel" over the second axis."""
     one_of("SoftmaxActivation", "mode", mode, ("instance", "channel"))
     if mode == "channel":
         return torch.softmax(data, 1)
-    return torch.softmax(data.reshape(data.shape[0], -1), 1).reshape(data.shape)
+    if data.ndim > 2:
+        raise refusal("SoftmaxActivation of more than two dimensions", "use softmax(axis=...)")
+    return torch.softmax(data, -1)
 
 
 def masked_softmax(

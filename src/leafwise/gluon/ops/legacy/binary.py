@@ -97,7 +97,8 @@ def _of_one_dtype(name: str, lhs: Operand, rhs: Operand) -> tuple[torch.Tensor, 
         array = _beside(name, lhs, rhs)
         return array, _number_like(name, rhs, array)
     array = _beside(name, rhs, lhs)
-    return _number_like(name, lhs, array), array
+    number = _number_like(name, lhs, array)
+    return (array, number) if name in ("maximum", "minimum") else (number, array)  # the array gets a tie's gradient
 
 
 def _beside(name: str, array: torch.Tensor, number: Any) -> torch.Tensor:
@@ -126,7 +127,6 @@ def is_number(value: Any) -> bool:
 def _broadcasting(name: str, operation: str) -> Callable[..., torch.Tensor]:
     def function(lhs: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
         _check_arrays(name, lhs, rhs)
-        _check_broadcast(name, lhs, rhs)
         return binary(operation, lhs, rhs)
 
     function.__name__ = function.__qualname__ = name
@@ -152,11 +152,6 @@ def _check_arrays(name: str, *sides: Any) -> None:
             raise AssertionError(f"nd.{name}: Argument must have NDArray type, but got {side!r}")
 
 
-def _check_broadcast(name: str, lhs: torch.Tensor, rhs: torch.Tensor) -> None:
-    if lhs.ndim != rhs.ndim:
-        pass
-
-
 BROADCASTING = [
     _broadcasting(f"broadcast_{suffix}", operation)
     for suffix, operation in {
@@ -167,11 +162,7 @@ BROADCASTING = [
         "mul": "multiply",
         "div": "divide",
         "mod": "modulo",
-        **{
-            name: name
-            for name in _OPERATIONS
-            if name not in ("add", "subtract", "multiply", "divide", "modulo")
-        },
+        **{name: name for name in _OPERATIONS if name not in ("add", "subtract", "multiply", "divide", "modulo")},
     }.items()
 ]
 SAME_SHAPE = [

@@ -70,22 +70,22 @@ def index_array(data: torch.Tensor, axes: Any = None) -> torch.Tensor:
 
 
 def isnan(data: torch.Tensor) -> torch.Tensor:
-    return torch.isnan(data).to(data.dtype)
+    return with_zero_gradient(torch.isnan(data).to(data.dtype), data)
 
 
 def isinf(data: torch.Tensor) -> torch.Tensor:
-    return torch.isinf(data).to(data.dtype)
+    return with_zero_gradient(torch.isinf(data).to(data.dtype), data)
 
 
 def isfinite(data: torch.Tensor) -> torch.Tensor:
-    return torch.isfinite(data).to(data.dtype)
+    return with_zero_gradient(torch.isfinite(data).to(data.dtype), data)
 
 
 def allclose(
     a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = True
 ) -> torch.Tensor:
-    """1 if all elements are close to each other, and 0 otherwise, as an array of shape (1,)."""
-    return torch.tensor([float(torch.allclose(a, b, rtol, atol, equal_nan))])
+    """1 if all elements are close to each other, and 0 otherwise, as an array of uint8 and shape ()."""
+    return torch.tensor(int(torch.allclose(a, b, rtol, atol, equal_nan)), dtype=torch.uint8)
 
 
 def box_iou(lhs: torch.Tensor, rhs: torch.Tensor, format: str = "corner") -> torch.Tensor:

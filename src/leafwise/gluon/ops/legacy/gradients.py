@@ -68,6 +68,26 @@ class _StraightThrough(torch.autograd.Function):
         return grads[0], None
 
 
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, data: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+        result = data
+        for axis in axes:
+            result = torch.prod(result, axis, keepdim=True, dtype=data.dtype)
+        ctx.save_for_backward(data, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        data, result = ctx.saved_tensors
+        return grads[0] * (result / data), None
+
+
+def product(data: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    """The product over some axes, which are kept. As in MXNet, the gradient at 0 is NaN."""
+    return _Product.apply(data, axes)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def straight_through(source: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """A value whose gradient passes to its source unchanged."""
     return _StraightThrough.apply(source, value.detach())  # type: ignore[no-any-return, no-untyped-call]

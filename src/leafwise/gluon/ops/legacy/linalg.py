@@ -79,7 +79,8 @@ def syrk(A: torch.Tensor, transpose: Any = False, alpha: float = 1.0) -> torch.T
 def potrf(A: torch.Tensor, lower: Any = True) -> torch.Tensor:  # noqa: N803
     """The Cholesky factor of a symmetric positive definite matrix."""
     _checked("potrf", A, square=True)
-    return torch.linalg.cholesky(A, upper=not lower)
+    factor: torch.Tensor = torch.linalg.cholesky(A, upper=not lower)
+    return factor
 
 
 def potri(A: torch.Tensor, lower: Any = True) -> torch.Tensor:  # noqa: N803
@@ -114,7 +115,8 @@ def trsm(
     _checked("trsm", A, B)
     factor = _turned(_triangle(A, lower), transpose)
     upper = bool(lower) == bool(transpose)
-    return torch.linalg.solve_triangular(factor, alpha * B, upper=upper, left=not rightside)
+    solution: torch.Tensor = torch.linalg.solve_triangular(factor, alpha * B, upper=upper, left=not rightside)
+    return solution
 
 
 def sumlogdiag(A: torch.Tensor) -> torch.Tensor:  # noqa: N803
@@ -125,7 +127,7 @@ def sumlogdiag(A: torch.Tensor) -> torch.Tensor:  # noqa: N803
 
 
 def extractdiag(A: torch.Tensor, offset: int = 0) -> torch.Tensor:  # noqa: N803
-    _checked("extractdiag", A)
+    _checked("extractdiag", A, square=True)
     return torch.diagonal(A, offset, -2, -1).clone()
 
 
@@ -163,7 +165,8 @@ def maketrian(A: torch.Tensor, offset: int = 0, lower: Any = True) -> torch.Tens
 
 def inverse(A: torch.Tensor) -> torch.Tensor:  # noqa: N803
     _checked("inverse", A, square=True)
-    return torch.linalg.inv(A)
+    result: torch.Tensor = torch.linalg.inv(A)
+    return result
 
 
 def det(A: torch.Tensor) -> torch.Tensor:  # noqa: N803

@@ -8,7 +8,7 @@ import torch
 from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops import reductions
-from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
+from leafwise.gluon.ops.legacy.gradients import product, with_zero_gradient
 
 Axis = Any  # None, an integer, or several
 
@@ -53,23 +53,17 @@ def _mean(data: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
     return torch.div(torch.sum(data, axes, keepdim=True, dtype=data.dtype), count, rounding_mode="trunc")
 
 
-def _prod(data: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
-    for axis in axes:
-        data = torch.prod(data, axis, keepdim=True, dtype=data.dtype)
-    return data
-
-
 def _extremum(name: str) -> Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]:
     return lambda data, axes: reductions.extremum(name, data, axes, keepdims=True)
 
 
 sum = _reduction("sum", lambda data, axes: torch.sum(data, axes, keepdim=True, dtype=data.dtype))
 mean = _reduction("mean", _mean)
-prod = _reduction("prod", _prod)
+prod = _reduction("prod", product)
 max = _reduction("max", _extremum("max"))
 min = _reduction("min", _extremum("min"))
 nansum = _reduction("nansum", lambda data, axes: torch.nansum(data, axes, keepdim=True))
-nanprod = _reduction("nanprod", lambda data, axes: _prod(torch.where(data.isnan(), 1.0, data), axes))
+nanprod = _reduction("nanprod", lambda data, axes: product(torch.where(data.isnan(), 1.0, data), axes))
 
 
 def norm(
@@ -81,25 +75,23 @@ def norm(
     if not data.dtype.is_floating_point:
         raise refusal("nd.norm of integers", "use .astype('float32') first")
     axes = axes_of("norm", data, axis)
-    if ord == 2 and len(axes) > 2 and axis is not None:
-        raise MXNetError("nd.norm needs one or two axes")
-    wide = data if out_dtype is None else data.to(torch_dtype(out_dtype))
-    if ord == 1:
-        return without(torch.sum(torch.abs(wide), axes, keepdim=True), axes, keepdims)
-    return without(torch.linalg.vector_norm(wide, 2, axes, keepdim=True), axes, keepdims)
+    if out_dtype is not None and torch_dtype(out_dtype) != data.dtype:
+        raise MXNetError(f"nd.norm: out_dtype must be the dtype of the array; use .astype({out_dtype!r}) on the result")
+    return without(torch.linalg.vector_norm(data, ord, axes, keepdim=True), axes, keepdims)
 
 
 def _position(name: str) -> Any:
+    find = torch.argmax if name == "argmax" else torch.argmin  # both find a NaN
+
     def function(data: torch.Tensor, axis: int | None = None, keepdims: Any = False) -> torch.Tensor:
-        if axis is None and keepdims:
-            flat = reductions.position(name, data.reshape(-1), 0, False).reshape([1] * data.ndim)
-            return with_zero_gradient(flat.to(data.dtype), data)
-        found = reductions.position(name, data.detach(), axis, bool(keepdims))
-        # Positions are floats, so that they are exact up to 2**24.
-        return with_zero_gradient(found.reshape(found.shape or (1,)).to(torch.float32), data)
+        axes = axes_of(name, data, axis)
+        ones = [1] * data.ndim
+        positions = find(data.reshape(-1)).reshape(ones) if axis is None else find(data, axis, keepdim=True)
+        # Positions have the dtype of the array: those in float32 are exact up to 2**24.
+        return with_zero_gradient(without(positions, axes, keepdims).to(data.dtype), data)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{name}` along an axis, or of the flattened array, as float32."
+    function.__doc__ = f"`{name}` along an axis, or of the flattened array, in the dtype of the array."
     return function
 
 
@@ -107,8 +99,8 @@ argmax, argmin = _position("argmax"), _position("argmin")
 
 
 def argmax_channel(data: torch.Tensor) -> torch.Tensor:
-    """`argmax` along axis 1, as floats."""
-    return argmax(data, axis=1)  # type: ignore[no-any-return]
+    """`argmax` along axis 1; it cannot be differentiated."""
+    return argmax(data.detach(), axis=1)  # type: ignore[no-any-return]
 
 
 def moments(data: torch.Tensor, axes: Axis = None, keepdims: Any = False) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one array, with the time on axis 0 and the batch on axis 1, or the other way round."""
+"""Sequences of different lengths in one array, with the time on axis 0 or on axis 1."""
 
 from typing import Any
 
@@ -32,6 +32,8 @@ def SequenceMask(  # noqa: N802
 ) -> torch.Tensor:
     """A copy with a value in place of the elements after the end of each sequence."""
     if not use_sequence_length:
+        if sequence_length is not None:
+            raise MXNetError("nd.SequenceMask: sequence_length needs use_sequence_length=True")
         return data.clone()
     beyond = _times(data, axis) >= _lengths("SequenceMask", data, sequence_length, axis)
     return data.masked_fill(beyond, value)

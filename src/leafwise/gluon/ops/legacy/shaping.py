@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.modes import is_np_shape
 from leafwise.gluon.ops import shaping
 from leafwise.gluon.ops.shaping import owned
 
@@ -76,6 +77,8 @@ def reshaped_view(tensor: torch.Tensor, shape: Sequence[Any], reverse: Any = Fal
     if any(isinstance(size, bool) or not isinstance(size, int) for size in shape):
         raise TypeError(f"nd.reshape: a shape must consist of integers, not {tuple(shape)}")
     new = target_shape(tensor.shape, shape, reverse)
+    if not new and tensor.requires_grad and not is_np_shape():
+        raise MXNetError("nd.reshape: the gradient of an array of shape () needs mx.util.np_shape()")
     sizes = f"an array of shape {tuple(tensor.shape)} to {tuple(shape)}"
     try:
         result = tensor.reshape(new)
@@ -96,7 +99,12 @@ def reshape(
 
 
 def reshape_like(
-    lhs: torch.Tensor, rhs: torch.Tensor, lhs_begin: Any = None, lhs_end: Any = None, rhs_begin: Any = None, rhs_end: Any = None
+    lhs: torch.Tensor,
+    rhs: torch.Tensor,
+    lhs_begin: Any = None,
+    lhs_end: Any = None,
+    rhs_begin: Any = None,
+    rhs_end: Any = None,
 ) -> torch.Tensor:
     """A copy in the shape of another array, or with some axes replaced by some of the other's."""
     left, right = tuple(lhs.shape), tuple(rhs.shape)
@@ -119,7 +127,10 @@ def squeeze(data: torch.Tensor, axis: Any = None) -> torch.Tensor:
 
 
 def transpose(data: torch.Tensor, axes: Any = None) -> torch.Tensor:
-    return shaping.transposed(data, as_tuple(axes) if axes not in (None, ()) else None)
+    order = as_tuple(axes) if axes not in (None, ()) else None
+    if order is not None and min(order) < 0:
+        raise MXNetError(f"nd.transpose: axes must be counted from 0, not {order}")
+    return shaping.transposed(data, order)
 
 
 def swapaxes(data: torch.Tensor, dim1: int = 0, dim2: int = 0) -> torch.Tensor:
@@ -127,6 +138,8 @@ def swapaxes(data: torch.Tensor, dim1: int = 0, dim2: int = 0) -> torch.Tensor:
 
 
 def flip(data: torch.Tensor, axis: Any) -> torch.Tensor:
+    if min(as_tuple(axis)) < 0:
+        raise MXNetError(f"nd.flip: axes must be counted from 0, not {axis}")
     return torch.flip(data, [_axis("flip", number, data.ndim) for number in as_tuple(axis)])
 
 
@@ -156,9 +169,7 @@ def broadcast_to(data: torch.Tensor, shape: Any) -> torch.Tensor:
     return shaping.broadcast(data, tuple(size or old for size, old in zip(sizes, data.shape, strict=True)))
 
 
-def broadcast_like(
-    lhs: torch.Tensor, rhs: torch.Tensor, lhs_axes: Any = None, rhs_axes: Any = None
-) -> torch.Tensor:
+def broadcast_like(lhs: torch.Tensor, rhs: torch.Tensor, lhs_axes: Any = None, rhs_axes: Any = None) -> torch.Tensor:
     """A copy with axes of size one repeated as often as another array is long there."""
     if lhs_axes is None:
         return broadcast_to(lhs, tuple(rhs.shape))
@@ -227,12 +238,8 @@ def _parts(parts: Sequence[torch.Tensor], axis: int, squeeze_axis: Any) -> list[
 # -- slices --------------------------------------------------------------------------------------------------------
 
 
-def slice(data: torch.Tensor, begin: Any, end: Any, step: Any = ()) -> torch.Tensor:  # noqa: A001
+def crop(data: torch.Tensor, begin: Any, end: Any, step: Any = ()) -> torch.Tensor:
     """A copy of a part; None in `begin` and `end` stands for the whole axis."""
-    return owned(part_of(data, begin, end, step))
-
-
-def part_of(data: torch.Tensor, begin: Any, end: Any, step: Any = ()) -> torch.Tensor:
     begins, ends = as_tuple(begin), as_tuple(end)
     steps = as_tuple(step) if step not in ((), None) else (None,) * len(begins)
     if not len(begins) == len(ends) == len(steps) <= data.ndim:
@@ -241,23 +248,11 @@ def part_of(data: torch.Tensor, begin: Any, end: Any, step: Any = ()) -> torch.T
         positions = range(data.shape[axis])[first:last:by]
         if not positions:
             raise MXNetError(f"nd.slice: the slice {first}:{last}:{by} of axis {axis} is empty")
-        cut = [_whole()] * axis + [_forward(positions)]
-        data = data[tuple(cut)]
+        ordered = positions if positions.step > 0 else positions[::-1]
+        cut = slice(ordered[0], ordered[-1] + 1, ordered.step)
+        data = data[(*[slice(None)] * axis, cut)]
         data = torch.flip(data, [axis]) if positions.step < 0 else data
-    return data
-
-
-def _whole() -> Any:
-    import builtins
-
-    return builtins.slice(None)
-
-
-def _forward(positions: range) -> Any:
-    import builtins
-
-    ordered = positions if positions.step > 0 else positions[::-1]
-    return builtins.slice(ordered[0], ordered[-1] + 1, ordered.step)
+    return owned(data)
 
 
 def slice_axis(data: torch.Tensor, axis: int, begin: int, end: int | None) -> torch.Tensor:
@@ -278,20 +273,6 @@ def slice_like(data: torch.Tensor, shape_like: torch.Tensor, axes: Any = ()) -> 
             raise MXNetError(f"nd.slice_like: axis {axis} of {tuple(shape_like.shape)} is longer than the array's")
         data = data.narrow(axis, 0, shape_like.shape[axis])
     return owned(data)
-
-
-def slice_assign(lhs: torch.Tensor, rhs: torch.Tensor, begin: Any, end: Any, step: Any = ()) -> torch.Tensor:
-    """A copy with a part replaced by an array."""
-    result = lhs.clone()
-    part_of(result, begin, end, step).copy_(rhs)
-    return result
-
-
-def slice_assign_scalar(data: torch.Tensor, scalar: float, begin: Any, end: Any, step: Any = ()) -> torch.Tensor:
-    """A copy with a part replaced by a number."""
-    result = data.clone()
-    part_of(result, begin, end, step).fill_(scalar)
-    return result
 
 
 # -- pictures ------------------------------------------------------------------------------------------------------
@@ -325,9 +306,7 @@ def space_to_depth(data: torch.Tensor, block_size: int) -> torch.Tensor:
     return blocks.permute(0, 3, 5, 1, 2, 4).reshape(batch, -1, height // block_size, width // block_size)
 
 
-def im2col(
-    data: torch.Tensor, kernel: Any, stride: Any = 1, dilate: Any = 1, pad: Any = 0
-) -> torch.Tensor:
+def im2col(data: torch.Tensor, kernel: Any, stride: Any = 1, dilate: Any = 1, pad: Any = 0) -> torch.Tensor:
     """The patches of pictures as columns."""
     return torch.nn.functional.unfold(data, kernel, dilate or 1, pad or 0, stride or 1)
 

@@ -78,8 +78,10 @@ def take(a: torch.Tensor, indices: torch.Tensor, axis: int = 0, mode: str = "cli
 
 
 def batch_take(a: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """One element of each row."""
-    return pick(a, indices, axis=1)
+    """One element of each row; it cannot be differentiated."""
+    if indices.dtype != torch.int32:
+        raise MXNetError("nd.batch_take needs indices of int32; use .astype('int32')")
+    return pick(a.detach(), indices, axis=1)
 
 
 def pick(
@@ -110,8 +112,8 @@ def one_hot(
 
 
 def fill_element_0index(lhs: torch.Tensor, mhs: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
-    """A copy with one element of each row replaced."""
-    return lhs.scatter(1, rhs.detach().long().reshape(-1, 1), mhs.reshape(-1, 1))
+    """A copy with one element of each row replaced; it cannot be differentiated."""
+    return lhs.detach().scatter(1, rhs.detach().long().reshape(-1, 1), mhs.detach().reshape(-1, 1))
 
 
 def gather_nd(data: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
