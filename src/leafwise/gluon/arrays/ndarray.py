@@ -144,7 +144,7 @@ class ndarray(DifferentiableArray):  # noqa: N801
         """An `nd.NDArray` over the same memory, in the same graph."""
         from leafwise.gluon.arrays.legacy import wrap_legacy
 
-        return wrap_legacy(self.tensor, self._ctx)
+        return wrap_legacy(self.tensor, self.ctx)
 
     def wait_to_read(self) -> None:
         """Does nothing: unlike MXNet, PyTorch waits by itself where it has to."""

@@ -9,6 +9,7 @@ from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.legacy_calls import exposed
 from leafwise.gluon.arrays.values import plain, wrapped
 from leafwise.gluon.base import missing
+from leafwise.gluon.nd import neural_contrib
 from leafwise.gluon.ops.legacy import contributed
 
 allclose, arange_like = exposed(contributed.allclose), exposed(contributed.arange_like)
@@ -25,7 +26,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
 
     >>> from leafwise.gluon import nd
     >>> sums, last = nd.contrib.foreach(lambda x, total: (x + total, x + total), nd.arange(4), nd.zeros(1))
-    >>> last.asscalar()
+    >>> print(last.asscalar())
     6.0
     """
     steps = len(data if isinstance(data, NDArray) else data[0])
@@ -81,7 +82,10 @@ def _padded(array: NDArray, length: int) -> NDArray:
     return wrapped(type(array), torch.cat([tensor, rest]), array.ctx)  # type: ignore[no-any-return]
 
 
+globals().update({name: getattr(neural_contrib, name) for name in neural_contrib.__all__})
+
 __all__ = [
+    *neural_contrib.__all__,
     "allclose",
     "arange_like",
     "boolean_mask",

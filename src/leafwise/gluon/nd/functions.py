@@ -87,8 +87,8 @@ SINCE_2 = {name: exposed(getattr(elementwise, name)) for name in ("digamma", "lo
 
 def operations() -> dict[str, Function]:
     """Every function that is an operation, by its name in MXNet; those that only MXNet 2.x has are in `SINCE_2`."""
-    found = {name: exposed(getattr(module, name)) for module, names in _OPERATIONS.items() for name in names.split()}
+    by_name = {name: exposed(getattr(module, name)) for module, names in _OPERATIONS.items() for name in names.split()}
     for operation in (*binary.BROADCASTING, *binary.SAME_SHAPE):
-        found[operation.__name__] = exposed(operation)
-    found |= {name: found[original] for name, original in _OTHER_NAMES.items()}
-    return found | {name: _of_arrays_or_numbers(name) for name in _OF_NUMBERS}
+        by_name[operation.__name__] = exposed(operation)
+    by_name |= {name: by_name[original] for name, original in _OTHER_NAMES.items()}
+    return by_name | {name: _of_arrays_or_numbers(name) for name in _OF_NUMBERS}

@@ -13,7 +13,8 @@ from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.block import HybridBlock
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.nn.activations import Activation
-from leafwise.gluon.ops import neural_norms, neural_picking, neural_shapes
+from leafwise.gluon.ops import neural_norms, neural_picking
+from leafwise.gluon.ops.legacy import shaping
 from leafwise.gluon.ops.neural_checks import check_dtype
 
 
@@ -99,8 +100,10 @@ class Dropout(HybridBlock):
         self._rate, self._axes = rate, axes
 
     def forward(self, x: Any) -> Any:
-        training = STATE.training if isinstance(x, ArrayValues) else self.training
-        return wrap_like(x, neural_norms.dropout(plain(x), self._rate, axes=self._axes, training=training))
+        is_array = isinstance(x, ArrayValues)
+        training = STATE.training if is_array else self.training
+        result = neural_norms.dropout(plain(x), self._rate, axes=self._axes, training=training, from_torch=not is_array)
+        return wrap_like(x, result)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(p = {self._rate}, axes={self._axes})"
@@ -153,7 +156,7 @@ class Flatten(HybridBlock):
     """Makes all axes but the first one axis."""
 
     def forward(self, x: Any) -> Any:
-        return wrap_like(x, neural_shapes.batch_flatten(plain(x)))
+        return wrap_like(x, shaping.flatten(plain(x)))
 
     def __repr__(self) -> str:
         return type(self).__name__

@@ -85,10 +85,10 @@ def _position(name: str) -> Any:
 
     def function(data: torch.Tensor, axis: int | None = None, keepdims: Any = False) -> torch.Tensor:
         axes = axes_of(name, data, axis)
-        flat = [1] * data.ndim
-        found = find(data.reshape(-1)).reshape(flat) if axis is None else find(data, axis, keepdim=True)
+        ones = [1] * data.ndim
+        positions = find(data.reshape(-1)).reshape(ones) if axis is None else find(data, axis, keepdim=True)
         # Positions have the dtype of the array: those in float32 are exact up to 2**24.
-        return with_zero_gradient(without(found, axes, keepdims).to(data.dtype), data)
+        return with_zero_gradient(without(positions, axes, keepdims).to(data.dtype), data)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name}` along an axis, or of the flattened array, in the dtype of the array."
