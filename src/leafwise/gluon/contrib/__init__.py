@@ -1,5 +1,1 @@
-"""`mxnet.gluon.contrib` of MXNet 1.x: layers and cells that 2.x has in `gluon.nn` and `gluon.rnn`."""
-
-from leafwise.gluon.contrib import data, nn, rnn
-
-__all__ = ["data", "nn", "rnn"]
+"""`mxnet.gluon.contrib`."""
