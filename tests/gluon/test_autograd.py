@@ -136,3 +136,14 @@ def test_a_function_must_return_one_gradient_for_each_input() -> None:
         y = OneTooMany()(x)
     with pytest.raises(MXNetError, match=r"OneTooMany\.backward must return a gradient for each input: 1, not 2"):
         y.backward()
+
+
+def test_an_array_knows_whether_backward_has_written_its_gradient() -> None:
+    x = attached(1, 2)
+    assert not x._fresh_grad
+    with autograd.record():
+        y = x * 2
+    y.backward()
+    assert x._fresh_grad
+    x._fresh_grad = False
+    assert not x._fresh_grad

@@ -70,6 +70,15 @@ class DifferentiableArray(ArrayValues):
             tensor.grad = torch.zeros_like(tensor, requires_grad=False)
         return None if tensor.grad is None else self._like(tensor.grad)
 
+    @property
+    def _fresh_grad(self) -> bool:
+        """Whether backward has written the gradient since this was last set to False."""
+        return getattr(self.tensor, "is_fresh", False)
+
+    @_fresh_grad.setter
+    def _fresh_grad(self, is_fresh: bool) -> None:
+        self.tensor.is_fresh = bool(is_fresh)  # type: ignore[attr-defined]
+
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
         """Computes the gradients of the array; if it has several elements, of their sum."""
         backward([self], None if out_grad is None else [out_grad], retain_graph, train_mode)

@@ -22,7 +22,7 @@ class Pass:
         self.leaves: list[Any] = [tensor for tensor in tensors if tensor.grad_fn is None]
         self.is_stale = False
         self.is_released = False
-        leaves = set()
+        leaves: set[Any] = set()
         stack: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
         while stack:
             node = stack.pop()

@@ -10,6 +10,7 @@ from leafwise.gluon.arrays.autograd_state import differentiating
 from leafwise.gluon.arrays.dtypes import numpy_dtype
 from leafwise.gluon.arrays.released import is_released
 from leafwise.gluon.context import CPU0, Context, context_of
+from leafwise.gluon.dialect import is_v1
 
 
 class ArrayValues:
@@ -49,7 +50,11 @@ class ArrayValues:
     def ctx(self) -> Context:
         return context_of(self.tensor) if self.own_context is None else self.own_context
 
-    context = ctx
+    context = device = ctx
+
+    @property
+    def writable(self) -> bool:
+        return True
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -63,10 +68,15 @@ class ArrayValues:
         text = numpy.array2string(values, separator=", ", prefix="array(")
         if not values.size and values.shape != (0,):
             text += f", shape={values.shape}"
-        return f"array({text})" if values.dtype.name in ("float32", "bool") else f"array({text}, dtype={values.dtype})"
+        if values.dtype.name not in ("float32", "bool"):
+            text += f", dtype={values.dtype}"
+        if self.ctx.device_type != "cpu":
+            text += f", {'ctx' if is_v1() else 'device'}={self.ctx}"
+        return f"array({text})"
 
     def __str__(self) -> str:
-        return str(self.asnumpy())
+        text = str(self.asnumpy())
+        return text if self.ctx.device_type == "cpu" or not self.ndim else f"{text} @{self.ctx}"
 
     def __format__(self, spec: str) -> str:
         if not self.ndim:
@@ -92,7 +102,7 @@ class ArrayValues:
         if self.size == 1:
             return bool(self.item())
         if not self.size:
-            raise ValueError("the Gluon front end does not support bool() of an empty array; use x.size > 0")
+            return False
         raise ValueError("The truth value of an ndarray with multiple elements is ambiguous; use x.any() or x.all()")
 
     def __int__(self) -> int:

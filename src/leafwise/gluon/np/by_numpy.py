@@ -10,6 +10,7 @@ from leafwise.gluon.arrays.autograd_state import STATE
 from leafwise.gluon.arrays.ndarray import wrap
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import refusal
+from leafwise.gluon.dialect import is_v1
 
 _NAMES = (
     "allclose alltrue apply_along_axis apply_over_axes argpartition argwhere array_equal array_equiv choose compress "
@@ -85,7 +86,8 @@ def _to_numpy(value: Any, arrays: list[ArrayValues]) -> Any:
 def _from_numpy(value: Any, example: ArrayValues) -> Any:
     if isinstance(value, numpy.ndarray):
         tensor = torch.from_numpy(numpy.ascontiguousarray(value).reshape(value.shape).copy())
-        return wrap(tensor.to(example.tensor.device), example.ctx)
+        # As in MXNet 2.x, the result is on the CPU, whatever device the arrays are on.
+        return wrap(tensor.to(example.tensor.device), example.ctx) if is_v1() else wrap(tensor)
     if isinstance(value, list):
         return [_from_numpy(item, example) for item in value]
     return tuple(_from_numpy(item, example) for item in value) if isinstance(value, tuple) else value

@@ -32,10 +32,8 @@ def operand(value: Any, sign: str) -> Operand:
         return value
     if isinstance(value, numpy.bool_ | numpy.integer | numpy.floating):
         return value.item()
-    if isinstance(value, numpy.ndarray) and value.dtype.name == "float32":
+    if isinstance(value, numpy.ndarray) and value.dtype.kind in "biuf":
         return torch.from_numpy(value.copy())
-    if isinstance(value, numpy.ndarray):
-        raise refusal(f"ndarray {sign} numpy.ndarray of {value.dtype}", "convert it with np.array(values, dtype=...)")
     raise TypeError(f"unsupported operand types for {sign}: ndarray and {type(value).__name__}")
 
 
