@@ -249,9 +249,6 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
         lengthened = plain(self).reshape([1] * (len(sizes) - self.ndim) + list(self.shape))
         return self._new(shaping.broadcast_to(lengthened, sizes))
 
-    def broadcast_like(self, other: Any) -> "NDArray":
-        return self.broadcast_to(other.shape)
-
     # -- arithmetic --------------------------------------------------------------------------------------------
 
     def _combined(self, name: str, other: Any, reflected: bool) -> Any:
@@ -287,6 +284,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
 
 
 for _operation in (
+    shaping.broadcast_like,
     *(elementwise.abs, elementwise.arccos, elementwise.arccosh, elementwise.arcsin, elementwise.arcsinh),
     *(elementwise.arctan, elementwise.arctanh, elementwise.cbrt, elementwise.ceil, elementwise.clip),
     *(elementwise.cos, elementwise.cosh, elementwise.degrees, elementwise.exp, elementwise.expm1),

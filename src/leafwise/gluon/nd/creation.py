@@ -61,11 +61,16 @@ def array(source_array: Any, ctx: Any = None, dtype: Any = None) -> NDArray:
 def _values(items: Any) -> Any:
     if any(isinstance(item, ArrayValues) for item in items):
         raise TypeError("nd.array: a list of NDArrays is not an array; use nd.stack(*arrays)")
-    return numpy.array(items) if items else numpy.zeros(0, dtype="float32")
+    try:
+        return numpy.array(items) if items else numpy.zeros(0, dtype="float32")
+    except ValueError as error:
+        raise TypeError(f"nd.array: source_array must be array like object: {error}") from error
 
 
 def _filled(name: str, shape: Any, value: float, ctx: Any, dtype: Any, out: NDArray | None = None) -> NDArray:
     sizes = tuple(int(size) for size in as_tuple(shape))
+    if min(sizes, default=0) < 0:
+        raise MXNetError(f"nd.{name}: a shape cannot have negative sizes, such as {sizes}")
     if not is_np_shape() and 0 in (sizes or (0,)):
         raise MXNetError(f"nd.{name}: the shape {sizes} is not known; sizes of 0 need mx.util.np_shape()")
     context = current_context() if ctx is None else as_context(ctx)
@@ -110,6 +115,8 @@ def arange(
 ) -> NDArray:
     """Numbers from `start` up to `stop`, each of them `repeat` times."""
     first, last = (0, start) if stop is None else (start, stop)
+    if not step:
+        raise MXNetError("nd.arange: the step cannot be 0")
     numbers = numpy.arange(first, last, step, dtype="float64")
     if not len(numbers):
         raise MXNetError(f"nd.arange: there is no number from {first} to {last} in steps of {step}")
@@ -141,7 +148,7 @@ def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:
     axes = [list(axis) if isinstance(axis, range) else axis for axis in (source, destination)]
     try:
         moved = torch.movedim(plain(tensor), *axes)
-    except (IndexError, RuntimeError) as error:
+    except (IndexError, RuntimeError, TypeError) as error:
         raise ValueError(f"nd.moveaxis: {error}") from error
     return wrap_legacy(owned(moved), tensor.ctx)
 
