@@ -16,7 +16,7 @@ from leafwise.gluon.arrays.dtypes import asked, dtype_name, torch_dtype
 from leafwise.gluon.arrays.refused import refusal_of
 from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.context import Context, as_context
+from leafwise.gluon.context import Context, as_context, current_context
 from leafwise.gluon.ops import arithmetic, elementwise, indexing, reductions, shaping
 
 
@@ -82,9 +82,13 @@ class ndarray(DifferentiableArray):  # noqa: N801
     """
 
     __slots__ = ()
+    __array_priority__ = 1000.0
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal_of(name), name=name, obj=self)
+
+    def _like(self, tensor: torch.Tensor) -> "ndarray":
+        return wrapped(ndarray, tensor, self.own_context)  # type: ignore[no-any-return]
 
     # -- NumPy's functions -------------------------------------------------------------------------------
 
@@ -114,7 +118,9 @@ class ndarray(DifferentiableArray):  # noqa: N801
         return self._like(plain(self).clone())
 
     def copyto(self, other: Any) -> "ndarray":
-        """Copies the values into another array, and returns that array."""
+        """Copies the values into another array, and returns that array; or makes a copy in another context."""
+        if isinstance(other, Context):
+            return wrap(plain(self).to(other.torch_device, copy=True), other)
         if not isinstance(other, ndarray) or other.shape != self.shape or other.dtype != self.dtype:
             raise refusal("ndarray.copyto to another shape, dtype or device", "use other[:] = x")
         other[() if not other.ndim else slice(None)] = self
@@ -124,7 +130,10 @@ class ndarray(DifferentiableArray):  # noqa: N801
         return self._like(plain(self).detach().clone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ndarray":
-        copied: ndarray = memo.setdefault(id(self), self.__copy__())
+        context = current_context()  # as in MXNet, where a deep copy does not keep its context
+        copied: ndarray = memo.setdefault(
+            id(self), wrap(self.tensor.detach().clone().to(context.torch_device), context)
+        )
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -168,6 +177,13 @@ class ndarray(DifferentiableArray):  # noqa: N801
         return self if part is None else self._like(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if differentiating() and _is_whole(key) and not self.tensor.requires_grad and plain(value) is not value:
+            # The whole array is computed anew, so that it becomes part of the graph.
+            computed = plain(value)
+            if computed.requires_grad and computed.shape == self.tensor.shape and computed.dtype == self.tensor.dtype:
+                target = self.tensor.detach()
+                self.tensor = target.copy_(computed)
+                return
         self._check_write("[key] =", value)
         with torch.no_grad():
             indexing.write(plain(self), _plain_key(key), plain(value))
@@ -350,6 +366,10 @@ class ndarray(DifferentiableArray):  # noqa: N801
 def wrap(tensor: torch.Tensor, ctx: Context | None = None) -> ndarray:
     """The same tensor as an ndarray, in the same graph."""
     return wrapped(ndarray, tensor, ctx)  # type: ignore[no-any-return]
+
+
+def _is_whole(key: Any) -> bool:
+    return key is Ellipsis or (isinstance(key, slice) and key == slice(None))
 
 
 def _plain_key(key: Any) -> Any:

@@ -4,6 +4,7 @@
 
 from typing import Any
 
+from leafwise.gluon import dialect
 from leafwise.gluon.arrays.ndarray import ndarray
 from leafwise.gluon.base import missing
 from leafwise.gluon.np import by_numpy, elementwise, linalg, random
@@ -36,7 +37,7 @@ from leafwise.gluon.np.creation import (
     zeros_like,
 )
 from leafwise.gluon.np.dtypes import (
-    DTYPE_NAMES,
+    BY_VERSION,
     NAN,
     NINF,
     NZERO,
@@ -45,7 +46,6 @@ from leafwise.gluon.np.dtypes import (
     NaN,
     can_cast,
     dtype,
-    dtype_named,
     e,
     finfo,
     iinfo,
@@ -170,7 +170,8 @@ _missing = missing("np", {}, "NumPy may have it: np.array(numpy.{name}(x.asnumpy
 
 
 def __getattr__(name: str) -> Any:
-    return dtype_named(name) if name in DTYPE_NAMES else _missing(name)
+    of_version = BY_VERSION[dialect.version()]
+    return of_version[name] if name in of_version else _missing(name)
 
 
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("Any", "missing")]
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("Any", "dialect", "missing")]

@@ -10,13 +10,15 @@ from leafwise.gluon.arrays.autograd_state import STATE
 from leafwise.gluon.arrays.ndarray import wrap
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import refusal
+from leafwise.gluon.dialect import is_v1
 
 _NAMES = (
     "allclose alltrue apply_along_axis apply_over_axes argpartition argwhere array_equal array_equiv choose compress "
     "corrcoef correlate count_nonzero cov cumprod digitize divmod extract float_power frexp heaviside histogram2d "
     "histogram_bin_edges histogramdd i0 in1d intersect1d isclose isin ix_ lexsort min_scalar_type modf msort "
-    "nanargmax nanargmin nancumprod nancumsum nanmax nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar "
-    "ndim packbits partition piecewise poly polyadd polydiv polyfit polyint polymul polysub promote_types ptp real roots "
+    "nanargmax nanargmin nancumprod nancumsum nanmax nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum "
+    "nanvar ndim packbits partition piecewise poly polyadd polydiv polyfit polyint polymul polysub promote_types ptp "
+    "real roots "
     "searchsorted select setdiff1d setxor1d signbit size spacing take_along_axis trapz tril_indices_from trim_zeros "
     "union1d unpackbits unwrap vander"
 )
@@ -28,8 +30,8 @@ def _msort(a: Any) -> Any:
 
 
 def _count_nonzero(a: Any, axis: Any = None, **options: Any) -> Any:
-    found = numpy.count_nonzero(a, axis, **options)
-    return found if isinstance(found, numpy.ndarray) else int(found)
+    computed = numpy.count_nonzero(a, axis, **options)
+    return computed if isinstance(computed, numpy.ndarray) else int(computed)
 
 
 def _histogram2d(x: Any, y: Any, *args: Any, **options: Any) -> Any:
@@ -41,8 +43,8 @@ def _wide(name: str) -> Callable[..., Any]:
     """A function whose result, if it is one number, is float64."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        found = getattr(numpy, name)(*args, **kwargs)
-        return numpy.float64(found) if isinstance(found, numpy.generic) else found
+        computed = getattr(numpy, name)(*args, **kwargs)
+        return numpy.float64(computed) if isinstance(computed, numpy.generic) else computed
 
     return function
 
@@ -68,8 +70,8 @@ def by_numpy(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any)
         raise ValueError(
             f"np.{name} is computed by NumPy, which autograd does not record; call it outside of autograd.record()"
         )
-    found = function(*args, **kwargs)
-    return _from_numpy(found, arrays[0]) if arrays else found
+    computed = function(*args, **kwargs)
+    return _from_numpy(computed, arrays[0]) if arrays else computed
 
 
 def _to_numpy(value: Any, arrays: list[ArrayValues]) -> Any:
@@ -84,7 +86,8 @@ def _to_numpy(value: Any, arrays: list[ArrayValues]) -> Any:
 def _from_numpy(value: Any, example: ArrayValues) -> Any:
     if isinstance(value, numpy.ndarray):
         tensor = torch.from_numpy(numpy.ascontiguousarray(value).reshape(value.shape).copy())
-        return wrap(tensor.to(example.tensor.device), example.ctx)
+        # As in MXNet 2.x, the result is on the CPU, whatever device the arrays are on.
+        return wrap(tensor.to(example.tensor.device), example.ctx) if is_v1() else wrap(tensor)
     if isinstance(value, list):
         return [_from_numpy(item, example) for item in value]
     return tuple(_from_numpy(item, example) for item in value) if isinstance(value, tuple) else value

@@ -24,8 +24,7 @@ def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -
     """
     if isinstance(object, ArrayValues | torch.Tensor):
         tensor = plain(object)
-        context = ctx if ctx is not None else device if device is not None else getattr(object, "ctx", None)
-        return placed(tensor.clone() if dtype is None else tensor.to(_float_is_32(dtype), copy=True), context, None)
+        return placed(tensor.clone() if dtype is None else tensor.to(_float_is_32(dtype), copy=True), ctx, device)
     values = numpy.array(_unwrapped(object))
     if isinstance(object, numpy.generic) and dtype is None:
         dtype = values.dtype

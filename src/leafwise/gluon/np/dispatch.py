@@ -17,7 +17,8 @@ _UFUNCS = {"conjugate": "positive", "left_shift": "bitwise_left_shift", "right_s
 
 
 _NEW_IN_2 = ("cross", "kron", "median", "triu")
-_LEFT_TO_NUMPY = ("cond", "det", "matrix_power", "multi_dot", "slogdet", "svd")
+_LEFT_TO_NUMPY = ("histogram",)
+_LEFT_TO_NUMPY_IN_LINALG = ("cond", "det", "matrix_power", "multi_dot", "slogdet", "svd")
 
 
 def of_ufunc(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -40,7 +41,8 @@ def of_function(function: Any, args: Any, kwargs: Any) -> Any:
     name = function.__name__
     in_linalg = "linalg" in function.__module__
     own = _own(np.linalg if in_linalg else np, name)
-    if own is None or (in_linalg and name in _LEFT_TO_NUMPY) or (is_v1() and name in _NEW_IN_2):
+    left = _LEFT_TO_NUMPY_IN_LINALG if in_linalg else _LEFT_TO_NUMPY
+    if own is None or name in left or (is_v1() and name in _NEW_IN_2):
         return by_numpy(name, function, *args, **kwargs)
     return own(*_converted(args, args), **{key: _converted(value, args) for key, value in kwargs.items()})
 

@@ -21,10 +21,12 @@ DTYPE_NAMES = (
 )
 
 
-def dtype_named(name: str) -> Any:
-    """In MXNet 2.x the names are dtypes, which equal their names and print as them; in 1.x they are NumPy's types."""
-    known = numpy.dtype(name.removesuffix("_"))
-    return known.type if is_v1() and name not in _NEW_IN_2 else known
+_DTYPES = {name: numpy.dtype(name.removesuffix("_")) for name in DTYPE_NAMES}
+# In MXNet 2.x the names are dtypes, which equal their names and print as them; in 1.x they are NumPy's types.
+BY_VERSION: dict[int, dict[str, Any]] = {
+    1: {name: known if name in _NEW_IN_2 else known.type for name, known in _DTYPES.items()},
+    2: dict(_DTYPES),
+}
 
 
 class FloatLimits(NamedTuple):
@@ -39,10 +41,12 @@ class FloatLimits(NamedTuple):
 
 def finfo(dtype: Any) -> Any:
     """The limits of a float dtype. In MXNet 1.x they are NumPy's numbers."""
-    found = numpy.finfo(dtype.dtype if isinstance(dtype, ArrayValues) else dtype)
+    computed = numpy.finfo(dtype.dtype if isinstance(dtype, ArrayValues) else dtype)
     if is_v1():
-        return found
-    return FloatLimits(found.bits, float(found.eps), float(found.max), float(found.min), float(found.smallest_normal))
+        return computed
+    return FloatLimits(
+        computed.bits, float(computed.eps), float(computed.max), float(computed.min), float(computed.smallest_normal)
+    )
 
 
 def iinfo(type: Any) -> Any:

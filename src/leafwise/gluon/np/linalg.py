@@ -61,8 +61,8 @@ def det(a: Any) -> ndarray:
 
 def slogdet(a: Any) -> Any:
     """The sign and the logarithm of the determinant."""
-    found = _computed("slogdet", torch.linalg.slogdet, square("slogdet", tensor_of(a, "linalg.slogdet")))
-    pair = [result("linalg.slogdet", part, a) for part in found]
+    computed = _computed("slogdet", torch.linalg.slogdet, square("slogdet", tensor_of(a, "linalg.slogdet")))
+    pair = [result("linalg.slogdet", part, a) for part in computed]
     return pair if is_v1() else tuple(pair)
 
 
@@ -121,10 +121,10 @@ def eigvalsh(a: Any, upper: bool = False) -> ndarray:
     return result("linalg.eigvalsh", values, a)
 
 
-def _real(name: str, found: torch.Tensor) -> torch.Tensor:
-    if bool((found.imag != 0).any()):
+def _real(name: str, computed: torch.Tensor) -> torch.Tensor:
+    if bool((computed.imag != 0).any()):
         raise refusal(f"np.linalg.{name} with complex results", "use numpy.linalg on x.asnumpy()")
-    return found.real.contiguous()
+    return computed.real.contiguous()
 
 
 def eig(a: Any) -> tuple[ndarray, ndarray]:
@@ -142,8 +142,8 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, rcond: Any = None) -
     tensor = floating("pinv", tensor_of(a, "linalg.pinv"))
     check_gradient("np.linalg.pinv", tensor)
     given = rtol if rtol is not None else rcond if rcond is not None else 1e-15
-    found = _computed("pinv", torch.linalg.pinv, tensor, rtol=given, hermitian=hermitian)
-    return result("linalg.pinv", found, a)
+    computed = _computed("pinv", torch.linalg.pinv, tensor, rtol=given, hermitian=hermitian)
+    return result("linalg.pinv", computed, a)
 
 
 def matrix_rank(M: Any, rtol: Any = None, hermitian: bool = False) -> Any:  # noqa: N803
@@ -165,10 +165,10 @@ def lstsq(a: Any, b: Any, rcond: Any = "warn") -> tuple[Any, ...]:
 
 
 def tensorinv(a: Any, ind: int = 2) -> ndarray:
-    found = _computed(
+    computed = _computed(
         "tensorinv", torch.linalg.tensorinv, floating("tensorinv", tensor_of(a, "linalg.tensorinv")), ind=ind
     )
-    return result("linalg.tensorinv", found, a)
+    return result("linalg.tensorinv", computed, a)
 
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> ndarray:

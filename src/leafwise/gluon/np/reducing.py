@@ -92,8 +92,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: Any = None, keepdims: bool = False) -> ndarray:
-    found = statistics.quantile("median", tensor_of(a, "median"), 0.5, axis, "linear", keepdims)
-    return result("median", found, a, out)
+    computed = statistics.quantile("median", tensor_of(a, "median"), 0.5, axis, "linear", keepdims)
+    return result("median", computed, a, out)
 
 
 def quantile(
@@ -105,8 +105,8 @@ def quantile(
     interpolation: str = "linear",
     keepdims: bool = False,
 ) -> ndarray:
-    found = statistics.quantile("quantile", tensor_of(a, "quantile"), plain(q), axis, interpolation, keepdims)
-    return result("quantile", found, a, out)
+    computed = statistics.quantile("quantile", tensor_of(a, "quantile"), plain(q), axis, interpolation, keepdims)
+    return result("quantile", computed, a, out)
 
 
 def percentile(
@@ -118,8 +118,8 @@ def percentile(
     interpolation: str = "linear",
     keepdims: bool = False,
 ) -> ndarray:
-    found = statistics.quantile("percentile", tensor_of(a, "percentile"), plain(q), axis, interpolation, keepdims)
-    return result("percentile", found, a, out)
+    computed = statistics.quantile("percentile", tensor_of(a, "percentile"), plain(q), axis, interpolation, keepdims)
+    return result("percentile", computed, a, out)
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> ndarray:
@@ -130,8 +130,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> ndarray:
-    found = statistics.flat_differences(tensor_of(ary, "ediff1d"), plain(to_begin), plain(to_end))
-    return result("ediff1d", found, ary)
+    computed = statistics.flat_differences(tensor_of(ary, "ediff1d"), plain(to_begin), plain(to_end))
+    return result("ediff1d", computed, ary)
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, out: Any = None) -> ndarray:
@@ -154,9 +154,9 @@ def histogram(
         raise NotImplementedError("np.histogram needs a range, or an array of edges as bins")
     tensor = tensor_of(a, "histogram").detach()
     edges = bins.asnumpy() if isinstance(bins, ArrayValues) else bins
-    numbers, found = numpy.histogram(tensor.cpu().numpy(), edges, range)
-    found_edges = bins.tensor.detach() if isinstance(bins, ArrayValues) else torch.from_numpy(found).to(tensor.dtype)
-    return result("histogram", torch.from_numpy(numbers), a), result("histogram", found_edges, a)
+    numbers, computed = numpy.histogram(tensor.cpu().numpy(), edges, range)
+    bin_edges = bins.tensor.detach() if isinstance(bins, ArrayValues) else torch.from_numpy(computed).to(tensor.dtype)
+    return result("histogram", torch.from_numpy(numbers), a), result("histogram", bin_edges, a)
 
 
 def polyval(p: Any, x: Any) -> ndarray:

@@ -40,9 +40,9 @@ def result(name: str, tensor: torch.Tensor, example: Any = None, out: Any = None
     if differentiating() and (tensor.requires_grad or out.tensor.requires_grad):
         raise MXNetError(f"np.{name} with out cannot be recorded; leave out, or use autograd.pause()")
     if out.shape != tuple(tensor.shape) or out.tensor.dtype != tensor.dtype:
-        found = f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}"
+        given = f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}"
         raise MXNetError(
-            f"np.{name}: the result is {found}, which does not fit an out of {out.shape} {dtype_name(out.tensor.dtype)}"
+            f"np.{name}: the result is {given}, which does not fit an out of {out.shape} {dtype_name(out.tensor.dtype)}"
         )
     with torch.no_grad():
         out.tensor.copy_(tensor)

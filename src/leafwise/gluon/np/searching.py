@@ -87,8 +87,8 @@ def unique(
     reductions.check_gradient("np.unique", tensor)
     values: Any = tensor.cpu().numpy()
     asked: Any = (return_index, return_inverse, return_counts, axis)
-    found: Any = numpy.unique(values, *asked)
-    parts = found if isinstance(found, tuple) else (found,)
+    computed: Any = numpy.unique(values, *asked)
+    parts = computed if isinstance(computed, tuple) else (computed,)
     arrays = []
     for number, part in enumerate(parts):
         is_inverse = return_inverse and number == 1 + return_index
@@ -128,9 +128,9 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     """The position along each axis for positions in row-major order."""
     if not isinstance(indices, ArrayValues):
         return numpy.unravel_index(indices, shape, order)  # type: ignore[call-overload]
-    found = numpy.unravel_index(indices.asnumpy().astype("int64"), shape, order)  # type: ignore[call-overload]
+    computed = numpy.unravel_index(indices.asnumpy().astype("int64"), shape, order)  # type: ignore[call-overload]
     dtype = indices.tensor.dtype
-    return tuple(result("unravel_index", torch.from_numpy(part.copy()).to(dtype), indices) for part in found)
+    return tuple(result("unravel_index", torch.from_numpy(part.copy()).to(dtype), indices) for part in computed)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
@@ -142,8 +142,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     for tensor in tensors:
         if tensor.requires_grad:
             reductions.check_gradient("np.interp", tensor)
-    found = numpy.interp(*given, left, right, period)  # type: ignore[call-overload]
-    return result("interp", torch.from_numpy(numpy.asarray(found)), first_array((x, xp, fp)))
+    computed = numpy.interp(*given, left, right, period)  # type: ignore[call-overload]
+    return result("interp", torch.from_numpy(numpy.asarray(computed)), first_array((x, xp, fp)))
 
 
 def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:

@@ -8,6 +8,7 @@ import torch
 from leafwise.gluon.arrays.ndarray import ndarray
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.np import creation
 from leafwise.gluon.np.results import result, tensor_of
 from leafwise.gluon.ops import padding, shaping
 
@@ -58,6 +59,7 @@ def squeeze(x: Any, axis: Any = None) -> ndarray:
 
 
 def broadcast_to(array: Any, shape: Any) -> ndarray:
+    array = creation.array(array) if isinstance(array, int | float) else array
     return result("broadcast_to", shaping.broadcast(tensor_of(array, "broadcast_to"), shape), array)
 
 
@@ -110,6 +112,7 @@ def tile(A: Any, reps: Any) -> ndarray:  # noqa: N803
 
 
 def _at_least(name: str, arys: tuple[Any, ...]) -> Any:
+    arys = tuple(creation.array(ary) if isinstance(ary, int | float) else ary for ary in arys)
     for ary in arys:
         if tensor_of(ary, name).requires_grad:
             raise refusal(f"the gradient of np.{name}, which is zeros in MXNet", "use np.reshape")

@@ -32,10 +32,8 @@ def operand(value: Any, sign: str) -> Operand:
         return value
     if isinstance(value, numpy.bool_ | numpy.integer | numpy.floating):
         return value.item()
-    if isinstance(value, numpy.ndarray) and value.dtype.name == "float32":
+    if isinstance(value, numpy.ndarray) and value.dtype.kind in "biuf":
         return torch.from_numpy(value.copy())
-    if isinstance(value, numpy.ndarray):
-        raise refusal(f"ndarray {sign} numpy.ndarray of {value.dtype}", "convert it with np.array(values, dtype=...)")
     raise TypeError(f"unsupported operand types for {sign}: ndarray and {type(value).__name__}")
 
 
@@ -256,8 +254,9 @@ def extremum(name: str, left: Operand, right: Operand) -> torch.Tensor:
     # If both sides are equal, the array, or the first of two arrays, gets the whole gradient. PyTorch splits it.
     first: Any
     second: Any
-    one, two = (left, right) if isinstance(left, torch.Tensor) else (right, left)
-    first, second = of_one_dtype(one, two, truncate=is_v1())
+    if not isinstance(left, torch.Tensor):
+        left, right = right, left
+    first, second = of_one_dtype(left, right, truncate=is_v1())
     second = second if isinstance(second, torch.Tensor) else torch.full_like(first, second)
     is_first = first >= second if name == "maximum" else first <= second
     is_number = ~(first.isnan() | second.isnan())

@@ -48,8 +48,8 @@ def matrix_norm_of(tensor: torch.Tensor, order: Any, axes: Any, keepdims: bool) 
         if abs(order) != 1:
             first, second = second, first
         sums = reductions.sum(tensor.abs(), first, None, True)
-        found = reductions.extremum("max" if order > 0 else "min", sums, (first, second), True)
-        return found if keepdims else found.squeeze((first, second))
+        computed = reductions.extremum("max" if order > 0 else "min", sums, (first, second), True)
+        return computed if keepdims else computed.squeeze((first, second))
     try:
         norm: torch.Tensor = torch.linalg.matrix_norm(tensor, order, tuple(axes), keepdim=keepdims)
         return norm

@@ -12,14 +12,14 @@ from leafwise.gluon.ops.arithmetic import Operand, any_zero, of_one_dtype, zero_
 
 
 def pairwise(name: str, left: Operand, right: Operand) -> torch.Tensor:
-    """A function of two arrays, or of an array and a number; one side at least is a tensor."""
+    """A function of two arrays, or of an array and a number; at least one side is a tensor."""
     left, right = (int(side) if isinstance(side, bool) else side for side in (left, right))
     if name in _LOGICAL:
         return _LOGICAL[name](*(side != 0 if isinstance(side, torch.Tensor) else _flag(side) for side in (left, right)))
     _check(name, left, right)
-    one, two = of_one_dtype(left, right, truncate=is_v1() and name in ("copysign", "lcm", "ldexp"))
+    first, second = of_one_dtype(left, right, truncate=is_v1() and name in ("copysign", "lcm", "ldexp"))
     try:
-        return _FUNCTIONS[name](one, two)
+        return _FUNCTIONS[name](first, second)
     except RuntimeError as error:
         if isinstance(error, MXNetError | torch.OutOfMemoryError):
             raise
@@ -77,9 +77,9 @@ def _first_of_equals(name: str) -> Callable[[Any, Any], torch.Tensor]:
 
     def function(left: Any, right: Any) -> torch.Tensor:
         number_first = not isinstance(left, torch.Tensor)
-        one, two = _tensors(right, left) if number_first else _tensors(left, right)
-        is_first = one >= two if name == "fmax" else one <= two
-        return torch.where(is_first, one, torch.where(two.isnan(), one.detach(), two))
+        first, second = _tensors(right, left) if number_first else _tensors(left, right)
+        is_first = first >= second if name == "fmax" else first <= second
+        return torch.where(is_first, first, torch.where(second.isnan(), first.detach(), second))
 
     return function
 
@@ -91,20 +91,20 @@ def _arctan2(left: Any, right: Any) -> torch.Tensor:
 
 
 def _hypot(left: Any, right: Any) -> torch.Tensor:
-    one, two = _tensors(left, right)
-    return torch.hypot(one, two)
+    first, second = _tensors(left, right)
+    return torch.hypot(first, second)
 
 
 def _copysign(left: Any, right: Any) -> torch.Tensor:
     if isinstance(left, torch.Tensor) and left.requires_grad and not isinstance(right, torch.Tensor):
         raise MXNetError("np.copysign of an array and a number has no gradient; use np.abs")
-    one, two = _tensors(left, right)
+    first, second = _tensors(left, right)
     if not isinstance(left, torch.Tensor):
-        return zero_gradient(torch.copysign(one, two).detach(), right)
-    if one.dtype.is_floating_point:
-        signs = torch.where(torch.signbit(one.detach()) == torch.signbit(two.detach()), 1.0, -1.0).to(one.dtype)
-        return one * signs
-    return torch.where(two < 0, -one.abs(), one.abs())
+        return zero_gradient(torch.copysign(first, second).detach(), right)
+    if first.dtype.is_floating_point:
+        signs = torch.where(torch.signbit(first.detach()) == torch.signbit(second.detach()), 1.0, -1.0).to(first.dtype)
+        return first * signs
+    return torch.where(second < 0, -first.abs(), first.abs())
 
 
 def _logaddexp(left: Any, right: Any) -> torch.Tensor:
@@ -112,10 +112,10 @@ def _logaddexp(left: Any, right: Any) -> torch.Tensor:
 
 
 def _ldexp(left: Any, right: Any) -> torch.Tensor:
-    one, two = _tensors(left, right)
-    if one.dtype.is_floating_point:
-        return one * torch.pow(2.0, two)
-    return (one * torch.pow(2.0, two.double())).to(one.dtype)
+    first, second = _tensors(left, right)
+    if first.dtype.is_floating_point:
+        return first * torch.pow(2.0, second)
+    return (first * torch.pow(2.0, second.double())).to(first.dtype)
 
 
 def _lcm(left: Any, right: Any) -> torch.Tensor:

@@ -71,8 +71,8 @@ def cross(left: torch.Tensor, right: torch.Tensor, axes: tuple[int, int, int]) -
     if widths == (2, 2):
         return left[..., 0] * right[..., 1] - left[..., 1] * right[..., 0]
     left, right = (torch.nn.functional.pad(side, (0, 3 - side.shape[-1])) for side in (left, right))
-    found: torch.Tensor = torch.linalg.cross(left, right)
-    return found.movedim(-1, axes[2]).clone()
+    computed: torch.Tensor = torch.linalg.cross(left, right)
+    return computed.movedim(-1, axes[2]).clone()
 
 
 def floating(name: str, tensor: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ import torch
 
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
+from leafwise.gluon.ops.neural_reshape import reshaped as reshaped_by_codes
 
 
 def _check_order(name: str, order: Any) -> None:
@@ -20,7 +21,7 @@ def viewed(name: str, tensor: torch.Tensor, shape: Any, order: Any = "C") -> tor
     if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes):
         raise MXNetError(f"{name}: a shape must consist of integers, not {sizes}")
     if any(size < -1 for size in sizes):
-        raise refusal(f"{name} to {sizes}, with sizes below -1", "write out the shape")
+        sizes = tuple(reshaped_by_codes(tensor, sizes).shape)
     try:
         return tensor.reshape(sizes)
     except RuntimeError as error:

@@ -47,11 +47,11 @@ def quantile(name: str, tensor: torch.Tensor, q: Any, axis: Any, method: str, ke
     find: Any = numpy.quantile
     values = tensor.cpu().double().numpy()
     try:
-        found = find(values, fraction, axes, method=method, keepdims=keepdims)
+        computed = find(values, fraction, axes, method=method, keepdims=keepdims)
     except numpy.exceptions.AxisError as error:
         raise MXNetError(f"np.{name}: {error}") from error
     dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    return torch.from_numpy(numpy.asarray(found)).to(device=tensor.device, dtype=dtype)
+    return torch.from_numpy(numpy.asarray(computed)).to(device=tensor.device, dtype=dtype)
 
 
 def differences(tensor: torch.Tensor, order: int, axis: int) -> torch.Tensor:
