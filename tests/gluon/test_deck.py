@@ -46,9 +46,7 @@ def test_a_missing_script_is_a_usage_error() -> None:
         ("import mxnet; mxnet.nd.ones(3)", "has no mxnet.nd; use np"),
         ("from mxnet import np; np.einsum", "has no np.einsum; arrays are tensors, so use torch.einsum"),
         ("from mxnet import npx; npx.fully_connected", "has no npx.fully_connected; use nn.Dense"),
-        ("from mxnet import init; init.Orthogonal()", "has no init.Orthogonal; use Uniform"),
         ("from mxnet import np; np.random.zipf(2)", "has no np.random.zipf; use a distribution of np.random"),
-        ("from mxnet.gluon import Parameter; Parameter().var()", "has no Parameter.var; use .tensor, the underlying"),
         (
             "from mxnet.gluon import nn; nn.Sequential(prefix='a')",
             "does not support the arguments prefix and params of MXNet 1.x",

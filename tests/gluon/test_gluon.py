@@ -100,6 +100,9 @@ def test_reading_a_gradient_with_grad_req_null_is_an_error() -> None:
 def test_a_wrong_input_width_names_both_shapes() -> None:
     layer = nn.Dense(3, in_units=4)
     layer.initialize()
+    with pytest.raises(AssertionError, match=r"Expected shape \(3, 5\) is incompatible with given shape \(3, 4\)"):
+        layer(np.ones((2, 5)))  # the first call infers shapes
+    layer(np.ones((2, 4)))
     with pytest.raises(MXNetError, match=r"inconsistent, Provided = \[3,4\], inferred shape=\(3,5\)"):
         layer(np.ones((2, 5)))
     with pytest.raises(MXNetError, match=r"input of shape \(2, 5\) does not fit a weight of shape \(3, 4\)"):

@@ -47,7 +47,7 @@ class StandInModule(ModuleType):
         replaced = implementation(self._version, self.__name__, name)
         if replaced is not None:
             return replaced[0]
-        return Placeholder(f"{self.__name__}.{name}", instead_of(entry.path, self._version))
+        return Placeholder(f"{self.__name__}.{name}", instead_of(entry.path))
 
     def __dir__(self) -> list[str]:
         return sorted({*self._entries, *super().__dir__()})

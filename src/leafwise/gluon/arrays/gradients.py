@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from leafwise.gluon.arrays.held import is_held
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import MXNetError
 
@@ -29,8 +30,10 @@ def backward(heads: Iterable[Any], head_grads: Any = None, retain_graph: bool = 
     overwritten = []
     for leaf in _leaves_of(tensors):
         if getattr(leaf, "grad_req", "add") == "write":
-            overwritten.append((leaf, leaf.grad))
-            leaf.grad = None
+            if leaf.grad is not None:
+                if is_held(leaf):
+                    overwritten.append((leaf, leaf.grad))
+                leaf.grad = None
     try:
         torch.autograd.backward(tensors, ones, retain_graph=retain_graph)
     finally:
@@ -65,7 +68,7 @@ def forget_gradient(tensor: Any) -> None:
 def _write_gradient(leaf: Any, before: Any) -> None:
     """Writes a new gradient into the memory of the previous one, because the user may have a reference to it."""
     after = leaf.grad
-    if before is None or (after is not None and before.dtype != after.dtype):
+    if after is not None and before.dtype != after.dtype:
         return
     if after is not None:
         with torch.no_grad():

@@ -135,7 +135,7 @@ class ndarray(DifferentiableArray):  # noqa: N801
 
     def as_in_context(self, context: Any) -> "ndarray":
         """Like `to_device`, but always a new object."""
-        return wrap(plain(self.to_device(context)))
+        return wrap(plain(self.to_device(context)), as_context(context))
 
     def as_np_ndarray(self) -> "ndarray":
         return self

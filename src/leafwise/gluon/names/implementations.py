@@ -22,12 +22,13 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.gluon": ("",),
     "mxnet.gluon.utils": ("utils", "block.hooks"),
     "mxnet.initializer": ("init",),
+    "mxnet.io.io": ("io",),
     "mxnet.ndarray": ("nd",),
     "mxnet.ndarray.ndarray": ("arrays.legacy", "nd"),
     "mxnet.ndarray.op": ("nd",),
     "mxnet.numpy": ("np",),
     "mxnet.numpy_extension": ("npx",),
-    "mxnet.random": ("random", "np.random"),
+    "mxnet.random": ("random",),
     "mxnet.rnn": (),  # leafwise.gluon.rnn is mxnet.gluon.rnn
     "mxnet.util": ("modes", "environment", "base_types"),
 }
@@ -79,3 +80,8 @@ def implementation(version: Version, module: str, name: str) -> tuple[Any] | Non
             if alias in vars(here) and _fits(vars(here)[alias], entry):
                 return (vars(here)[alias],)
     return None
+
+
+def is_implemented(version: Version, path: str) -> bool:
+    """Whether the front end has what MXNet defines at this path."""
+    return any(implementation(version, *place) is not None for place in places(version)[path])

@@ -22,6 +22,7 @@ class Replicas:
         self.first: Any = UninitializedParameter(dtype=dtype)  # type: ignore[call-arg]
         self.others: list[Any] = []
         self._contexts: list[Context] = []
+        self.only_context: Context | None = None  # the context, if there is just one
         self._arrays: dict[tuple[int, bool], Any] = {}  # what `array` returned, by position and NumPy mode
 
     @property
@@ -33,6 +34,7 @@ class Replicas:
         """The contexts, in the order in which they were given; empty before there are values."""
         if len(self._contexts) == 1 and self._contexts[0].torch_device.type != self.first.device.type:
             self._contexts = [context_of(self.first)]  # PyTorch has moved it: `net.cuda()`
+            self.only_context = self._contexts[0]
         return self._contexts
 
     def place(self, values: torch.Tensor, contexts: list[Context], grad_req: str) -> None:
@@ -45,7 +47,13 @@ class Replicas:
         self.others = [torch.nn.Parameter(copy, requires_grad=False) for copy in copies[1:]]
         # cpu(0) is one object, so that the usual context is compared quickly.
         self._contexts = [CPU0 if context == CPU0 else context for context in contexts]
+        self.only_context = self._contexts[0] if len(contexts) == 1 else None
         self.require_gradients(grad_req)
+
+    def drop(self) -> None:
+        """Forgets the values, until `place` gives new ones."""
+        self._let_go()
+        self._contexts, self.only_context, self.others = [], None, []
 
     def require_gradients(self, grad_req: str) -> None:
         """Starts again without gradients, and says how backward writes them."""
