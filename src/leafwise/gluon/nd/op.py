@@ -1,5 +1,8 @@
 """`mxnet.nd.op`: the operations of `nd`, under the same names."""
 
-from leafwise.gluon.nd.functions import operations
+import importlib
+from typing import Any
 
-globals().update(operations())
+
+def __getattr__(name: str) -> Any:
+    return getattr(importlib.import_module("leafwise.gluon.nd"), name)

@@ -9,12 +9,7 @@ from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.nd import random
 
 __all__ = [
-    "exponential",
-    "gamma",
-    "generalized_negative_binomial",
-    "negative_binomial",
     "normal",
-    "poisson",
     "random_exponential",
     "random_gamma",
     "random_generalized_negative_binomial",
@@ -96,11 +91,4 @@ sample_negative_binomial = random.negative_binomial
 sample_generalized_negative_binomial = random.generalized_negative_binomial
 sample_multinomial = random.multinomial
 shuffle = random.shuffle
-uniform, normal, gamma, poisson, exponential = (
-    random_uniform,
-    random_normal,
-    random_gamma,
-    random_poisson,
-    random_exponential,
-)
-negative_binomial, generalized_negative_binomial = random_negative_binomial, random_generalized_negative_binomial
+uniform, normal = random_uniform, random_normal

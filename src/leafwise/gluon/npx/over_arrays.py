@@ -51,22 +51,21 @@ def _plain(value: Any) -> Any:
 
 def _example(name: str, kind: type, values: tuple[Any, ...]) -> Any:
     """The first array or tensor among the arguments. Arrays must be of one kind, as in MXNet."""
-    found = None
+    example = None
     for value in values:
         for entry in value if type(value) in (list, tuple) else (value,):
-            if (
-                isinstance(entry, ArrayValues) and kind not in type(entry).__mro__
-            ):  # isinstance takes an ndarray for both
+            # An ndarray counts as an instance of NDArray, but is not accepted as one.
+            if isinstance(entry, ArrayValues) and kind not in type(entry).__mro__:
                 convert = "as_np_ndarray" if kind.__name__ == "ndarray" else "as_nd_ndarray"
                 raise TypeError(
                     f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(entry).__name__}; "
                     f"use .{convert}()"
                 )
-            if found is None and isinstance(entry, ArrayValues | torch.Tensor):
-                found = entry
-    if found is None:
+            if example is None and isinstance(entry, ArrayValues | torch.Tensor):
+                example = entry
+    if example is None:
         raise TypeError(f"Operator `{name}` needs an array, not {', '.join(type(value).__name__ for value in values)}")
-    return found
+    return example
 
 
 def _like(example: Any, result: Any) -> Any:

@@ -46,18 +46,19 @@ def batch_norm(
             gamma.fill_(1)
         gamma = torch.ones_like(gamma)
     from_batch = training and not use_global_stats
-    wide = data.to(gamma.dtype)
-    others = [number for number in range(data.ndim) if number != axis]
+    wide = data.to(gamma.dtype).movedim(axis, 1)
     if from_batch:
-        var, mean = torch.var_mean(wide, others, correction=0)
+        others = [number for number in range(data.ndim) if number != 1]
+        var, mean = torch.var_mean(wide.detach(), others, correction=0)
+        result = torch.batch_norm(wide, gamma, beta, None, None, True, 0.0, eps, torch.backends.cudnn.enabled)
     else:
         mean, var = moving_mean.detach().to(wide.dtype), moving_var.detach().to(wide.dtype)
-    shape = [-1 if number == axis else 1 for number in range(data.ndim)]
-    scale = gamma * torch.rsqrt(var + eps)
-    result = (wide - mean.reshape(shape)) * scale.reshape(shape) + beta.reshape(shape)
-    result = result.to(data.dtype)
+        shape = (-1, *[1] * (data.ndim - 2))
+        scale = gamma * torch.rsqrt(var + eps)
+        result = (wide - mean.reshape(shape)) * scale.reshape(shape) + beta.reshape(shape)
+    result = result.movedim(1, axis).contiguous().to(data.dtype)
     if from_batch:
-        update = _Update(moving_mean, moving_var, mean.detach(), var.detach(), momentum)
+        update = _Update(moving_mean, moving_var, mean, var, momentum)
         if updates_in_forward:
             update()
         elif result.requires_grad:
