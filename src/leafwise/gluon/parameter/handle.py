@@ -221,7 +221,8 @@ class Parameter:
         assert not cast_dtype or dtype_source in ("current", "saved")
         if self._shape:
             sizes_match = (mine in (0, size) for mine, size in zip(self._shape, values.shape, strict=False))
-            assert len(self._shape) == values.dim() and all(sizes_match), (
+            fits = len(self._shape) == values.dim() and all(sizes_match)
+            assert fits, (
                 f"Failed loading Parameter '{self.name}' from saved params: shape incompatible expected {self.shape} "
                 f"vs saved {tuple(values.shape)}"
             )
