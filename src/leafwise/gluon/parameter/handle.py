@@ -63,7 +63,7 @@ class Parameter:
         # What `initialize` was given while the shape is not known: initializer, contexts, default initializer; and the
         # values that `set_data` was given since.
         self._deferred_init: tuple[Any, list[Context], Any, Any] | tuple[()] = ()
-        self.number = next(_NUMBERS)  # tells in which order parameters were made
+        self.number = next(_NUMBERS)  # says in which order parameters were made
         self._names_itself = dialect.is_v1()  # whether the text shows the name
         self._replicas = Replicas(torch_dtype(dtype))
         check_grad_req(grad_req)
