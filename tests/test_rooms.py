@@ -140,8 +140,8 @@ def test_a_home_needs_at_most_twenty_methods() -> None:
 
 # Attributes of PyTorch and of MXNet's Gluon, which leafwise's own classes imitate.
 FOREIGN = {
-    "_active", "_apply", "_buffers", "_children", "_fields", "_load_from_state_dict", "_modules", "_parameters",
-    "_params", "_reg_params", "_scope",
+    "_active", "_alias", "_apply", "_buffers", "_children", "_fields", "_load_from_state_dict", "_modules",
+    "_parameters", "_params", "_reg_params", "_scope",
 }  # fmt: skip
 NAMED_TUPLES = {"_asdict", "_field_defaults", "_make", "_replace"}
 

@@ -15,12 +15,14 @@ from leafwise.gluon.symbol_names import GluonNaming
 from leafwise.homes.torch.home import TorchHome
 from leafwise.homes.torch.tying import TorchTying
 
-_CANNOT_UNTIE = "Blocks share Parameter objects; build the Block again without share_parameters()"
+_CANNOT_UNTIE = "Blocks share Parameter objects; build the Block again without share_parameters() or params="
 
 
 class GluonTying(TorchTying):
     def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
-        raise Unsupported(self.home.name, "tie", "use share_parameters() of the Block")
+        raise Unsupported(
+            self.home.name, "tie", "use share_parameters() of the Block, or params= in MXNet 1.x"
+        )
 
     def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
         raise Unsupported(self.home.name, "untie", _CANNOT_UNTIE)

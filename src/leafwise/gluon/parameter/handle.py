@@ -63,7 +63,7 @@ class Parameter:
         # What `initialize` was given while the shape is not known: initializer, contexts, default initializer; and the
         # values that `set_data` was given since.
         self._deferred_init: tuple[Any, list[Context], Any, Any] | tuple[()] = ()
-        self.number = next(_NUMBERS)  # tells in which order parameters were made
+        self.number = next(_NUMBERS)  # says in which order parameters were made
         self._names_itself = dialect.is_v1()  # whether the text shows the name
         self._replicas = Replicas(torch_dtype(dtype))
         check_grad_req(grad_req)
@@ -221,7 +221,8 @@ class Parameter:
         assert not cast_dtype or dtype_source in ("current", "saved")
         if self._shape:
             sizes_match = (mine in (0, size) for mine, size in zip(self._shape, values.shape, strict=False))
-            assert len(self._shape) == values.dim() and all(sizes_match), (
+            fits = len(self._shape) == values.dim() and all(sizes_match)
+            assert fits, (
                 f"Failed loading Parameter '{self.name}' from saved params: shape incompatible expected {self.shape} "
                 f"vs saved {tuple(values.shape)}"
             )
@@ -244,7 +245,7 @@ class Parameter:
         self._shape = tuple(values.shape)
         if torch_dtype(self.dtype) is not values.dtype:
             if dtype_source == "saved":
-                self.cast(numpy_dtype(values.dtype).name)
+                self.cast(numpy_dtype(values.dtype).type)
             values = values.to(torch_dtype(self.dtype))
         if self.is_initialized:
             self.set_data(values)
