@@ -12,7 +12,7 @@ from pathlib import Path
 from leafwise.gluon.dialect import Version
 from leafwise.gluon.names.dialects import DIALECTS
 from leafwise.gluon.names.inventory import places
-from leafwise.gluon.names.table import TABLE, Row, missing_row, status
+from leafwise.gluon.names.table import TABLE, NameRow, missing_row, status
 
 PAGE = Path(__file__).parent.parent / "docs" / "gluon.md"
 START, END = "<!-- the tables start -->", "<!-- the tables end -->"
@@ -26,8 +26,12 @@ def shown_module(module: str) -> str:
 
 
 def public_place(version: Version, path: str) -> tuple[str, str]:
-    """The shortest module in which a name can be found, and the name. That of mxnet.nd and mxnet.np is not `mxnet`."""
-    return min(places(version)[path], key=lambda place: (place[0].count("."), place[0]))
+    """The module in which users find a name, and the name: the shortest among those that contain its module."""
+
+    def rank(place: tuple[str, str]) -> tuple[bool, int, str]:
+        return not path.startswith(f"{place[0]}."), place[0].count("."), place[0]
+
+    return min(places(version)[path], key=rank)
 
 
 def by_module(paths: dict[str, set[Version]]) -> dict[str, dict[str, set[Version]]]:
@@ -61,7 +65,7 @@ def split_up() -> tuple[dict[str, set[Version]], dict[int, dict[str, set[Version
     return existing, missing
 
 
-def names_of(row: Row) -> str:
+def names_of(row: NameRow) -> str:
     return ", ".join(f"`{shown_module(path)}`" for path in row.paths)
 
 
@@ -73,9 +77,7 @@ def part() -> str:
     lines += [f"| {names_of(row)} | {row.note} |" for row in TABLE if row.status == "different"]
     lines += ["", "### Missing", "", "Using one of these raises an error with what is said here.", ""]
     lines += ["| name | instead |", "|---|---|"]
-    for number, row in enumerate(TABLE):
-        if row.status == "missing" and not row.is_rest:
-            lines.append(f"| {names_of(row)} | {row.note} |")
+    lines += [f"| {names_of(row)} | {row.note} |" for row in TABLE if row.status == "missing" and not row.is_rest]
     for number, row in enumerate(TABLE):
         if row.is_rest and number in missing:
             modules = by_module(missing[number])

@@ -103,7 +103,7 @@ def download(
     retries: int = 5,
     verify_ssl: bool = True,
 ) -> str:
-    """The path of a file that has been downloaded before. If it does not exist or has another SHA-1, it raises an error:
+    """The path of a file that has been downloaded before. Raises an error if it does not exist or has another SHA-1:
     the front end does not download."""
     name = url.split("/")[-1]
     target = name if path is None else os.path.join(os.path.expanduser(path), name) if os.path.isdir(path) else path

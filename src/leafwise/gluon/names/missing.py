@@ -42,7 +42,7 @@ MISSING: tuple[tuple[str, str], ...] = (
     ("mxnet.library.* mxnet.libinfo.find_*", _INTERNAL),
     ("mxnet.container.* mxnet.dlpack.* mxnet.space.* mxnet.error.*", _INTERNAL),
     (
-        "mxnet.numpy_op_fallback.* mxnet.numpy_op_signature.* mxnet.numpy_dispatch_protocol.* mxnet.ndarray_doc.*",
+        "mxnet.numpy_op_fallback.* mxnet.numpy_dispatch_protocol.* mxnet.ndarray_doc.*",
         _INTERNAL,
     ),
     ("mxnet.ndarray.register.* mxnet.ndarray.CachedOp mxnet.runtime.get_*", _INTERNAL),

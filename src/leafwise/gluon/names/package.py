@@ -9,7 +9,7 @@ from leafwise.gluon.names.table import instead_of
 
 
 def attribute(name: str) -> tuple[Any, str]:
-    """What `mxnet.gluon` or `mxnet` has under a name, in the present dialect or in the other; or why there is nothing."""
+    """What `mxnet.gluon` or `mxnet` has under a name, in the present dialect or in the other; or why it is missing."""
     why_not = f"module 'leafwise.gluon' has no attribute {name!r}"
     if name.startswith("_"):
         return None, why_not
@@ -22,5 +22,6 @@ def attribute(name: str) -> tuple[Any, str]:
             replaced = modules_for(entry.home) if entry.kind == "module" else implementation(version, module, name)
             if replaced:
                 return replaced[0], ""
-            why_not = f"the Gluon front end has no {name}; {instead_of(f'{entry.path}.*' if entry.kind == 'module' else entry.path)}"
+            path = f"{entry.path}.*" if entry.kind == "module" else entry.path
+            why_not = f"the Gluon front end has no {name}; {instead_of(path)}"
     return None, why_not

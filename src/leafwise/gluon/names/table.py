@@ -15,7 +15,7 @@ from leafwise.gluon.names.missing import MISSING, OTHERS
 Status = Literal["same", "different", "missing"]
 
 
-class Row(NamedTuple):
+class NameRow(NamedTuple):
     """What is to be said about some names of MXNet."""
 
     paths: tuple[str, ...]  # or patterns: mxnet.symbol.*
@@ -28,14 +28,14 @@ class Row(NamedTuple):
 
 
 TABLE = (
-    *(Row(tuple(paths.split()), "different", note) for paths, note in DIFFERENT),
-    *(Row(tuple(paths.split()), "missing", note) for paths, note in MISSING),
-    *(Row(tuple(paths.split()), "missing", note, is_rest=True) for paths, note in OTHERS),
+    *(NameRow(tuple(paths.split()), "different", note) for paths, note in DIFFERENT),
+    *(NameRow(tuple(paths.split()), "missing", note) for paths, note in MISSING),
+    *(NameRow(tuple(paths.split()), "missing", note, is_rest=True) for paths, note in OTHERS),
 )
 
 
 @functools.cache
-def missing_row(path: str) -> Row | None:
+def missing_row(path: str) -> NameRow | None:
     """The row for a name that the front end does not have."""
     return next((row for row in TABLE if row.status == "missing" and row.covers(path)), None)
 
