@@ -170,7 +170,13 @@ def rmspropalex(
     clip_gradient: float | None = None,
     clip_weights: float | None = None,
 ) -> Tensor:
-    """Centered RMSProp. `rho` and `momentum` are called gamma1 and gamma2 in MXNet 1.x."""
+    """Centered RMSProp. `rho` and `momentum` are called gamma1 and gamma2 in MXNet 1.x.
+
+    The state is the mean of squared gradients, the mean of gradients, and the last step; in MXNet 2.x, the means are
+    the other way round.
+    """
+    if not dialect.is_v1():
+        n, g = g, n
     scaled = _gradient(weight, grad, wd, rescale_grad, clip_gradient, decay_first=dialect.is_v1())
     n.mul_(rho).addcmul_(scaled, scaled, value=_rest(rho, weight))
     g.mul_(rho).add_(scaled, alpha=_rest(rho, weight))
