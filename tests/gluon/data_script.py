@@ -17,7 +17,7 @@ def shown(x):
     if isinstance(x, (list, tuple)):
         return f"{type(x).__name__}[{', '.join(map(shown, x))}]"
     if hasattr(x, "asnumpy"):
-        numbers = [round(float(number), 4) for number in x.asnumpy().ravel()[:24]]
+        numbers = [round(float(number), 3) for number in x.asnumpy().ravel()[:24]]
         return f"{type(x).__name__} {x.shape} {numpy.dtype(x.dtype).name} {x.context} {numbers}"
     if isinstance(x, numpy.generic):
         return f"numpy.{type(x).__name__} {round(x.item(), 4)}"
@@ -121,8 +121,9 @@ for kind, picture in (("bytes", image), ("floats", floats)):
     case(f"part {kind}", lambda picture=picture: transforms.CropResize(1, 2, 3, 2)(picture))
     case(f"part resized {kind}", lambda picture=picture: transforms.CropResize(1, 2, 3, 2, (4, 4), 1)(picture))
     mx.random.seed(1)
-    case(f"left right {kind}", lambda picture=picture: [transforms.RandomFlipLeftRight()(picture) for _ in range(9)])
-    case(f"top bottom {kind}", lambda picture=picture: [transforms.RandomFlipTopBottom()(picture) for _ in range(9)])
+    even = array(picture.asnumpy()[:4, :6], dtype=picture.dtype)  # MXNet 1.x does not write the middle of odd ones
+    case(f"left right {kind}", lambda picture=even: [transforms.RandomFlipLeftRight()(picture) for _ in range(9)])
+    case(f"top bottom {kind}", lambda picture=even: [transforms.RandomFlipTopBottom()(picture) for _ in range(9)])
     case(f"bright {kind}", lambda picture=picture: [transforms.RandomBrightness(0.4)(picture) for _ in range(5)])
     if not V1:
         case(f"crop {kind}", lambda picture=picture: [transforms.RandomCrop(3)(picture) for _ in range(5)])
@@ -163,5 +164,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     case("norm nan", lambda: gluon.utils.clip_global_norm([array([float("inf"), 1])], 1.0))
     print([str(warning.message) for warning in caught if warning.category is UserWarning])
-case("known", lambda: [gluon.utils.shape_is_known(shape) for shape in (None, (), (0,), (1, 2), (-1 if not V1 else 0, 2))])
+case(
+    "known", lambda: [gluon.utils.shape_is_known(shape) for shape in (None, (), (0,), (1, 2), (-1 if not V1 else 0, 2))]
+)
 sys.stdout.flush()

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from leafwise.gluon import as_mxnet, np
-
 HERE = Path(__file__).parent
 
 
@@ -35,30 +33,3 @@ def test_a_missing_script_is_a_usage_error() -> None:
     done = run("nowhere.py")
     assert done.returncode == 2
     assert "cannot find the script 'nowhere.py'" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("import mxnet.contrib", "the Gluon front end has no mxnet.contrib; it has mxnet, mxnet.autograd"),
-        ("from mxnet.gluon.nn import Conv2D", "the Gluon front end has no gluon.nn.Conv2D; torch.nn may have"),
-        ("import mxnet; mxnet.gluon.Trainer", "has no gluon.Trainer; use torch.optim on net.parameters()"),
-        ("import mxnet; mxnet.nd.ones(3)", "has no mxnet.nd; use np"),
-        ("from mxnet import np; np.einsum", "has no np.einsum; arrays are tensors, so use torch.einsum"),
-        ("from mxnet import npx; npx.fully_connected", "has no npx.fully_connected; use nn.Dense"),
-        ("from mxnet import np; np.random.zipf(2)", "has no np.random.zipf; use a distribution of np.random"),
-        (
-            "from mxnet.gluon import nn; nn.Sequential(prefix='a')",
-            "does not support the arguments prefix and params of MXNet 1.x",
-        ),
-    ],
-)
-def test_the_error_for_a_missing_name_says_what_to_use(line: str, message: str) -> None:
-    with as_mxnet(), pytest.raises((AttributeError, ImportError, TypeError)) as caught:
-        exec(line, {})
-    assert message in str(caught.value)
-
-
-def test_hasattr_of_a_missing_name_is_not_an_error() -> None:
-    assert not hasattr(np, "einsum")
-    assert getattr(np, "einsum", None) is None

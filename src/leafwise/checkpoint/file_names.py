@@ -14,7 +14,7 @@ _OTHERS = {
     ".npz": ("NumPy", "leafwise convert for an .npz file"),
     ".npy": ("NumPy", "numpy.save for a single array"),
     ".gguf": ("GGUF", "llama.cpp to convert a safetensors file to GGUF"),
-    ".params": ("MXNet", "MXNet to write its own files"),
+    ".params": ("MXNet", "leafwise convert for a .params file"),
     **dict.fromkeys((".h5", ".hdf5", ".keras"), ("Keras", "Keras to write its own files")),
     ".onnx": ("ONNX", "torch.onnx.export for a program"),
     ".msgpack": ("Flax", "Flax to write its own files"),

@@ -14,8 +14,10 @@ from leafwise.checkpoint.plan import ALLOWABLE, Plan, Problem, the_source
 from leafwise.checkpoint.restored_ties import plan_ties
 from leafwise.checkpoint.saved_optimizers import OptimizerFronts
 from leafwise.checkpoint.stored_numbers import StoredNumbers, stored_numbers
+from leafwise.core.capabilities.naming import Naming
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
+from leafwise.core.home import offer
 from leafwise.core.match import Renaming, is_auto, match_keys
 from leafwise.core.opaque import Opaque
 from leafwise.core.pairing import Pairing, Side, saved_rows
@@ -81,6 +83,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
         )
     if ties not in ("restore", "ignore"):
         raise QueryError(f'ties= takes "restore" or "ignore", not {ties!r}')
+    rename = _own_renames(t, s) if rename is None else rename
     plan = Plan(t, s, allowed)
     plan.saturate, plan.is_cast = checked_cast(cast) == "saturate", bool(cast)
     optimizers = OptimizerFronts(t, s, Renaming(rename))
@@ -97,6 +100,18 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
     _refuse_foreign(plan)
     _conclude(plan, wanted=bool(pairing.target.rows) or bool(plan.scalars) or bool(plan.optimizers))
     return plan
+
+
+def _own_renames(t: Tree, s: Tree) -> dict[str, str] | None:
+    """The renames by which a model's framework stores its leaves in its own files; None if there are none."""
+    root = t.columns.node_objects[0] if t.is_whole and s.is_file else None
+    naming = None if root is None else offer(t.columns.home(root), Naming)
+    if naming is None:
+        return None
+    side = Side(s, saved_rows(s))
+    facts = s.columns.facts(list(side.rows))
+    shapes = {name: tuple(fact.spec.shape or ()) for name, fact in zip(side.names, facts, strict=True)}
+    return naming.stored_names(root, shapes) or None
 
 
 def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:

@@ -1,4 +1,4 @@
-"""`leafwise convert`: the simplest edit, which writes any checkpoint as safetensors, npz, DCP or Orbax."""
+"""`leafwise convert`: the simplest edit, which writes any checkpoint as safetensors, npz, MXNet params, DCP or Orbax."""
 
 import argparse
 import sys
@@ -16,18 +16,18 @@ from leafwise.errors import EditError, Error
 def add_to(verbs: Any) -> None:
     parser = verbs.add_parser(
         "convert",
-        help="write a checkpoint as safetensors, npz, DCP or Orbax",
-        description="Converts a checkpoint of any supported format to safetensors or npz, depending on the name of "
-        "DST, or with --format dcp or --format orbax to a folder that torch.distributed.checkpoint or Orbax loads. "
+        help="write a checkpoint as safetensors, npz, MXNet params, DCP or Orbax",
+        description="Converts a checkpoint of any supported format to safetensors, npz or MXNet's .params, "
+        "depending on the name of DST, or with --format dcp or --format orbax to a folder that torch.distributed.checkpoint or Orbax loads. "
         "Reads and writes in chunks. "
-        "DST is replaced only when everything is written. Ties, plain values and metadata are kept; an "
-        "npz file contains only arrays, and each tied leaf under each of its names. For "
+        "DST is replaced only when everything is written. Ties, plain values and metadata are kept; "
+        "npz and .params files contain only arrays, and each tied leaf under each of its names. For "
         "other changes, see leafwise edit.",
         epilog="example: leafwise convert a.pt b.safetensors --dtype bfloat16",
     )
     parser.add_argument("source", metavar="SRC", help="a file, a folder of files, or a URL")
     parser.add_argument(
-        "destination", metavar="DST", help="the file or URL to write; its name ends in .safetensors or .npz"
+        "destination", metavar="DST", help="the file or URL to write; its name ends in .safetensors, .npz or .params"
     )
     parser.add_argument("--format", choices=["dcp", "orbax"], help="what to write into DST, which is a folder")
     parser.add_argument(
@@ -61,10 +61,10 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.editing.planning import EditOptions, prepared
     from leafwise.render.phrases import bytes_text, plural
 
-    if options.format is None and not options.destination.endswith((".safetensors", ".npz")):
+    if options.format is None and not options.destination.endswith((".safetensors", ".npz", ".params")):
         raise Error(
-            f"cannot write {shown_file(options.destination)}: unknown format; use a name that ends in .safetensors or "
-            ".npz, --format dcp, or --format orbax"
+            f"cannot write {shown_file(options.destination)}: unknown format; use a name that ends in .safetensors, "
+            ".npz or .params, --format dcp, or --format orbax"
         )
     if options.cast is not None and options.dtype is None:
         raise Error(f"--cast {options.cast} needs --dtype")

@@ -45,7 +45,7 @@ def add_to(verbs: Any) -> None:
         dest="out",
         metavar="OUT",
         required=True,
-        help="the file or URL: .safetensors, or .npz",
+        help="the file or URL: .safetensors, .npz or .params",
     )
     add_selecting(parser)
     _add_changing(parser)

@@ -41,7 +41,9 @@ def read(source: Source) -> StoredFile:
             raise source.error(at, f"the file contains the name {name!a} twice")
         if array is not None:
             content[name] = array
-    return StoredFile(source, "MXNet params", content)
+    opened = StoredFile(source, "MXNet params", content)
+    opened.is_numbered = not named
+    return opened
 
 
 def _name(cursor: Cursor) -> str:

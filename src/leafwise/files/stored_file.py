@@ -32,6 +32,7 @@ class StoredFile:
         self.shard_of: dict[str, str] = {}
         self.index_path = ""  # of the index that lists the shards, if there is one
         self.record: HeaderRecord | None = None  # leafwise's own entry, if leafwise wrote the file
+        self.is_numbered = False  # whether the arrays have no names in the file, and are called 0, 1, 2 …
         self.seal = ""  # a checksum that differs if any value does; empty if the header does not say that much
         self.bound = self.unbound = 0  # shards whose seal an index lists, and shards without one
         self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums

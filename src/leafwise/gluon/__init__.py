@@ -14,9 +14,13 @@
 `as_mxnet()` does the same from Python.
 """
 
-from leafwise.gluon import autograd, init, loss, lr_scheduler, metric, nn, np, npx, optimizer
-from leafwise.gluon.base import DeferredInitializationError, MXNetError, missing
+from typing import Any
+
+from leafwise.gluon import autograd, data, init, nd, nn, np, npx, utils
+from leafwise.gluon.base import DeferredInitializationError, MXNetError, absent
 from leafwise.gluon.block import Block, HybridBlock, SymbolBlock
+from leafwise.gluon.context import Context, cpu, current_context, gpu
+from leafwise.gluon.names.package import attribute
 from leafwise.gluon.parameter import Constant, Parameter, ParameterDict
 from leafwise.gluon.stand_in import as_mxnet
 from leafwise.gluon.trainer import Trainer
@@ -24,6 +28,7 @@ from leafwise.gluon.trainer import Trainer
 __all__ = [
     "Block",
     "Constant",
+    "Context",
     "DeferredInitializationError",
     "HybridBlock",
     "MXNetError",
@@ -33,14 +38,22 @@ __all__ = [
     "Trainer",
     "as_mxnet",
     "autograd",
+    "cpu",
+    "current_context",
+    "data",
+    "gpu",
     "init",
-    "loss",
-    "lr_scheduler",
-    "metric",
+    "nd",
     "nn",
     "np",
     "npx",
-    "optimizer",
+    "utils",
 ]
 
-__getattr__ = missing("gluon", {}, "torch may have an equivalent")
+
+def __getattr__(name: str) -> Any:
+    """The other modules and names of `mxnet` and `mxnet.gluon`, such as `loss`, `rnn`, `Trainer`, `optimizer`."""
+    value, why_not = attribute(name)
+    if why_not:
+        raise absent(why_not, name)
+    return value

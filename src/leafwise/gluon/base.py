@@ -28,10 +28,14 @@ def missing(module: str, instead: Mapping[str, str], otherwise: str) -> Callable
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         use = instead.get(name, otherwise.format(name=name))
-        message = f"the Gluon front end has no {module}.{name}; {use}"
-        # `from module import name` would replace an AttributeError by its own error, without this message.
-        caller = sys._getframe(1)
-        importing = caller.f_code.co_code[caller.f_lasti] == dis.opmap["IMPORT_FROM"]
-        raise ImportError(message, name=name) if importing else AttributeError(message, name=name)
+        raise absent(f"the Gluon front end has no {module}.{name}; {use}", name)
 
     return say
+
+
+def absent(message: str, name: str, depth: int = 2) -> ImportError | AttributeError:
+    """The error for a name that a module lacks, made `depth` frames below the code that asks for it."""
+    # `from module import name` would replace an AttributeError by its own error, without this message.
+    caller = sys._getframe(depth)
+    importing = caller.f_code.co_code[caller.f_lasti] == dis.opmap["IMPORT_FROM"]
+    return ImportError(message, name=name) if importing else AttributeError(message, name=name)

@@ -1,4 +1,4 @@
-"""`mxnet.callback`: what a training loop calls after each batch. Those of `Module.fit` for its checkpoints are missing."""
+"""`mxnet.callback`: what a training loop calls after each batch, except checkpoints of `Module.fit`."""
 
 import logging
 import sys

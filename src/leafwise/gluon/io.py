@@ -112,7 +112,8 @@ def _named(data: Any, default: str) -> list[tuple[str, torch.Tensor]]:
 
 
 class NDArrayIter(DataIter):
-    """Batches of `nd.NDArray`. `last_batch_handle='pad'` fills the last one up with the first samples, 'discard' leaves it out.
+    """Batches of `nd.NDArray`. `last_batch_handle='pad'` fills the last one up with the first samples, 'discard' leaves
+    it out.
 
     >>> import numpy
     >>> from leafwise.gluon.io import NDArrayIter
@@ -143,9 +144,8 @@ class NDArrayIter(DataIter):
         self.reset()
 
     def _described(self, arrays: list[tuple[str, torch.Tensor]]) -> list[DataDesc]:
-        return [
-            DataDesc(name, (self.batch_size, *values.shape[1:]), numpy_dtype(values.dtype).type) for name, values in arrays
-        ]
+        size = self.batch_size
+        return [DataDesc(name, (size, *values.shape[1:]), numpy_dtype(values.dtype).type) for name, values in arrays]
 
     @property
     def provide_data(self) -> list[DataDesc]:

@@ -16,11 +16,11 @@ VERSIONS = {1: "1.9.1", 2: "2.0.0beta1"}  # as mxnet.__version__ has them
 
 
 class StandInModule(ModuleType):
-    """A module of MXNet. Its names are looked up when they are first used: they are the front end's, or placeholders."""
+    """A module of MXNet. Its names are looked up when they are first used. They are the front end's or placeholders."""
 
-    def __init__(self, name: str, version: Version) -> None:
+    def __init__(self, name: str, version: Version, others: dict[str, "StandInModule"]) -> None:
         super().__init__(name, "Replaces the module of this name of MXNet. See leafwise.gluon.")
-        self._version = version
+        self._of_version, self._others = version, others
         self._entries = inventory(version)[name]
         self.__path__: list[str] = []  # so that submodules are looked up in sys.modules only
         self.__all__ = [entry for entry, facts in self._entries.items() if not facts.hidden]
@@ -41,13 +41,13 @@ class StandInModule(ModuleType):
                         return vars(here)[name]
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
         if entry.kind == "module":
-            return sys.modules[entry.home]
+            return self._others[entry.home]
         if entry.kind == "other module":
             return importlib.import_module(entry.home)
-        replaced = implementation(self._version, self.__name__, name)
+        replaced = implementation(self._of_version, self.__name__, name)
         if replaced is not None:
             return replaced[0]
-        return Placeholder(f"{self.__name__}.{name}", instead_of(entry.path, self._version))
+        return Placeholder(f"{self.__name__}.{name}", instead_of(entry.path))
 
     def __dir__(self) -> list[str]:
         return sorted({*self._entries, *super().__dir__()})
@@ -87,7 +87,9 @@ class as_mxnet:  # noqa: N801
         modes.back_to_the_dialect()
         for name in self._before:
             del sys.modules[name]
-        self._modules = {name: StandInModule(name, version) for name in inventory(version)}
+        self._modules: dict[str, StandInModule] = {}
+        for name in inventory(version):
+            self._modules[name] = StandInModule(name, version, self._modules)
         for name, home in _aliases(version).items():
             self._modules.setdefault(name, self._modules[home])
         sys.modules.update(self._modules)
@@ -103,11 +105,11 @@ class as_mxnet:  # noqa: N801
                 replaced = implementation(version, *reached[0])
                 cls = replaced[0] if replaced is not None else None
                 # A class with another name here stays where it is: pickle looks for its own name.
-                is_ours = isinstance(cls, type) and cls.__module__.startswith("leafwise.") and cls.__name__ == name
-                if is_ours and cls not in moved:
-                    moved.add(cls)
-                    self._homes.append((cls, cls.__module__))
-                    cls.__module__ = module
+                if isinstance(cls, type) and cls.__module__.startswith("leafwise.") and cls.__name__ == name:
+                    if cls not in moved:
+                        moved.add(cls)
+                        self._homes.append((cls, cls.__module__))
+                        cls.__module__ = module
 
     def undo(self) -> None:
         """Puts everything back as it was."""

@@ -57,7 +57,7 @@ def split_and_load(data: Any, ctx_list: Sequence[Any], batch_axis: int = 0, even
     if len(ctx_list) == 1:
         return [data.as_in_context(ctx_list[0])]
     parts = split_data(data, len(ctx_list), batch_axis, even_split)
-    return [part.as_in_ctx(context) for part, context in zip(parts, ctx_list, strict=True)]
+    return [part.as_in_context(context) for part, context in zip(parts, ctx_list, strict=True)]
 
 
 def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: bool = True) -> Any:
@@ -103,7 +103,7 @@ def download(
     retries: int = 5,
     verify_ssl: bool = True,
 ) -> str:
-    """The path of a file that has been downloaded before. If it does not exist or has another SHA-1, it raises an error:
+    """The path of a file that has been downloaded before. Raises an error if it does not exist or has another SHA-1:
     the front end does not download."""
     name = url.split("/")[-1]
     target = name if path is None else os.path.join(os.path.expanduser(path), name) if os.path.isdir(path) else path

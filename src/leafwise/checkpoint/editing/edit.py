@@ -66,8 +66,8 @@ def edit(
       equal in all sources, unless `copy` matches them: then they are taken from the first source.
     - `lora` merges a LoRA adapter of PEFT into the weights.
     - `allow={"objects"}` leaves out objects that a file cannot contain.
-    - `metadata`, `ties`, `shard_size`, `format` and `progress` are those of `lw.save`. If `out` ends in `.npz`, only
-      arrays are written, under each of their names.
+    - `metadata`, `ties`, `shard_size`, `format` and `progress` are those of `lw.save`. If `out` ends in `.npz` or
+      `.params` (MXNet), only arrays are written, under each of their names.
     - With `executor`, other processes read the sources and write the new files, as for `lw.stats`; all must be able to
       write to the folder of `out`, which cannot be a URL. The files become visible at the end, as always.
 

@@ -13,7 +13,8 @@ from leafwise.core.path import escape
 from leafwise.core.progress import bar
 from leafwise.core.recipes import Recipe, Taken, Turned
 from leafwise.errors import EditError, WriteError
-from leafwise.files import checkpoint_writer, dcp_writer, npz_writer, orbax_writer
+from leafwise.files import checkpoint_writer, dcp_writer, orbax_writer
+from leafwise.files.array_formats import ARRAY_FORMATS
 from leafwise.files.arrays import Stored, same_values
 from leafwise.files.casts import SATURATE, CastArray
 from leafwise.files.combined import Combined
@@ -47,8 +48,8 @@ class EditJob:
         checkpoint = self._checkpoint()
         path = self.result.path
         with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count, self._explained():
-            if self.format_name == "npz":
-                npz_writer.write(checkpoint.items, path, count)
+            if self.format_name in ARRAY_FORMATS:
+                ARRAY_FORMATS[self.format_name].write(checkpoint.items, path, count)
             elif self.format_name == "dcp":
                 self.result.path = dcp_writer.write(checkpoint, path, count, crew)
             elif self.format_name == "orbax":

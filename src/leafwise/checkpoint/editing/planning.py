@@ -26,7 +26,7 @@ from leafwise.core.path import escape, shown_file
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
 from leafwise.errors import EditError, FileError, QueryError, WalkError
-from leafwise.files import npz_writer
+from leafwise.files.array_formats import ARRAY_FORMATS, format_by_name
 from leafwise.files.destination import destination
 from leafwise.files.folder import INDEX
 from leafwise.files.remote import is_url, remote
@@ -102,7 +102,7 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
     target, format_name = _target(out, trees, options)
     if by_workers:
         _check_shared_target(target, format_name)
-    is_npz = format_name == "npz"
+    only_arrays = format_name in ARRAY_FORMATS
     new_name = renaming(options.rename)
     for t in trees.values():
         t.check_listed("edit")
@@ -147,10 +147,10 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
         len(contents.arrays),
         len(contents.names()),
         sum(array.nbytes for array in contents.arrays.values()),
-        0 if is_npz else len(contents.scalars),
+        0 if only_arrays else len(contents.scalars),
     )
     job = EditJob(contents, changes.equal, target, before, after, steps)
-    job.saturate, job.format_name, job.copies = options.saturate, format_name, is_npz or options.ties == "copy"
+    job.saturate, job.format_name, job.copies = options.saturate, format_name, only_arrays or options.ties == "copy"
     job.shard_size = None if options.shard_size is None else byte_count(options.shard_size)
     job.metadata = header_metadata({**contents.metadata, **(options.metadata or {})}, format_name)
     return job
@@ -172,19 +172,19 @@ def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str
         _check_no_source_inside(target, sources)
         return target, options.format
     target = target_path(out)
-    is_npz = target.lower().endswith(".npz") and options.format is None
-    if is_npz and (options.shard_size is not None or options.metadata is not None):
-        raise QueryError("an npz file has no shards and no metadata; write safetensors instead")
-    if not is_npz:
+    array_format = format_by_name(target) if options.format is None else None
+    if array_format is not None and (options.shard_size is not None or options.metadata is not None):
+        raise QueryError(f"{array_format} files have no shards and no metadata; write safetensors instead")
+    if array_format is None:
         check_name(target, options.format, "edit")
     _check_no_source(target, sources)
-    return target, "npz" if is_npz else "safetensors"
+    return target, array_format or "safetensors"
 
 
 def _check_shared_target(target: str, format_name: str | None) -> None:
     """Raises if several processes cannot write the target together."""
-    if format_name in ("npz", "orbax"):
-        what = "an npz file" if format_name == "npz" else "an Orbax checkpoint"
+    if format_name in ARRAY_FORMATS or format_name == "orbax":
+        what = "an Orbax checkpoint" if format_name == "orbax" else f"a file of the format {format_name}"
         raise QueryError(f"{what} is written by one process; leave out executor=, or write safetensors")
     if is_url(target):
         raise QueryError(
@@ -378,9 +378,9 @@ def _check_objects(contents: Contents, allow: Iterable[str], steps: Steps) -> No
 
 def _check_contents(contents: Contents, format_name: str | None, steps: Steps) -> None:
     for name, array in contents.arrays.items():
-        if format_name == "npz":
+        if format_name in ARRAY_FORMATS:
             bad_name = "the format does not allow this name" if "\0" in name else ""
-            reason = npz_writer.cannot_store(array.dtype) or bad_name
+            reason = ARRAY_FORMATS[format_name].cannot_store(array.dtype) or bad_name
         else:
             reason = cannot_store(array.dtype, format_name)
         if reason:
@@ -399,7 +399,6 @@ def _check_contents(contents: Contents, format_name: str | None, steps: Steps) -
 def _add_notes(
     first: SourceRows, contents: Contents, target: str, format_name: str | None, copies: bool, steps: Steps
 ) -> None:
-    is_npz = format_name == "npz"
     if format_name == "safetensors" and destination(target).index_text() is not None:
         steps.notes.append(f"replaces the checkpoint of {shown_file(target + INDEX)}, an index of shards")
     if first.not_stored:
@@ -408,9 +407,9 @@ def _add_notes(
         steps.notes.append(
             f"Orbax has no ties: {len(contents.ties):,} tied names are left out; with ties='copy' they are written, too"
         )
-    if is_npz and (contents.ties or contents.scalars):
+    if format_name in ARRAY_FORMATS and (contents.ties or contents.scalars):
         steps.notes.append(
-            f"npz stores only arrays: {len(contents.ties):,} tied names are written as copies, and "
+            f"{format_name} stores only arrays: {len(contents.ties):,} tied names are written as copies, and "
             f"{len(contents.scalars):,} plain values are left out"
         )
 

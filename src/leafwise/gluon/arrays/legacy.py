@@ -20,7 +20,7 @@ from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.context import Context, as_context
 from leafwise.gluon.modes import is_np_shape
 from leafwise.gluon.ops import indexing
-from leafwise.gluon.ops.legacy import elementwise, reductions, shaping, sorting
+from leafwise.gluon.ops.legacy import elementwise, pictures, reductions, shaping, sorting
 from leafwise.gluon.ops.legacy.binary import binary, is_number
 
 
@@ -284,9 +284,9 @@ for _operation in (
     *(elementwise.zeros_like,),
     *(reductions.argmax, reductions.argmax_channel, reductions.argmin, reductions.max, reductions.mean),
     *(reductions.min, reductions.nanprod, reductions.nansum, reductions.norm, reductions.prod, reductions.sum),
-    *(shaping.depth_to_space, shaping.diag, shaping.expand_dims, shaping.flatten, shaping.flip, shaping.pad),
+    *(pictures.depth_to_space, shaping.diag, shaping.expand_dims, shaping.flatten, shaping.flip, shaping.pad),
     *(shaping.repeat, shaping.reshape_like),
-    *(shaping.slice_axis, shaping.slice_like, shaping.space_to_depth, shaping.split, shaping.split_v2),
+    *(shaping.slice_axis, shaping.slice_like, pictures.space_to_depth, shaping.split, shaping.split_v2),
     *(shaping.squeeze, shaping.swapaxes, shaping.tile),
     *(sorting.argsort, sorting.one_hot, sorting.pick, sorting.sort, sorting.take, sorting.topk),
 ):
@@ -320,6 +320,8 @@ def _key(key: Any) -> Any:
     """A key with tensors in place of arrays. A step in it may give a view, as it may not for np arrays."""
     parts = tuple(plain(part) for part in key) if isinstance(key, tuple) else (plain(key),)
     for part in parts:
+        if isinstance(part, torch.Tensor) and not part.ndim:
+            raise IndexError("NDArray[array of shape ()] is not defined; use x[int(index.asscalar())]")
         if (isinstance(part, torch.Tensor) and part.dtype == torch.bool) or (
             isinstance(part, list | numpy.ndarray) and numpy.asarray(part).dtype == bool
         ):

@@ -8,6 +8,7 @@ import torch
 
 from leafwise.gluon.arrays.autograd_state import differentiating
 from leafwise.gluon.arrays.dtypes import numpy_dtype
+from leafwise.gluon.arrays.released import is_released
 from leafwise.gluon.context import CPU0, Context, context_of
 
 
@@ -18,9 +19,9 @@ class ArrayValues:
     make arrays of their results with `wrap`.
     """
 
-    __slots__ = ("__weakref__", "_ctx", "tensor")
+    __slots__ = ("__weakref__", "own_context", "tensor")
     tensor: torch.Tensor
-    _ctx: Context | None  # None: the device of the tensor; cpu(1) cannot be told from the tensor
+    own_context: Context | None  # None: the device of the tensor; a tensor cannot say that it is on cpu(1)
 
     # -- shape and dtype -------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ class ArrayValues:
 
     @property
     def ctx(self) -> Context:
-        return context_of(self.tensor) if self._ctx is None else self._ctx
+        return context_of(self.tensor) if self.own_context is None else self.own_context
 
     context = ctx
 
@@ -77,10 +78,12 @@ class ArrayValues:
     def __iter__(self) -> Iterator[Any]:
         if not self.ndim:
             raise TypeError("the Gluon front end does not support iteration over a 0-d array; use .item()")
-        return (self[index] for index in range(self.shape[0]))
+        array: Any = self
+        return (array[index] for index in range(self.shape[0]))
 
     def __reversed__(self) -> Iterator[Any]:
-        return (self[index] for index in reversed(range(len(self))))
+        array: Any = self
+        return (array[index] for index in reversed(range(len(self))))
 
     def __contains__(self, item: Any) -> bool:
         return any(entry is item or bool(entry == item) for entry in self)
@@ -129,16 +132,21 @@ class ArrayValues:
 
 
 def plain(value: Any) -> Any:
-    """The tensor of an array, detached from its graph unless operations are being recorded; anything else unchanged."""
+    """The tensor of an array, detached from its graph unless operations are being recorded; anything else unchanged.
+
+    It is detached, too, if backward has released its graph.
+    """
     if not isinstance(value, ArrayValues):
         return value
     tensor = value.tensor
-    return tensor.detach() if tensor.requires_grad and not differentiating() else tensor
+    if not tensor.requires_grad:
+        return tensor
+    return tensor if differentiating() and not is_released(tensor) else tensor.detach()
 
 
 def wrapped(cls: type, tensor: torch.Tensor, ctx: Context | None = None) -> Any:
     """An array of a class over a tensor, in the same graph."""
-    array = object.__new__(cls)
+    array: Any = object.__new__(cls)
     array.tensor = tensor
-    array._ctx = None if ctx is None or ctx is CPU0 else ctx
+    array.own_context = None if ctx is None or ctx is CPU0 else ctx
     return array

@@ -14,6 +14,7 @@ from leafwise.gluon.arrays.ndarray import ndarray
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import DeferredInitializationError, refusal
 from leafwise.gluon.block.plain_block import Block
+from leafwise.gluon.block.shape_probe import probe_shapes
 from leafwise.gluon.shapes import shape_is_known
 
 _NOT_AN_ARRAY = "Please check the type of the args.\n"
@@ -125,8 +126,10 @@ class HybridBlock(Block):
 
     def infer_shape(self, *args: Any) -> None:
         """Sets the parameter shapes that depend on the inputs. Blocks with such parameters implement this."""
-        unknown = [parameter for parameter in self._reg_params.values() if not shape_is_known(parameter.shape)]
-        if unknown:
+        unknown = [parameter for parameter in self._reg_params.values() if not shape_is_known(parameter.known_sizes)]
+        if unknown and self._scope is not None:
+            probe_shapes(self, importlib.import_module("leafwise.gluon.nd"), args)
+        elif unknown:
             name = type(self).__name__
             raise RuntimeError(
                 f"{name} has parameters with unknown shape. You need to either specify the shape in __init__ or "

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from leafwise.gluon import dialect
+from leafwise.gluon.arrays.values import plain
+from leafwise.gluon.base import refusal
 from leafwise.gluon.parameter import Parameter
 from leafwise.gluon.text import brief_list
 
@@ -31,15 +35,38 @@ def load_into(
                 f"Parameter '{name}' is missing in {_quoted(source)}, which contains parameters: {brief_list(loaded)}. "
                 "Set allow_missing=True to ignore missing parameters."
             )
-    for name, array in loaded.items():
-        if name in parameters:
-            parameters[name].load_values(array, contexts, cast_dtype, dtype_source)
-        elif not ignore_extra:
+    for name in loaded:
+        if name not in parameters and not ignore_extra:
             kind = "ParameterDict" if dialect.is_v1() else "Dict"
             raise ValueError(
                 f"Parameter '{name}' loaded from {_quoted(source)} is not present in {kind}, which contains parameters "
                 f"{brief_list(parameters)}. Set ignore_extra=True to ignore. "
             )
+    wanted = {name: (parameters[name], array) for name, array in loaded.items() if name in parameters}
+    _check_shared(wanted, source)
+    for parameter, array in wanted.values():  # nothing is changed until everything fits
+        parameter.check_values(array, contexts, cast_dtype, dtype_source)
+    for parameter, array in wanted.values():
+        parameter.load_values(array, contexts, cast_dtype, dtype_source)
+
+
+def _check_shared(wanted: Mapping[str, tuple[Parameter, Any]], source: str) -> None:
+    """Raises if there are different values for two names of a shared parameter. MXNet would take the last."""
+    first: dict[int, tuple[str, Any]] = {}
+    for name, (parameter, array) in wanted.items():
+        other, values = first.setdefault(id(parameter), (name, array))
+        if other != name and not _equal(plain(values), plain(array)):
+            raise refusal(
+                f"loading {other} and {name} from {_quoted(source)}, which have different values but are one shared "
+                "parameter here",
+                "build the network without sharing them",
+            )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    first, second = (torch.as_tensor(values).detach() for values in (one, other))
+    same_kind = first.shape == second.shape and first.dtype == second.dtype
+    return same_kind and bool(((first == second) | ((first != first) & (second != second))).all())
 
 
 def _quoted(source: str) -> str:

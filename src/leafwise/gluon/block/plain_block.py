@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from leafwise.gluon import dialect
+from leafwise.gluon import dialect, saved_arrays
 from leafwise.gluon.arrays.autograd_state import STATE
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.ndarray import ndarray
@@ -19,7 +19,9 @@ from leafwise.gluon.block.children import Children
 from leafwise.gluon.block.hooks import HookHandle
 from leafwise.gluon.block.loading import load_into
 from leafwise.gluon.block.naming import BlockScope
+from leafwise.gluon.block.saving import save_values
 from leafwise.gluon.block.summary import LayerRows
+from leafwise.gluon.context import current_context
 from leafwise.gluon.init import Constant
 from leafwise.gluon.modes import is_np_array
 from leafwise.gluon.parameter import Parameter, ParameterDict
@@ -164,8 +166,14 @@ class Block(nn.Module):
         for path, module in self.named_modules(remove_duplicate=False):
             if isinstance(module, Block):
                 for name, parameter in module._reg_params.items():
-                    parameters[f"{path}.{name}" if path else name] = parameter
+                    own = module.own_path(name)
+                    parameters[f"{path}.{own}" if path else own] = parameter
         return parameters
+
+    def own_path(self, name: str) -> str:
+        """What stands for one of this block's own parameters in dotted paths and in files: its name. Recurrent layers
+        of MXNet 1.x have other names in files."""
+        return name
 
     def _collect_params_with_prefix(self, prefix: str = "") -> dict[str, Parameter]:
         before = f"{prefix}." if prefix else ""
@@ -218,6 +226,51 @@ class Block(nn.Module):
         for name in sorted(left):
             warnings.warn(f"Parameter name {name} is not in the current model!", stacklevel=2)
         return self
+
+    def save_parameters(self, filename: str, deduplicate: bool = False) -> None:
+        """Saves the values as MXNet does: in its list format, or in MXNet 2.x in NumPy mode as npz. With `deduplicate`,
+        a shared parameter is saved once, under its last name."""
+        save_values(self._collect_params_with_prefix(), str(filename), self._scope is not None, deduplicate)
+
+    def load_parameters(
+        self,
+        filename: str,
+        device: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+        ctx: Any = None,
+    ) -> None:
+        """Loads values from a file of `save_parameters`, of either version of MXNet. Nothing is changed unless every
+        value fits.
+
+        - `allow_missing`: parameters that the file does not have keep their values.
+        - `ignore_extra`: arrays in the file that the block does not have are ignored.
+        - `cast_dtype`: values of another dtype are cast, to the dtype of the parameter, or with `dtype_source="saved"`
+          the parameter gets the dtype of the file.
+        """
+        loaded = saved_arrays.load_named(str(filename))
+        parameters = self._collect_params_with_prefix()
+        if not loaded and (self._scope is None or not parameters):
+            return
+        options: dict[str, Any] = {
+            "allow_missing": allow_missing,
+            "ignore_extra": ignore_extra,
+            "cast_dtype": cast_dtype,
+            "dtype_source": dtype_source,
+        }
+        contexts = ctx if device is None else device
+        if self._scope is not None and not any("." in name for name in loaded):
+            # In MXNet 1.x, a file whose names have no dots was saved by ParameterDict.save.
+            self.collect_params().load_dict(
+                loaded, contexts, restore_prefix=self.prefix, filename=str(filename), **options
+            )
+            return
+        if self._scope is None and contexts is None:
+            contexts = current_context()
+        source = f"file: {filename}" if self._scope is None else str(filename)
+        load_into(parameters, loaded, source, contexts=contexts, **options)
 
     def load_dict(
         self,
@@ -273,14 +326,21 @@ class Block(nn.Module):
 
     # -- as a PyTorch module -----------------------------------------------------------------------------
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # A parameter that has no values yet gets its shape and values from the state dict.
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        assigned = local_metadata.get("assign_to_params_buffers", False)
         for name, parameter in self._reg_params.items():
             values = state_dict.get(prefix + name)
-            if values is not None and not parameter.is_initialized:
+            if values is None:
+                continue
+            if assigned and values.dtype is not parameter.tensor.dtype:
+                parameter.cast(values.dtype)
+            # A parameter that has no values yet gets its shape and values from the state dict.
+            if not parameter.is_initialized:
                 parameter.shape = tuple(values.shape)
                 parameter.initialize(Constant(values))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        # Values are always copied, because several blocks may have one parameter, which has to stay the same tensor.
+        copied = {**local_metadata, "assign_to_params_buffers": False}
+        super()._load_from_state_dict(state_dict, prefix, copied, *rest)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "Block":
         for name, parameter in self._reg_params.items():
@@ -289,7 +349,12 @@ class Block(nn.Module):
                     f"moving or casting {name} by PyTorch, because it is on several contexts",
                     "use net.cast() or net.reset_ctx()",
                 )
+        before = dict(self._parameters)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, parameter in self._reg_params.items():
+            if self._parameters[name] is not before[name] and parameter.tensor is before[name]:
+                parameter.adopt(self._parameters[name])  # PyTorch has made a new tensor, as for the device meta
+            self._parameters[name] = parameter.tensor
         return self
 
     # -- over all blocks -----------------------------------------------------------------------------
@@ -408,7 +473,7 @@ def _hides(value: Any, children: set[int]) -> bool:
 
 
 def _check_output(output: Any) -> None:
-    if isinstance(output, NDArray) and not isinstance(output, ndarray):
+    if type(output) is NDArray:
         raise TypeError(
             "Block's output ndarrays/symbols must be of type `mxnet.numpy.ndarray` or `mxnet.symbol.numpy._Symbol`, "
             f"while got output type {type(output)}"

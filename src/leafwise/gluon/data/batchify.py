@@ -65,7 +65,8 @@ class Pad:
         shape = [unit * math.ceil(max(sizes) / unit) for sizes in zip(*(array.shape for array in arrays), strict=True)]
         padded = numpy.full((len(arrays), *shape), self._val, dtype=self._dtype or arrays[0].dtype)
         for number, array in enumerate(arrays):
-            padded[(number, *map(slice, array.shape))] = array
+            place: Any = (number, *map(slice, array.shape))
+            padded[place] = array
         return array_by_mode(padded, ctx=_context(self._use_shared_mem))
 
 

@@ -88,7 +88,8 @@ class DataLoader:
             yield self._batchify_fn([self._dataset[index] for index in indices])
 
     def _by_workers(self) -> Iterator[Any]:
-        indices = iter(self._batch_sampler)
+        indices, pool = iter(self._batch_sampler), self._pool
+        assert pool is not None
         waiting: deque[Any] = deque()
 
         def ask() -> None:
@@ -96,7 +97,7 @@ class DataLoader:
             if batch is not None:
                 dataset = (self._dataset,) if self._thread_pool else ()
                 work = _read if self._thread_pool else _read_in_process
-                waiting.append(self._pool.apply_async(work, (batch, self._batchify_fn, *dataset)))
+                waiting.append(pool.apply_async(work, (batch, self._batchify_fn, *dataset)))
 
         for _ in range(self._prefetch):
             ask()
@@ -191,7 +192,7 @@ def _moved(batch: Any, context: Context) -> Any:
     """MXNet gives a list in place of a tuple, too."""
     if isinstance(batch, list | tuple):
         return [_moved(item, context) for item in batch]
-    return batch.as_in_context(context) if isinstance(batch, ArrayValues) else batch
+    return batch.as_in_context(context) if isinstance(batch, ndarray | NDArray) else batch
 
 
 def _changed(batch: Any, kind: type, change: Callable[[Any], Any]) -> Any:

@@ -62,8 +62,8 @@ def _samples(dataset: Any) -> Iterator[Any]:
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` indices of another sampler. `last_batch` says what happens to an incomplete last one: 'keep'
-    gives it, 'discard' leaves it out, 'rollover' puts it at the beginning of the next iteration.
+    """Lists of `batch_size` indices of another sampler. `last_batch` says what happens to an incomplete last one:
+    'keep' gives it, 'discard' leaves it out, 'rollover' puts it at the beginning of the next iteration.
 
     >>> from leafwise.gluon.data import BatchSampler, SequentialSampler
     >>> list(BatchSampler(SequentialSampler(5), 2, "keep"))

@@ -47,17 +47,16 @@ def create(*args: Any, **kwargs: Any) -> Initializer:
     """
     name, *rest = args if args else (kwargs.pop("initializer"),)
     if isinstance(name, Initializer):
-        assert not (rest or kwargs), "initializer is already an instance. Additional arguments are invalid"
+        given = [*rest, *kwargs]
+        assert not given, "initializer is already an instance. Additional arguments are invalid"
         return name
     if isinstance(name, dict):
         return create(**name)
     assert isinstance(name, str), "initializer must be of string type"
     if name.startswith("["):
-        assert not (rest or kwargs)
         name, kwargs = json.loads(name)
         return create(name, **kwargs)
     if name.startswith("{"):
-        assert not (rest or kwargs)
         return create(**json.loads(name))
     key = name.lower()
     assert key in REGISTERED, f"{key} is not registered. Please register with initializer.register first"

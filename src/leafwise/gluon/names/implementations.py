@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from leafwise.gluon.dialect import Version
-from leafwise.gluon.names.inventory import Entry, inventory, places
+from leafwise.gluon.names.inventory import NameEntry, inventory, places
 
 _HERE = "leafwise.gluon"
 # The modules that replace one of MXNet. Others have the same name here: mxnet.gluon.loss and mxnet.callback are
@@ -28,7 +28,7 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.ndarray.op": ("nd",),
     "mxnet.numpy": ("np",),
     "mxnet.numpy_extension": ("npx",),
-    "mxnet.random": ("random", "np.random"),
+    "mxnet.random": ("random",),
     "mxnet.rnn": (),  # leafwise.gluon.rnn is mxnet.gluon.rnn
     "mxnet.util": ("modes", "environment", "base_types"),
 }
@@ -43,7 +43,7 @@ def module_here(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(full) if find_spec(full) is not None else None
     except ModuleNotFoundError as error:
-        if f"{full}.".startswith(f"{error.name}."):  # the parent is no package, or does not exist
+        if f"{full}.".startswith(f"{error.name}."):  # there is no such module or package
             return None
         raise
 
@@ -60,7 +60,7 @@ def modules_for(module: str) -> tuple[ModuleType, ...]:
     return tuple(module for module in found_here if module is not None)
 
 
-def _fits(value: Any, entry: Entry) -> bool:
+def _fits(value: Any, entry: NameEntry) -> bool:
     """Whether a value of that name can be what MXNet has under it, and not, for example, a module that is imported."""
     if entry.kind == "class":
         return isinstance(value, type) or callable(value)
@@ -77,6 +77,14 @@ def implementation(version: Version, module: str, name: str) -> tuple[Any] | Non
     for place, alias in [(module, name), *places(version)[entry.path]]:
         alias = _RENAMED.get(f"{place}.{alias}", alias)
         for here in modules_for(place):
+            of_version = vars(here).get("BY_VERSION", {}).get(version, {})  # what differs between the versions
+            if alias in of_version:
+                return (of_version[alias],)
             if alias in vars(here) and _fits(vars(here)[alias], entry):
                 return (vars(here)[alias],)
     return None
+
+
+def is_implemented(version: Version, path: str) -> bool:
+    """Whether the front end has what MXNet defines at this path."""
+    return any(implementation(version, *place) is not None for place in places(version)[path])

@@ -1,8 +1,9 @@
 """The public modules and names of MXNet, read from one text file a version, which tests/gluon/record_names.py writes.
 
-A file has one section a module: its name, then indented lines `kind: names`. A kind is `class`, `function` or `value`
-for what the module defines, `from mxnet.x` for what it has from another module, `module` for modules (`nd=mxnet.ndarray`
-if the attribute is not the module's own name), and `other module` for modules that are not part of MXNet.
+A file has one section a module: its name, then indented lines `kind: names`. A kind is `class`, `function` or
+`value` for what the module defines, `from mxnet.x` for what it has from another module, `module` for modules
+(`nd=mxnet.ndarray` if the attribute is not the module's own name), and `other module` for modules that are not part of
+MXNet.
 `hidden` before a kind: `from module import *` does not import these.
 """
 
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from leafwise.gluon.dialect import Version
 
 
-class Entry(NamedTuple):
+class NameEntry(NamedTuple):
     """One name of a module."""
 
     kind: str  # class, function, value, module or other module
@@ -26,7 +27,7 @@ class Entry(NamedTuple):
         return self.home if self.kind in ("module", "other module") else f"{self.home}.{self.name}"
 
 
-Inventory = dict[str, dict[str, Entry]]
+Inventory = dict[str, dict[str, NameEntry]]
 
 
 @functools.cache
@@ -50,7 +51,7 @@ def inventory(version: Version) -> Inventory:
     return known
 
 
-def _entries(module: str, lines: list[str]) -> dict[str, Entry]:
+def _entries(module: str, lines: list[str]) -> dict[str, NameEntry]:
     entries = {}
     for line in lines:
         kind, _, names = line.strip().partition(": ")
@@ -59,13 +60,13 @@ def _entries(module: str, lines: list[str]) -> dict[str, Entry]:
         for item in names.split():
             name, _, target = item.partition("=")
             if kind.startswith("from "):
-                entries[name] = Entry("from", kind.removeprefix("from "), name, hidden)
+                entries[name] = NameEntry("from", kind.removeprefix("from "), name, hidden)
             elif kind == "module":
-                entries[name] = Entry(kind, target or f"{module}.{name}", name, hidden)
+                entries[name] = NameEntry(kind, target or f"{module}.{name}", name, hidden)
             elif kind == "other module":
-                entries[name] = Entry(kind, target or name, name, hidden)
+                entries[name] = NameEntry(kind, target or name, name, hidden)
             else:
-                entries[name] = Entry(kind, module, name, hidden)
+                entries[name] = NameEntry(kind, module, name, hidden)
     return entries
 
 

@@ -10,8 +10,11 @@ class MissingNameError(MXNetError, AttributeError):
 
 
 class Placeholder:
-    """Something of MXNet that the front end does not have. It can be imported, passed on and compared, and nothing is an
-    instance of it; everything else raises an error with what to do instead."""
+    """Something of MXNet that the front end does not have. It can be imported, passed on and compared, and nothing is
+    an instance of it; everything else raises an error with what to do instead."""
+
+    _path: str
+    _instead: str
 
     def __init__(self, path: str, instead: str) -> None:
         self.__dict__["_path"], self.__dict__["_instead"] = path, instead
@@ -38,7 +41,7 @@ class Placeholder:
         return False
 
     def __or__(self, other: Any) -> Any:  # in annotations: Symbol | None
-        return Union[self, other]  # type: ignore[return-value]  # noqa: UP007
+        return Union[self, other]  # noqa: UP007
 
     __ror__ = __or__
 

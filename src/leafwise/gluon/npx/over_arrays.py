@@ -12,17 +12,23 @@ from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import MXNetError
 from leafwise.gluon.modes import is_np_shape
 
+# Arguments that every operation of MXNet accepts, or many, and that do not change results.
+_OF_THE_ENGINE = {"name", "cudnn_off", "cudnn_tune", "workspace"}
+
 
 def over_arrays(operation: Callable[..., Any], kind: type, name: str) -> Callable[..., Any]:
     """The operation as a function over arrays of a kind, with MXNet's arguments `out` and `name`.
 
     Plain tensors are accepted, too, and then the results are plain tensors.
     """
-    takes_training = "training" in inspect.signature(operation).parameters
+    parameters = inspect.signature(operation).parameters
+    takes_training = "training" in parameters
+    ignored = _OF_THE_ENGINE - parameters.keys()
 
     @functools.wraps(operation)
     def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        kwargs.pop("name", None)
+        for option in ignored & kwargs.keys():
+            del kwargs[option]
         if takes_training:
             kwargs["training"] = STATE.training
         example = _example(function.__name__, kind, (*args, *kwargs.values()))
@@ -48,11 +54,13 @@ def _example(name: str, kind: type, values: tuple[Any, ...]) -> Any:
     found = None
     for value in values:
         for entry in value if type(value) in (list, tuple) else (value,):
-            if isinstance(entry, ArrayValues) and type(entry) is not kind and not issubclass(type(entry), kind):
-                use = "as_np_ndarray" if kind.__name__ == "ndarray" else "as_nd_ndarray"
+            if (
+                isinstance(entry, ArrayValues) and kind not in type(entry).__mro__
+            ):  # isinstance takes an ndarray for both
+                convert = "as_np_ndarray" if kind.__name__ == "ndarray" else "as_nd_ndarray"
                 raise TypeError(
-                    f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(entry).__name__}; convert with "
-                    f".{use}()"
+                    f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(entry).__name__}; "
+                    f"use .{convert}()"
                 )
             if found is None and isinstance(entry, ArrayValues | torch.Tensor):
                 found = entry

@@ -17,7 +17,7 @@ def to_tensor(image: torch.Tensor) -> torch.Tensor:
 
 
 def normalize(image: torch.Tensor, mean: Any = 0.0, std: Any = 1.0) -> torch.Tensor:
-    """Subtracts the mean and divides by the standard deviation, given for all channels or for each; channels are first."""
+    """Subtracts the mean and divides by the standard deviation, for all channels or for each. Channels are first."""
     _check(image, "normalize")
     if not image.dtype.is_floating_point:
         raise MXNetError(f"normalize: expected floating-point numbers, not {image.dtype}; use ToTensor first")

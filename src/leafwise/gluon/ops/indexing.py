@@ -12,6 +12,7 @@ import torch
 
 from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dialect import is_v1
 
 
 def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
@@ -23,7 +24,7 @@ def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
             return None
         if key.step in (None, 1):
             _check_slice(key, tensor.shape[0])
-        if key.step not in (None, 1):
+        if key.step not in (None, 1) and not is_v1():
             return _basic(tensor, (key,))[0].clone()
     elif isinstance(key, tuple) and not key:
         return None

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import numpy
 import torch
 
+from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
 from leafwise.gluon.ops.neural_checks import axis_of, check_dtype, check_shape, floating, one_of
+
+_NUMPY_FLOATS = {torch.float16: numpy.float16, torch.float32: numpy.float32, torch.float64: numpy.float64}
 
 
 def batch_norm(
@@ -155,21 +159,35 @@ def lrn(
 
 
 def dropout(
-    data: torch.Tensor, p: float = 0.5, mode: str = "training", axes: Any = (), training: bool = False
+    data: torch.Tensor,
+    p: float = 0.5,
+    mode: str = "training",
+    axes: Any = (),
+    training: bool = False,
+    from_torch: bool = False,
 ) -> torch.Tensor:
     """Zeroes elements with probability `p` and scales the others by 1 / (1 - p): in training, or with mode="always".
-    Along `axes`, all elements share one decision."""
+    Along `axes`, all elements share one decision.
+
+    On a CPU, the decisions are those of MXNet for the same seed; with `from_torch`, which layers use for plain tensors,
+    and on a GPU, they come from PyTorch's generator.
+    """
     floating("Dropout", data)
     one_of("Dropout", "mode", mode, ("training", "always"))
     if not 0 <= p <= 1:
         raise MXNetError(f"Dropout: p, the fraction that gets dropped, must be in [0, 1], not {p}")
     if (mode == "training" and not training) or p == 0:
         return data.clone()
-    if not axes:
+    if from_torch and not axes:
         return torch.nn.functional.dropout(data, p, training=True)
-    shape = [1 if number in [axis % data.ndim for axis in axes] else size for number, size in enumerate(data.shape)]
-    mask = torch.nn.functional.dropout(torch.ones(shape, dtype=data.dtype, device=data.device), p, training=True)
-    return data * mask
+    if p == 1:
+        raise refusal("Dropout with p=1, which gives nan in MXNet", "use zeros_like(x)")
+    shared = [axis % data.ndim for axis in axes or ()]
+    shape = tuple(1 if axis in shared else size for axis, size in enumerate(data.shape))
+    if from_torch or data.device.type != "cpu" or data.dtype not in _NUMPY_FLOATS:
+        return data * torch.nn.functional.dropout(data.new_ones(shape), p, training=True)
+    mask = STREAM.dropout_mask(shape, p, _NUMPY_FLOATS[data.dtype], shared=bool(shared))
+    return data * torch.from_numpy(mask)
 
 
 def batch_norm_with_relu(

@@ -39,6 +39,10 @@ def pooling(
     dimensions = data.ndim - 2
     if dimensions not in _MAX:
         raise MXNetError(f"Pooling: Input data should be 3D, 4D or 5D, not of shape {tuple(data.shape)}")
+    if layout is not None and len(layout) != data.ndim:
+        raise MXNetError(
+            f"Pooling: Input data should be {len(layout)}D for the layout {layout}, not of shape {tuple(data.shape)}"
+        )
     last = channels_last("Pooling", layout, dimensions)
     if last:
         data = data.movedim(-1, 1)

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+from leafwise.gluon import saved_arrays
 from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.context import Context
+from leafwise.gluon.modes import is_np_array, is_np_shape
 from leafwise.gluon.parameter.constant import ConstantParameter
 from leafwise.gluon.parameter.handle import UNIFORM, Parameter
 from leafwise.gluon.text import brief_list
@@ -176,4 +178,43 @@ class ParameterDict:
                 f"choices are: {brief_list(self._params)}. Set ignore_extra to True to ignore. {same_prefix}"
             )
             if name in self._params:
+                self._params[name].check_values(array, ctx, cast_dtype, dtype_source)
+        for name, array in loaded.items():  # nothing is changed until everything fits
+            if name in self._params:
                 self._params[name].load_values(array, ctx, cast_dtype, dtype_source)
+
+    # -- files -----------------------------------------------------------------------------------------
+
+    def save(self, filename: str, strip_prefix: str = "") -> None:
+        """Saves the values in MXNet's list format; `strip_prefix` is removed from the names."""
+        for name in self.keys():
+            if not name.startswith(strip_prefix):
+                raise ValueError(
+                    f"Prefix '{strip_prefix}' is to be striped before saving, but Parameter's name '{name}' does not "
+                    f"start with '{strip_prefix}'. this may be due to your Block shares parameters from other Blocks "
+                    "or you forgot to use 'with name_scope()' when creating child blocks. For more info on naming, "
+                    f"please see {_NAMING}"
+                )
+        if is_np_array():
+            raise TypeError("cannot save mxnet.numpy.ndarray using mxnet.ndarray.save; use mxnet.numpy.save instead.")
+        tensors = {name[len(strip_prefix) :]: parameter.mean() for name, parameter in self.items()}
+        saved_arrays.save_list(filename, tensors, numpy_shapes=is_np_shape())
+
+    def load(
+        self,
+        filename: str,
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        restore_prefix: str = "",
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+    ) -> None:
+        """Loads values from a file; the names in it get `restore_prefix` in front of them."""
+        for name in self.keys():
+            assert name.startswith(restore_prefix), (
+                f"restore_prefix is '{restore_prefix}' but Parameters name '{name}' does not start with "
+                f"'{restore_prefix}'. For more info on naming, please see {_NAMING}"
+            )
+        loaded = saved_arrays.load_named(filename)
+        self.load_dict(loaded, ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source)

@@ -1,6 +1,7 @@
 """`mxnet.gluon.Parameter`: a handle on a `torch.nn.Parameter` whose shape may be inferred later."""
 
 import warnings
+from itertools import count
 from typing import Any, NoReturn
 
 import numpy
@@ -18,6 +19,7 @@ from leafwise.gluon.parameter.replicas import Replicas
 from leafwise.gluon.shapes import shape_is_known, shown, sizes
 
 UNIFORM = initializers.Uniform()
+_NUMBERS = count()
 _STYPES = ("default", "row_sparse", "csr")
 
 
@@ -61,6 +63,7 @@ class Parameter:
         # What `initialize` was given while the shape is not known: initializer, contexts, default initializer; and the
         # values that `set_data` was given since.
         self._deferred_init: tuple[Any, list[Context], Any, Any] | tuple[()] = ()
+        self.number = next(_NUMBERS)  # tells in which order parameters were made
         self._names_itself = dialect.is_v1()  # whether the text shows the name
         self._replicas = Replicas(torch_dtype(dtype))
         check_grad_req(grad_req)
@@ -113,6 +116,11 @@ class Parameter:
         return True
 
     @property
+    def known_sizes(self) -> tuple[int, ...]:
+        """The shape with 0 for unknown dimensions, in every mode."""
+        return self._shape or ()
+
+    @property
     def dtype(self) -> Any:
         """The dtype as it was given, or the current one if PyTorch has changed it since (`net.half()`)."""
         if self.tensor.dtype is not torch_dtype(self._dtype):
@@ -126,7 +134,7 @@ class Parameter:
     def cast(self, dtype: Any) -> None:
         """Changes the dtype, and converts the values and the gradient."""
         self._replicas.cast(torch_dtype(dtype))
-        self._dtype = dtype
+        self._dtype = numpy_dtype(dtype).name if isinstance(dtype, torch.dtype) else dtype
 
     @property
     def grad_req(self) -> str:
@@ -158,6 +166,7 @@ class Parameter:
                 stacklevel=2,
             )
             return
+        self._replicas.drop()  # if the new initializer fails, there are no values, as in MXNet
         chosen = init if init is not None else self.init if self.init is not None else default_init
         if isinstance(self.init, initializers.RNNFused):
             self.init.set_initializer(init or default_init)
@@ -187,6 +196,11 @@ class Parameter:
                 values = array.tensor
             self._replicas.place(values, contexts, self._grad_req)
 
+    def defer_zeros(self) -> None:
+        """Makes a deferred initialization give zeros."""
+        if self._deferred_init:
+            self._deferred_init = (initializers.Zero(), self._deferred_init[1], initializers.Zero(), None)
+
     def set_data(self, data: Any) -> None:
         """Replaces the values in place. While initialization is deferred, keeps them until the first forward pass."""
         values = _tensor_of(data)
@@ -199,39 +213,44 @@ class Parameter:
             for tensor in self.tensors:
                 tensor.copy_(values)
 
+    def check_values(
+        self, data: Any, contexts: Any = None, cast_dtype: bool = False, dtype_source: str = "current"
+    ) -> None:
+        """Raises if `load_values` cannot take these values."""
+        values = _tensor_of(data)
+        assert not cast_dtype or dtype_source in ("current", "saved")
+        if self._shape:
+            sizes_match = (mine in (0, size) for mine, size in zip(self._shape, values.shape, strict=False))
+            assert len(self._shape) == values.dim() and all(sizes_match), (
+                f"Failed loading Parameter '{self.name}' from saved params: shape incompatible expected {self.shape} "
+                f"vs saved {tuple(values.shape)}"
+            )
+        assert cast_dtype or torch_dtype(self.dtype) is values.dtype, (
+            f"Failed loading Parameter '{self.name}' from saved params: dtype incompatible expected {self.dtype} "
+            f"vs saved {numpy_dtype(values.dtype)}. Set cast_dtype=True to cast the dtype of saved params."
+        )
+        if contexts is not None and (self.is_initialized or self._deferred_init):
+            assert set(_listed(contexts)) == set(self._list_contexts()), (
+                f"Failed to load Parameter '{self.name}' on {_listed(contexts)} because it was previous initialized on "
+                f"{self._list_contexts()}."
+            )
+
     def load_values(
         self, data: Any, contexts: Any = None, cast_dtype: bool = False, dtype_source: str = "current"
     ) -> None:
         """Takes values from a file or a dict of arrays; they determine the dimensions that are not known yet."""
+        self.check_values(data, contexts, cast_dtype, dtype_source)
         values = _tensor_of(data)
-        if cast_dtype:
-            assert dtype_source in ("current", "saved")
-        if self._shape:
-            sizes_match = (mine in (0, size) for mine, size in zip(self._shape, values.shape, strict=False))
-            fits = len(self._shape) == values.dim() and all(sizes_match)
-            assert fits, (
-                f"Failed loading Parameter '{self.name}' from saved params: shape incompatible expected {self.shape} "
-                f"vs saved {tuple(values.shape)}"
-            )
         self._shape = tuple(values.shape)
         if torch_dtype(self.dtype) is not values.dtype:
-            assert cast_dtype, (
-                f"Failed loading Parameter '{self.name}' from saved params: dtype incompatible expected {self.dtype} "
-                f"vs saved {numpy_dtype(values.dtype)}. Set cast_dtype=True to cast the dtype of saved params."
-            )
             if dtype_source == "saved":
                 self.cast(numpy_dtype(values.dtype).name)
             values = values.to(torch_dtype(self.dtype))
-        asked = None if contexts is None else _listed(contexts)
-        if asked is not None and (self.is_initialized or self._deferred_init):
-            assert set(asked) == set(self._list_contexts()), (
-                f"Failed to load Parameter '{self.name}' on {asked} because it was previous initialized on "
-                f"{self._list_contexts()}."
-            )
         if self.is_initialized:
             self.set_data(values)
         else:
-            asked = list(self._deferred_init[1]) if self._deferred_init else asked
+            given = None if contexts is None else _listed(contexts)
+            asked = list(self._deferred_init[1]) if self._deferred_init else given
             self._replicas.place(values, asked or [Context("cpu", 0)], self._grad_req)
         self._deferred_init = ()
 
@@ -297,7 +316,13 @@ class Parameter:
 
     def tensor_on(self, context: Context) -> Any:
         """The tensor on a context."""
+        self.check_initialized()
         return self.tensors[self._replicas.index(context, self.name)]
+
+    def adopt(self, tensor: Any) -> None:
+        """Takes over a tensor that PyTorch has put in the place of its own."""
+        self._replicas.first = tensor
+        self._replicas.mark(self._grad_req)
 
     def mean(self) -> torch.Tensor:
         """A copy of the values; on several contexts, their mean, which is what MXNet saves."""

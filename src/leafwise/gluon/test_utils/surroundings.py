@@ -33,8 +33,8 @@ def is_op_runnable() -> bool:
 
 @contextmanager
 def environment(*args: Any) -> Iterator[None]:
-    """A scope with other environment variables: `environment(name, value)` or `environment({name: value, …})`. The value
-    None removes a variable."""
+    """A scope with other environment variables: `environment(name, value)` or `environment({name: value, …})`. The
+    value None removes a variable."""
     assert len(args) in (1, 2), "Expecting one dict arg or two args: env var name and value"
     wanted = args[0] if len(args) == 1 else {args[0]: args[1]}
     before = {name: getenv(name) for name in wanted}

@@ -1,4 +1,4 @@
-"""MNIST, FashionMNIST, CIFAR-10 and CIFAR-100, read from local files in their standard formats. Nothing is downloaded."""
+"""MNIST, FashionMNIST, CIFAR-10 and CIFAR-100 from local files in their standard formats. Nothing is downloaded."""
 
 import gzip
 import os
@@ -19,7 +19,7 @@ _Images = tuple[Any, Any]  # NumPy's arrays of images and labels
 
 
 class LocalDataset(Dataset):
-    """Images and labels from files in a folder. A sample is an image of height × width × channels bytes, and its label."""
+    """Images and labels from files in a folder. A sample is an image (height × width × channels) and its label."""
 
     folder: ClassVar[str]
 

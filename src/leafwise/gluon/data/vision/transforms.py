@@ -9,6 +9,7 @@ from leafwise.gluon.arrays.choosing import wrap_like
 from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.block import Block, HybridBlock
+from leafwise.gluon.class_names import shown_as
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.nn.containers import HybridSequential, Sequential
 from leafwise.gluon.np import random as np_random
@@ -91,7 +92,8 @@ class Normalize(HybridBlock):
         return _with(wrap_like(x, images.normalize(plain(x), self._mean, self._std)), args)
 
 
-class Resize(HybridBlock):
+@shown_as("Resize")
+class ResizeImage(HybridBlock):
     """Another size: (width, height), or one number."""
 
     def __init__(self, size: Any, keep_ratio: bool = False, interpolation: int = 1) -> None:
@@ -100,6 +102,9 @@ class Resize(HybridBlock):
 
     def forward(self, x: Any, *args: Any) -> Any:
         return _with(wrap_like(x, images.resize(plain(x), self._size, self._keep, self._interpolation)), args)
+
+
+Resize = ResizeImage
 
 
 class CropResize(HybridBlock):
@@ -133,7 +138,7 @@ class CenterCrop(HybridBlock):
 
 
 class RandomCrop(HybridBlock):
-    """A part of the image, (width, height) pixels, at a random place; before that, `pad` pixels are added on each side."""
+    """A part of the image, (width, height) pixels, at a random place. Before, `pad` pixels are added on each side."""
 
     def __init__(self, size: Any, pad: Any = None, pad_value: float = 0, interpolation: int = 1) -> None:
         super().__init__()

@@ -9,13 +9,14 @@ from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops import reductions
 from leafwise.gluon.ops.legacy.gradients import product, with_zero_gradient
+from leafwise.gluon.ops.legacy.shaping import as_tuple
 
 Axis = Any  # None, an integer, or several
 
 
 def axes_of(name: str, data: torch.Tensor, axis: Axis, exclude: Any = False) -> tuple[int, ...]:
     """The axes as numbers from 0; every axis for None and (); with `exclude`, all the others."""
-    numbers = () if axis is None else tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    numbers = () if axis is None else as_tuple(axis)
     for number in numbers:
         if not isinstance(number, int) or not -data.ndim <= number < data.ndim:
             raise MXNetError(f"nd.{name}: axis {number} is out of bounds for array of dimension {data.ndim}")

@@ -1,0 +1,17 @@
+"""Names under which a framework's own files store the leaves of a model, if they differ from the paths of the leaves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from leafwise.core.capabilities import Capability
+
+
+class Naming(Capability):
+    """For homes whose framework names parameters in files otherwise than by their paths."""
+
+    action = "tell the names of leaves in its own files"
+
+    def stored_names(self, root: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+        """The path of the leaf for each name in a file that the framework gives another name, from the names and shapes
+        of all arrays in the file. Empty if nothing has another name."""
+        raise self.missing("tell the names of leaves in its own files")

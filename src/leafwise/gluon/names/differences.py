@@ -1,1 +1,0 @@
-DIFFERENT: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,23 @@
+"""The rows of the table for what differs from MXNet: names or patterns, and how they differ."""
+
+DIFFERENT: tuple[tuple[str, str], ...] = (
+    (
+        "mxnet.gluon.data.dataloader.DataLoader",
+        "In 2.x, with workers and a dataset of arrays, MXNet reads in C++: it gives tuples in place of lists, and "
+        "shuffles with another generator. Here, batches are lists, and NumPy's generator shuffles, as without workers. "
+        "Worker processes are made by fork; `auto_reload` has no effect.",
+    ),
+    (
+        "mxnet.gluon.data.vision.datasets.*MNIST mxnet.gluon.data.vision.datasets.CIFAR*",
+        "Nothing is downloaded: the files must be in `root`. They may be decompressed.",
+    ),
+    (
+        "mxnet.gluon.data.vision.transforms.RandomFlip* mxnet.gluon.data.vision.transforms.image.RandomFlip*",
+        "MXNet 1.x leaves the middle column or row of a mirrored image of odd size uninitialised; here, it is copied.",
+    ),
+    ("mxnet.gluon.data.dataset.RecordFileDataset", "It raises an error: RecordIO files are not supported."),
+    ("mxnet.gluon.utils.download", "It gives a file that is there already, and otherwise raises an error."),
+    ("mxnet.engine.*", "The size is remembered, but has no effect: PyTorch runs each operation at once."),
+    ("mxnet.runtime.Features mxnet.runtime.feature_list", "Only CUDA, CUDNN and INT64_TENSOR_SIZE can be there."),
+    ("mxnet.io.io.NDArrayIter", "`last_batch_handle='roll_over'` raises an error."),
+)
