@@ -37,6 +37,8 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
             _write_gradient(leaf, before)
         if not retain_graph:
             graph.release()
+    for leaf in graph.leaves:
+        leaf.is_fresh = True  # until a Trainer has used the gradient
 
 
 def gradients(
