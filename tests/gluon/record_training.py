@@ -27,6 +27,7 @@ def modules():
         "loss": mxnet.gluon.loss,
         "metric": metric,
         "autograd": mxnet.autograd,
+        "nd": mxnet.nd,
     }
 
 
@@ -42,7 +43,7 @@ def main() -> None:
         measured = training_facts.Facts(
             modules(), lambda values, module=module: module.array(values, dtype=values.dtype), VERSION
         )
-        facts[mode] = measured.all()
+        facts[mode] = measured.all(is_legacy=mode == "nd")
         if (VERSION, mode) != (2, "nd"):  # which MXNet 2.x has no layers for
             facts[mode]["curve"] = {name: training_curves.curve(mxnet, mode, name) for name in training_curves.CURVES}
         mxnet.nd.waitall()

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.loss.base import Loss
-from leafwise.gluon.ops.ctc import ctc_loss
+from leafwise.gluon.ops.neural_sequences import ctc_loss
 
 
 class CTCLoss(Loss):
@@ -31,4 +31,5 @@ class CTCLoss(Loss):
             pred = pred.transpose(0, 1)
         if self._label_layout == "TN":
             label = label.transpose(0, 1)
-        return self.weighted(ctc_loss(pred, label, pred_lengths, label_lengths), sample_weight)
+        given = pred_lengths is not None, label_lengths is not None
+        return self.weighted(ctc_loss(pred, label, pred_lengths, label_lengths, *given, "last"), sample_weight)

@@ -32,7 +32,7 @@ _OPERATIONS: dict[Any, str] = {
     shaping: """reshape reshape_like flatten expand_dims squeeze transpose swapaxes flip tile repeat diag broadcast_to
         broadcast_like broadcast_axis concat stack split split_v2 crop slice_axis slice_like pad""",
     pictures: "Crop depth_to_space space_to_depth im2col col2im",
-    updates: "sgd_update sgd_mom_update adam_update signsgd_update signum_update rmsprop_update reset_arrays",
+    updates: "reset_arrays",
     products: "dot batch_dot khatri_rao",
     sequences: "SequenceMask SequenceLast SequenceReverse",
 }

@@ -5,6 +5,7 @@ changed in place.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -38,19 +39,27 @@ __all__ = [
 _Formula = Callable[..., torch.Tensor]
 # Names of arguments in MXNet 1.x → in 2.x, for RMSProp.
 _SINCE_2 = {"gamma1": "rho", "gamma2": "momentum"}
+_RMS = ("rmsprop_update", "rmspropalex_update")
 
 
 def _update(name: str, formula: _Formula, states: int) -> Callable[..., Any]:
-    """A function of NDArrays: the weight, the gradient, `states` arrays of the state, and the numbers of the formula."""
+    """A function of NDArrays: the weight, the gradient, `states` arrays of the state, and numbers by keyword."""
 
     def compute(*args: Any, lazy_update: bool = True, **numbers: Any) -> torch.Tensor:
         _check(name, args[: states + 2])
-        renamed = {_SINCE_2.get(key, key) if dialect.is_v1() else key: value for key, value in numbers.items()}
+        renamed = {_name_here(name, formula, key): value for key, value in numbers.items()}
         with torch.no_grad():
             return formula(*(_detached(arg) for arg in args), **renamed)
 
     compute.__doc__ = f"One step of the optimizer of {name}; its arguments are those of MXNet."
     return exposed(compute, name)
+
+
+def _name_here(name: str, formula: _Formula, key: str) -> str:
+    here = _SINCE_2.get(key, key) if dialect.is_v1() else key
+    if here not in inspect.signature(formula).parameters or (dialect.is_v1() and name in _RMS and here == key == "rho"):
+        raise MXNetError(f"nd.{name} has no argument {key!r} in MXNet {dialect.version()}.x")
+    return here
 
 
 def _detached(value: Any) -> Any:
@@ -69,6 +78,7 @@ def _in_float32(formula: _Formula) -> _Formula:
 
     @functools.wraps(formula)
     def compute(weight: torch.Tensor, grad: torch.Tensor, *rest: torch.Tensor, **numbers: Any) -> torch.Tensor:
+        precise: torch.Tensor
         *states, precise = (_detached(array) for array in rest)
         numbers.pop("lazy_update", None)
         with torch.no_grad():
@@ -86,7 +96,9 @@ def _together(formula: _Formula, states: int) -> Callable[..., list[torch.Tensor
         if not len(arrays) == size * num_weights == size * len(lrs) == size * len(wds):
             raise MXNetError(f"{formula.__name__}: {len(arrays)} arrays do not fit num_weights={num_weights}")
         with torch.no_grad():
-            groups = [[array.detach() for array in arrays[start : start + size]] for start in range(0, len(arrays), size)]
+            groups = [
+                [array.detach() for array in arrays[start : start + size]] for start in range(0, len(arrays), size)
+            ]
             return [formula(*group, lr=lr, wd=wd, **numbers) for group, lr, wd in zip(groups, lrs, wds, strict=True)]
 
     return compute

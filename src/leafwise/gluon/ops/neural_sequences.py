@@ -43,7 +43,8 @@ def ctc_loss(
     scores = torch.log_softmax(data, 2)
     blank = 0 if is_first else classes - 1
     targets = labels.clamp(min=0)
-    return torch.nn.functional.ctc_loss(scores, targets, times, counts, blank, reduction="none")
+    # As in MXNet, the loss is 0 where a label does not fit into the data.
+    return torch.nn.functional.ctc_loss(scores, targets, times, counts, blank, reduction="none", zero_infinity=True)
 
 
 def self_attention_scores(queries_keys_values: torch.Tensor, heads: int) -> torch.Tensor:

@@ -54,8 +54,8 @@ def load_states(path: Any, optimizer: Optimizer) -> dict[Any, Any]:
 
 def _opened(path: Any) -> tuple[dict[str, Any], Tree]:
     with open(path, "rb") as file:
-        start = file.read(2)
-    if start[:1] == b"\x80":
+        start = file.read(9)
+    if start[:1] == b"\x80" and start[8:] != b"{":  # a pickle; a safetensors file has its JSON after eight bytes
         raise refusal(
             f"Trainer.load_states of {os.fspath(path)!r}, which MXNet has pickled",
             "train on without it: the states are rebuilt after some steps; leafwise unpickles no file",
