@@ -1,4 +1,4 @@
-"""The facts that are recorded about an expression over arrays. Runs on both MXNet 2 and leafwise.
+"""The facts that are recorded about an expression over arrays. Runs on MXNet 1, on MXNet 2 and on leafwise.
 
 `array_cases.txt` lists the expressions. `record_golden.py` evaluates them on real MXNet and writes
 `array_facts.golden.json`; `test_array_facts.py` evaluates them on the front end and compares.
@@ -33,6 +33,8 @@ r = np.array([1, 3, 3, 1])
 z = np.array([0, -1, float("nan"), float("inf")])
 at = np.array([1, 0], dtype="int64")
 fl = np.array([1, 0])
+y = np.array([0.1, 0.5, 0.9])
+p = np.array([[4, 1], [1, 3]])
 n = numpy.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype="float32")
 """
 LAYER = """

@@ -7,32 +7,21 @@ from typing import Any
 
 import numpy
 import pytest
-import torch
 from tests.gluon import neural_facts
 
-from leafwise.gluon import autograd, dialect, modes, nn, np, npx
-from leafwise.gluon.arrays.legacy import wrap_legacy
-from leafwise.gluon.arrays.ndarray import wrap
-from leafwise.gluon.nd import neural, neural_contrib
+from leafwise.gluon import autograd, dialect, modes, nd, nn, np, npx
 
 GOLDEN = {
     version: json.loads((neural_facts.HERE / f"neural.golden{version}.json").read_text(encoding="utf-8"))
     for version in (1, 2)
 }
 CASES = [(version, case) for version in (1, 2) for case in GOLDEN[version] if case != "MXNet"]
-DIFFERENT: dict[str, str] = {}
-
-
-def _array(wrapping: Any) -> Any:
-    return lambda values, dtype: wrapping(torch.from_numpy(numpy.array(values, dtype)))
 
 
 def _front_end() -> Any:
     """What neural_facts needs of the module mxnet."""
-    nd = SimpleNamespace(**vars(neural), contrib=neural_contrib, array=_array(wrap_legacy), waitall=lambda: None)
-    numbers = SimpleNamespace(**{**vars(np), "array": _array(wrap)})
     util = SimpleNamespace(is_np_array=modes.is_np_array)
-    return SimpleNamespace(nd=nd, np=numbers, npx=npx, autograd=autograd, gluon=SimpleNamespace(nn=nn), util=util)
+    return SimpleNamespace(nd=nd, np=np, npx=npx, autograd=autograd, gluon=SimpleNamespace(nn=nn), util=util)
 
 
 @pytest.fixture

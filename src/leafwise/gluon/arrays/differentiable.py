@@ -6,8 +6,9 @@ import torch
 
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.gradients import backward, check_grad_req, forget_gradient, keep_gradient, kept_gradient
+from leafwise.gluon.arrays.released import is_released
 from leafwise.gluon.arrays.through_torch import through_torch
-from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
+from leafwise.gluon.arrays.values import ArrayValues, wrapped
 from leafwise.gluon.base import refusal
 
 
@@ -23,7 +24,7 @@ class DifferentiableArray(ArrayValues):
 
     def _like(self, tensor: torch.Tensor) -> Self:
         """An array of the same class and context over a tensor."""
-        return wrapped(type(self), tensor, self._ctx)  # type: ignore[no-any-return]
+        return wrapped(type(self), tensor, self.own_context)  # type: ignore[no-any-return]
 
     def detach(self) -> Self:
         """An array over the same memory, detached from the computational graph."""
@@ -42,7 +43,7 @@ class DifferentiableArray(ArrayValues):
             )
         if not self.tensor.dtype.is_floating_point:
             raise refusal(f"ndarray.attach_grad of {self.dtype}", "use .astype('float32') first")
-        if self.tensor.is_leaf or dialect.is_v1() or grad_req == "null":
+        if self.tensor.is_leaf or dialect.is_v1() or grad_req == "null" or is_released(self.tensor):
             self.tensor = self.tensor.detach()
             self.tensor.requires_grad_(grad_req != "null")
             self.tensor.grad = torch.zeros_like(self.tensor, requires_grad=False)
@@ -71,4 +72,4 @@ class DifferentiableArray(ArrayValues):
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
         """Computes the gradients of the array; if it has several elements, of their sum."""
-        backward([self], None if out_grad is None else [plain(out_grad)], retain_graph)
+        backward([self], None if out_grad is None else [out_grad], retain_graph, train_mode)

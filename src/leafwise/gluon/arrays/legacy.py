@@ -20,7 +20,7 @@ from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.context import Context, as_context
 from leafwise.gluon.modes import is_np_shape
 from leafwise.gluon.ops import indexing
-from leafwise.gluon.ops.legacy import elementwise, reductions, shaping, sorting
+from leafwise.gluon.ops.legacy import elementwise, pictures, reductions, shaping, sorting
 from leafwise.gluon.ops.legacy.binary import binary, is_number
 
 
@@ -55,7 +55,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     [[0. 0.]
      [1. 1.]]
     <NDArray 2x2 @cpu(0)>
-    >>> x.sum().asscalar()
+    >>> print(x.sum().asscalar())
     10.0
     """
 
@@ -66,9 +66,17 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     def __getattr__(self, name: str) -> Any:
         if name in _SINCE_2 and not dialect.is_v1():
             return functools.partial(exposed(_SINCE_2[name]), self)
+        if name in ("softmax", "log_softmax", "softmin"):
+            from leafwise.gluon import nd
+
+            return functools.partial(getattr(nd, name), self)
         if name.startswith("__"):
             raise AttributeError(f"'NDArray' object has no attribute {name!r}", name=name, obj=self)
         raise AttributeError(f"'NDArray' object has no attribute {name!r}; {_instead_of(name)}", name=name, obj=self)
+
+    def _new(self, tensor: torch.Tensor) -> "NDArray":
+        """An array in the same context."""
+        return wrap_legacy(tensor, self.ctx)
 
     # -- values ----------------------------------------------------------------------------------------------
 
@@ -135,10 +143,10 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     def astype(self, dtype: Any, copy: bool = True) -> "NDArray":
         if not copy and torch_dtype(dtype) == self.tensor.dtype:
             return self
-        return self._like(elementwise.cast(plain(self), dtype))
+        return self._new(elementwise.cast(plain(self), dtype))
 
     def copy(self) -> "NDArray":
-        return self._like(plain(self).clone())
+        return self._new(plain(self).clone())
 
     def copyto(self, other: Any) -> Any:
         """Copies the values into another array, or to a device, and returns the copy."""
@@ -162,7 +170,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
 
     def as_np_ndarray(self) -> ndarray:
         """An `np.ndarray` over the same memory, in the same graph."""
-        return wrapped(ndarray, self.tensor, self._ctx)  # type: ignore[no-any-return]
+        return wrapped(ndarray, self.tensor, self.ctx)  # type: ignore[no-any-return]
 
     def tostype(self, stype: str) -> "NDArray":
         if stype != "default":
@@ -175,7 +183,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     to_dlpack_for_write = to_dlpack_for_read
 
     def __copy__(self) -> "NDArray":
-        return self._like(plain(self).detach().clone())
+        return self._new(plain(self).detach().clone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "NDArray":
         copied: NDArray = memo.setdefault(id(self), self.__copy__())
@@ -190,7 +198,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
         part = indexing.read(plain(self), _key(key))
         if part is None:
             return self
-        return self._like(part if part.ndim or is_np_shape() else part.reshape(1))
+        return self._new(part if part.ndim or is_np_shape() else part.reshape(1))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         check_not_in_graph("nd[key] =", self)
@@ -206,7 +214,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
 
     @property
     def T(self) -> "NDArray":  # noqa: N802
-        return self._like(shaping.transpose(plain(self))) if self.ndim > 1 else self
+        return self._new(shaping.transpose(plain(self))) if self.ndim > 1 else self
 
     def reshape(self, *shape: Any, **kwargs: Any) -> "NDArray":
         """A view in another shape, which may have MXNet's codes."""
@@ -216,16 +224,16 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
             raise TypeError(f"Got unknown keywords in reshape: {', '.join(kwargs)}. Accepted: 'shape' and 'reverse'.")
         if codes is None:
             codes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        return self._like(shaping.reshaped_view(plain(self), shaping.as_tuple(codes), reverse))
+        return self._new(shaping.reshaped_view(plain(self), shaping.as_tuple(codes), reverse))
 
     def transpose(self, axes: Any = None) -> "NDArray":
-        return self._like(shaping.transpose(plain(self), axes))
+        return self._new(shaping.transpose(plain(self), axes))
 
     def broadcast_to(self, shape: Any) -> "NDArray":
         """A copy with axes of size one repeated, and with new axes in front."""
         sizes = shaping.as_tuple(shape)
         lengthened = plain(self).reshape([1] * (len(sizes) - self.ndim) + list(self.shape))
-        return self._like(shaping.broadcast_to(lengthened, sizes))
+        return self._new(shaping.broadcast_to(lengthened, sizes))
 
     def broadcast_like(self, other: Any) -> "NDArray":
         return self.broadcast_to(other.shape)
@@ -239,7 +247,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
             raise TypeError(f"nd.{name}: type {type(other)} not supported")
         sides = plain(self), plain(other)
         try:
-            return self._like(binary(name, *(reversed(sides) if reflected else sides)))
+            return self._new(binary(name, *(reversed(sides) if reflected else sides)))
         except (MXNetError, torch.OutOfMemoryError):
             raise
         except RuntimeError as error:  # PyTorch's message does not name the operation
@@ -258,10 +266,10 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
     __hash__ = object.__hash__
 
     def __neg__(self) -> "NDArray":
-        return self._like(elementwise.negative(plain(self)))
+        return self._new(elementwise.negative(plain(self)))
 
     def __abs__(self) -> "NDArray":
-        return self._like(elementwise.abs(plain(self)))
+        return self._new(elementwise.abs(plain(self)))
 
 
 for _operation in (
@@ -276,9 +284,9 @@ for _operation in (
     *(elementwise.zeros_like,),
     *(reductions.argmax, reductions.argmax_channel, reductions.argmin, reductions.max, reductions.mean),
     *(reductions.min, reductions.nanprod, reductions.nansum, reductions.norm, reductions.prod, reductions.sum),
-    *(shaping.depth_to_space, shaping.diag, shaping.expand_dims, shaping.flatten, shaping.flip, shaping.pad),
+    *(pictures.depth_to_space, shaping.diag, shaping.expand_dims, shaping.flatten, shaping.flip, shaping.pad),
     *(shaping.repeat, shaping.reshape_like),
-    *(shaping.slice_axis, shaping.slice_like, shaping.space_to_depth, shaping.split, shaping.split_v2),
+    *(shaping.slice_axis, shaping.slice_like, pictures.space_to_depth, shaping.split, shaping.split_v2),
     *(shaping.squeeze, shaping.swapaxes, shaping.tile),
     *(sorting.argsort, sorting.one_hot, sorting.pick, sorting.sort, sorting.take, sorting.topk),
 ):
@@ -312,6 +320,8 @@ def _key(key: Any) -> Any:
     """A key with tensors in place of arrays. A step in it may give a view, as it may not for np arrays."""
     parts = tuple(plain(part) for part in key) if isinstance(key, tuple) else (plain(key),)
     for part in parts:
+        if isinstance(part, torch.Tensor) and not part.ndim:
+            raise IndexError("NDArray[array of shape ()] is not defined; use x[int(index.asscalar())]")
         if (isinstance(part, torch.Tensor) and part.dtype == torch.bool) or (
             isinstance(part, list | numpy.ndarray) and numpy.asarray(part).dtype == bool
         ):

@@ -16,8 +16,8 @@ from leafwise.gluon.arrays.dtypes import asked, dtype_name, torch_dtype
 from leafwise.gluon.arrays.refused import refusal_of
 from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.context import Context, as_context
-from leafwise.gluon.ops import arithmetic, indexing, reductions, shaping
+from leafwise.gluon.context import Context, as_context, current_context
+from leafwise.gluon.ops import arithmetic, elementwise, indexing, reductions, shaping
 
 
 def _operand(value: Any, sign: str) -> Any:
@@ -28,20 +28,24 @@ def _operand(value: Any, sign: str) -> Any:
 
 def _operator(sign: str) -> Callable[[Any, Any], Any]:
     def operate(self: Any, other: Any) -> Any:
-        return wrap(arithmetic.binary(sign, plain(self), _operand(other, sign)))
+        return self._like(arithmetic.binary(sign, plain(self), _operand(other, sign)))
 
     return operate
 
 
 def _reflected(sign: str) -> Callable[[Any, Any], Any]:
     def operate(self: Any, other: Any) -> Any:
-        return wrap(arithmetic.binary(sign, _operand(other, sign), plain(self)))
+        return self._like(arithmetic.binary(sign, _operand(other, sign), plain(self)))
 
     return operate
 
 
 def _in_place(sign: str) -> Callable[[Any, Any], Any]:
     def operate(self: Any, other: Any) -> Any:
+        if dialect.is_v1():
+            if sign == "**":  # it has no form in place there: x **= 2 makes a new array
+                return self._like(arithmetic.binary(sign, plain(self), _operand(other, sign)))
+            _check_overlap(self, other, sign)
         self._check_write(f"{sign}=", other)
         target = plain(self)
         result = arithmetic.binary(sign, target, _operand(other, f"{sign}="))
@@ -58,6 +62,13 @@ def _in_place(sign: str) -> Callable[[Any, Any], Any]:
     return operate
 
 
+def _check_overlap(array: Any, other: Any, sign: str) -> None:
+    """Raises if an array is changed by a part of itself, which MXNet 1.x reads after it was overwritten."""
+    if isinstance(other, ArrayValues) and other.shape != array.shape:
+        if other.tensor.untyped_storage().data_ptr() == array.tensor.untyped_storage().data_ptr():
+            raise refusal(f"ndarray {sign}= with a part of the same array in MXNet 1.x", "use a copy of the part")
+
+
 class ndarray(DifferentiableArray):  # noqa: N801
     """An array like `mxnet.np.ndarray`. `tensor` is the underlying `torch.Tensor`.
 
@@ -71,28 +82,25 @@ class ndarray(DifferentiableArray):  # noqa: N801
     """
 
     __slots__ = ()
+    __array_priority__ = 1000.0
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal_of(name), name=name, obj=self)
 
+    def _like(self, tensor: torch.Tensor) -> "ndarray":
+        return wrapped(ndarray, tensor, self.own_context)  # type: ignore[no-any-return]
+
     # -- NumPy's functions -------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        sign = _UFUNCS.get(ufunc.__name__)
-        if method != "__call__" or kwargs or sign is None:
-            raise TypeError(
-                f"the Gluon front end does not support numpy.{ufunc.__name__} of an ndarray; use np.{ufunc.__name__}, "
-                "or convert with x.asnumpy()"
-            )
-        left, right = (arithmetic.operand(plain(side), sign) for side in inputs)
-        return wrap(arithmetic.binary(sign, left, right))
+        from leafwise.gluon.np.dispatch import of_ufunc
+
+        return of_ufunc(ufunc, inputs, kwargs) if method == "__call__" else NotImplemented
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        name = func.__name__
-        raise TypeError(
-            f"the Gluon front end does not support numpy.{name} of an ndarray; use np.{name}, "
-            "or convert with x.asnumpy()"
-        )
+        from leafwise.gluon.np.dispatch import of_function
+
+        return of_function(func, args, kwargs)
 
     # -- copies and conversions ----------------------------------------------------------------------------
 
@@ -104,23 +112,28 @@ class ndarray(DifferentiableArray):  # noqa: N801
             raise refusal("ndarray.astype with order, casting or subok", "leave them out")
         if not copy and target == self.tensor.dtype:
             return self
-        return wrap(plain(self).to(target, copy=True))
+        return self._like(plain(self).to(target, copy=True))
 
     def copy(self) -> "ndarray":
-        return wrap(plain(self).clone())
+        return self._like(plain(self).clone())
 
     def copyto(self, other: Any) -> "ndarray":
-        """Copies the values into another array, and returns that array."""
+        """Copies the values into another array, and returns that array; or makes a copy in another context."""
+        if isinstance(other, Context):
+            return wrap(plain(self).to(other.torch_device, copy=True), other)
         if not isinstance(other, ndarray) or other.shape != self.shape or other.dtype != self.dtype:
             raise refusal("ndarray.copyto to another shape, dtype or device", "use other[:] = x")
         other[() if not other.ndim else slice(None)] = self
         return other
 
     def __copy__(self) -> "ndarray":
-        return wrap(plain(self).detach().clone())
+        return self._like(plain(self).detach().clone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ndarray":
-        copied: ndarray = memo.setdefault(id(self), self.__copy__())
+        context = current_context()  # as in MXNet, where a deep copy does not keep its context
+        copied: ndarray = memo.setdefault(
+            id(self), wrap(self.tensor.detach().clone().to(context.torch_device), context)
+        )
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -144,18 +157,33 @@ class ndarray(DifferentiableArray):  # noqa: N801
         """An `nd.NDArray` over the same memory, in the same graph."""
         from leafwise.gluon.arrays.legacy import wrap_legacy
 
-        return wrap_legacy(self.tensor, self._ctx)
+        return wrap_legacy(self.tensor, self.ctx)
 
     def wait_to_read(self) -> None:
         """Does nothing: unlike MXNet, PyTorch waits by itself where it has to."""
+
+    def _result(self, tensor: torch.Tensor, out: Any) -> "ndarray":
+        """A result as an array, or written into `out`."""
+        if out is None:
+            return self._like(tensor)
+        from leafwise.gluon.np.results import result
+
+        return result("ndarray", tensor, self, out)
 
     # -- indices -------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
         part = indexing.read(plain(self), _plain_key(key))
-        return self if part is None else wrap(part)
+        return self if part is None else self._like(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if differentiating() and _is_whole(key) and not self.tensor.requires_grad and plain(value) is not value:
+            # The whole array is computed anew, so that it becomes part of the graph.
+            computed = plain(value)
+            if computed.requires_grad and computed.shape == self.tensor.shape and computed.dtype == self.tensor.dtype:
+                target = self.tensor.detach()
+                self.tensor = target.copy_(computed)
+                return
         self._check_write("[key] =", value)
         with torch.no_grad():
             indexing.write(plain(self), _plain_key(key), plain(value))
@@ -175,109 +203,102 @@ class ndarray(DifferentiableArray):  # noqa: N801
 
     @property
     def T(self) -> "ndarray":  # noqa: N802
-        return wrap(shaping.transposed(plain(self)))
+        return self._like(shaping.transposed(plain(self)))
 
     @property
     def mT(self) -> "ndarray":  # noqa: N802
         if self.ndim < 2:
             raise MXNetError(f"ndarray.mT needs an array of at least 2 dimensions, not {self.ndim}")
-        return wrap(shaping.swapped(plain(self), -1, -2))
+        return self._like(shaping.swapped(plain(self), -1, -2))
 
     def transpose(self, *axes: Any) -> "ndarray":
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        return wrap(shaping.transposed(plain(self), order))
+        return self._like(shaping.transposed(plain(self), order))
 
     def swapaxes(self, axis1: int, axis2: int) -> "ndarray":
-        return wrap(shaping.swapped(plain(self), axis1, axis2))
+        return self._like(shaping.swapped(plain(self), axis1, axis2))
 
     def reshape(self, *shape: Any, order: str = "C") -> "ndarray":
-        return wrap(shaping.reshaped("ndarray.reshape", plain(self), _shape(shape), order))
+        return self._like(shaping.reshaped("ndarray.reshape", plain(self), _shape(shape), order))
 
     def reshape_view(self, *shape: Any, order: str = "C") -> "ndarray":
         """Like `reshape`, but over the same memory."""
-        return wrap(shaping.viewed("ndarray.reshape_view", plain(self), _shape(shape), order))
+        return self._like(shaping.viewed("ndarray.reshape_view", plain(self), _shape(shape), order))
 
     def flatten(self, order: str = "C") -> "ndarray":
-        return wrap(shaping.reshaped("ndarray.flatten", plain(self), -1, order))
+        return self._like(shaping.reshaped("ndarray.flatten", plain(self), -1, order))
 
     def squeeze(self, axis: Any = None) -> "ndarray":
-        return wrap(shaping.squeezed(plain(self), axis))
+        return self._like(shaping.squeezed(plain(self), axis))
 
     def broadcast_to(self, shape: Any) -> "ndarray":
-        return wrap(shaping.broadcast(plain(self), shape))
+        return self._like(shaping.broadcast(plain(self), shape))
 
     def repeat(self, repeats: Any, axis: int | None = None) -> "ndarray":
-        return wrap(shaping.repeated(plain(self), repeats, axis))
+        return self._like(shaping.repeated(plain(self), repeats, axis))
 
     def tile(self, reps: Any) -> "ndarray":
-        return wrap(shaping.tiled(plain(self), reps))
+        return self._like(shaping.tiled(plain(self), reps))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> "ndarray":
-        return wrap(shaping.diagonal(plain(self), offset, axis1, axis2))
+        return self._like(shaping.diagonal(plain(self), offset, axis1, axis2))
 
     # -- reductions ------------------------------------------------------------------------------------------
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
-        _check_out("sum", out)
-        return wrap(reductions.sum(plain(self), axis, asked(dtype), keepdims))
+        return self._result(reductions.sum(plain(self), axis, asked(dtype), keepdims), out)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
-        _check_out("mean", out)
-        return wrap(reductions.mean(plain(self), axis, asked(dtype), keepdims))
+        return self._result(reductions.mean(plain(self), axis, asked(dtype), keepdims), out)
 
     def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
-        _check_out("max", out)
-        return wrap(reductions.extremum("max", plain(self), axis, keepdims))
+        return self._result(reductions.extremum("max", plain(self), axis, keepdims), out)
 
     def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
-        _check_out("min", out)
-        return wrap(reductions.extremum("min", plain(self), axis, keepdims))
+        return self._result(reductions.extremum("min", plain(self), axis, keepdims), out)
 
     def std(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
     ) -> "ndarray":
-        _check_out("std", out)
-        return wrap(reductions.moment("std", plain(self), axis, asked(dtype), ddof, keepdims))
+        return self._result(reductions.moment("std", plain(self), axis, asked(dtype), ddof, keepdims), out)
 
     def var(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
     ) -> "ndarray":
-        _check_out("var", out)
-        return wrap(reductions.moment("var", plain(self), axis, asked(dtype), ddof, keepdims))
+        return self._result(reductions.moment("var", plain(self), axis, asked(dtype), ddof, keepdims), out)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
-        _check_out("all", out)
-        return wrap(reductions.truth("all", plain(self), axis, keepdims))
+        return self._result(reductions.truth("all", plain(self), axis, keepdims), out)
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
-        _check_out("any", out)
-        return wrap(reductions.truth("any", plain(self), axis, keepdims))
+        return self._result(reductions.truth("any", plain(self), axis, keepdims), out)
 
     def argmax(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
-        _check_out("argmax", out)
-        return wrap(reductions.position("argmax", plain(self), axis, keepdims))
+        return self._result(reductions.position("argmax", plain(self), axis, keepdims), out)
 
     def argmin(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> "ndarray":
-        _check_out("argmin", out)
-        return wrap(reductions.position("argmin", plain(self), axis, keepdims))
+        return self._result(reductions.position("argmin", plain(self), axis, keepdims), out)
 
     def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> "ndarray":
-        _check_out("cumsum", out)
-        return wrap(reductions.cumsum(plain(self), axis, asked(dtype)))
+        return self._result(reductions.cumsum(plain(self), axis, asked(dtype)), out)
 
     # -- sorting and searching -------------------------------------------------------------------------------
 
     def sort(self, axis: Any = -1, descending: bool = False) -> "ndarray":
-        return wrap(reductions.sort(plain(self), axis, descending, positions=False))
+        return self._like(reductions.sort(plain(self), axis, descending, positions=False))
 
-    def argsort(self, axis: Any = -1, descending: bool = False) -> "ndarray":
-        return wrap(reductions.sort(plain(self), axis, descending, positions=True))
+    def argsort(self, axis: Any = -1, descending: bool | str = False) -> "ndarray":
+        if descending and dialect.is_v1():  # the second argument is `kind` in MXNet 1.x, which changes nothing
+            if not isinstance(descending, str):
+                raise refusal("ndarray.argsort with descending in MXNet 1.x", "use np.argsort(-x)")
+            descending = False
+        return self._like(reductions.sort(plain(self), axis, descending, positions=True))
 
     def nonzero(self) -> tuple["ndarray", ...]:
-        return tuple(wrap(positions) for positions in reductions.nonzero(plain(self)))
+        return tuple(self._like(positions) for positions in reductions.nonzero(plain(self)))
 
     def take(self, indices: Any, axis: int | None = None, mode: str | None = "raise") -> "ndarray":
-        return wrap(reductions.take(plain(self), plain(indices), axis, mode))
+        return self._like(reductions.take(plain(self), plain(indices), axis, mode))
 
     # -- arithmetic ------------------------------------------------------------------------------------------
 
@@ -287,7 +308,7 @@ class ndarray(DifferentiableArray):  # noqa: N801
     __truediv__, __rtruediv__, __itruediv__ = _operator("/"), _reflected("/"), _in_place("/")
     __floordiv__, __rfloordiv__, __ifloordiv__ = _operator("//"), _reflected("//"), _in_place("//")
     __mod__, __rmod__, __imod__ = _operator("%"), _reflected("%"), _in_place("%")
-    __pow__, __ipow__ = _operator("**"), _in_place("**")  # type: ignore[assignment]
+    __pow__, __ipow__ = _operator("**"), _in_place("**")
     __rpow__ = _reflected("**")
     __matmul__, __rmatmul__ = _operator("@"), _reflected("@")
     __and__, __rand__, __iand__ = _operator("&"), _reflected("&"), _in_place("&")
@@ -302,58 +323,41 @@ class ndarray(DifferentiableArray):  # noqa: N801
         raise refusal("ndarray @=", "write x = x @ y")
 
     def __neg__(self) -> "ndarray":
-        return wrap(torch.neg(plain(self)))
+        return self._like(elementwise.elementwise("negative", plain(self)))
 
     def __pos__(self) -> "ndarray":
         return self.copy()
 
     def __invert__(self) -> "ndarray":
-        return wrap(torch.bitwise_not(plain(self)))
+        return self._like(torch.bitwise_not(plain(self)))
 
     def __abs__(self) -> "ndarray":
-        return wrap(arithmetic.elementwise("abs", plain(self)))
+        return self._like(elementwise.elementwise("abs", plain(self)))
 
     def __round__(self, ndigits: int = 0) -> "ndarray":
         return self.round(ndigits)
 
     def __floor__(self) -> "ndarray":
-        return self if self.dtype.kind == "i" else wrap(arithmetic.elementwise("floor", plain(self)))
+        return self._rounded("floor")
 
     def __ceil__(self) -> "ndarray":
-        return self if self.dtype.kind == "i" else wrap(arithmetic.elementwise("ceil", plain(self)))
+        return self._rounded("ceil")
 
     def __trunc__(self) -> "ndarray":
-        return wrap(arithmetic.elementwise("trunc", plain(self)))
+        return self._rounded("trunc")
+
+    def _rounded(self, name: str) -> "ndarray":
+        is_same = self.dtype.kind in "iu" and not dialect.is_v1()
+        return self if is_same else self._like(elementwise.elementwise(name, plain(self)))
 
     def dot(self, b: Any) -> "ndarray":
-        return wrap(arithmetic.dot(plain(self), plain(b)))
+        return self._like(arithmetic.dot(plain(self), plain(b)))
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None) -> "ndarray":
-        _check_out("clip", out)
-        return wrap(arithmetic.clipped(plain(self), min, max))
+        return self._result(elementwise.clipped(plain(self), min, max), out)
 
     def round(self, decimals: int = 0, out: Any = None) -> "ndarray":
-        _check_out("round", out)
-        return wrap(arithmetic.rounded(plain(self), decimals))
-
-
-_UFUNCS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "true_divide": "/",
-    "floor_divide": "//",
-    "remainder": "%",
-    "power": "**",
-    "matmul": "@",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-}
+        return self._result(elementwise.rounded(plain(self), decimals), out)
 
 
 # -- arrays and tensors -------------------------------------------------------------------------------------------
@@ -364,6 +368,10 @@ def wrap(tensor: torch.Tensor, ctx: Context | None = None) -> ndarray:
     return wrapped(ndarray, tensor, ctx)  # type: ignore[no-any-return]
 
 
+def _is_whole(key: Any) -> bool:
+    return key is Ellipsis or (isinstance(key, slice) and key == slice(None))
+
+
 def _plain_key(key: Any) -> Any:
     return tuple(plain(part) for part in key) if isinstance(key, tuple) else plain(key)
 
@@ -371,11 +379,6 @@ def _plain_key(key: Any) -> Any:
 def _shape(args: tuple[Any, ...]) -> Any:
     """A shape from the arguments of `reshape`: integers, or one tuple of them."""
     return args[0] if len(args) == 1 and isinstance(args[0], int | tuple) else args
-
-
-def _check_out(name: str, out: Any) -> None:
-    if out is not None:
-        raise refusal(f"ndarray.{name} with out", f"write y[:] = x.{name}(...)")
 
 
 def _from_numpy(values: Any) -> ndarray:

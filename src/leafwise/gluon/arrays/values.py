@@ -8,7 +8,9 @@ import torch
 
 from leafwise.gluon.arrays.autograd_state import differentiating
 from leafwise.gluon.arrays.dtypes import numpy_dtype
+from leafwise.gluon.arrays.released import is_released
 from leafwise.gluon.context import CPU0, Context, context_of
+from leafwise.gluon.dialect import is_v1
 
 
 class ArrayValues:
@@ -18,9 +20,9 @@ class ArrayValues:
     make arrays of their results with `wrap`.
     """
 
-    __slots__ = ("__weakref__", "_ctx", "tensor")
+    __slots__ = ("__weakref__", "own_context", "tensor")
     tensor: torch.Tensor
-    _ctx: Context | None  # None: the device of the tensor; cpu(1) cannot be told from the tensor
+    own_context: Context | None  # None: the device of the tensor; a tensor cannot say that it is on cpu(1)
 
     # -- shape and dtype -------------------------------------------------------------------------------
 
@@ -46,9 +48,13 @@ class ArrayValues:
 
     @property
     def ctx(self) -> Context:
-        return context_of(self.tensor) if self._ctx is None else self._ctx
+        return context_of(self.tensor) if self.own_context is None else self.own_context
 
-    context = ctx
+    context = device = ctx
+
+    @property
+    def writable(self) -> bool:
+        return True
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -62,10 +68,15 @@ class ArrayValues:
         text = numpy.array2string(values, separator=", ", prefix="array(")
         if not values.size and values.shape != (0,):
             text += f", shape={values.shape}"
-        return f"array({text})" if values.dtype.name in ("float32", "bool") else f"array({text}, dtype={values.dtype})"
+        if values.dtype.name not in ("float32", "bool"):
+            text += f", dtype={values.dtype}"
+        if self.ctx.device_type != "cpu":
+            text += f", {'ctx' if is_v1() else 'device'}={self.ctx}"
+        return f"array({text})"
 
     def __str__(self) -> str:
-        return str(self.asnumpy())
+        text = str(self.asnumpy())
+        return text if self.ctx.device_type == "cpu" or not self.ndim else f"{text} @{self.ctx}"
 
     def __format__(self, spec: str) -> str:
         if not self.ndim:
@@ -77,10 +88,12 @@ class ArrayValues:
     def __iter__(self) -> Iterator[Any]:
         if not self.ndim:
             raise TypeError("the Gluon front end does not support iteration over a 0-d array; use .item()")
-        return (self[index] for index in range(self.shape[0]))
+        array: Any = self
+        return (array[index] for index in range(self.shape[0]))
 
     def __reversed__(self) -> Iterator[Any]:
-        return (self[index] for index in reversed(range(len(self))))
+        array: Any = self
+        return (array[index] for index in reversed(range(len(self))))
 
     def __contains__(self, item: Any) -> bool:
         return any(entry is item or bool(entry == item) for entry in self)
@@ -89,7 +102,7 @@ class ArrayValues:
         if self.size == 1:
             return bool(self.item())
         if not self.size:
-            raise ValueError("the Gluon front end does not support bool() of an empty array; use x.size > 0")
+            return False
         raise ValueError("The truth value of an ndarray with multiple elements is ambiguous; use x.any() or x.all()")
 
     def __int__(self) -> int:
@@ -129,16 +142,21 @@ class ArrayValues:
 
 
 def plain(value: Any) -> Any:
-    """The tensor of an array, detached from its graph unless operations are being recorded; anything else unchanged."""
+    """The tensor of an array, detached from its graph unless operations are being recorded; anything else unchanged.
+
+    It is detached, too, if backward has released its graph.
+    """
     if not isinstance(value, ArrayValues):
         return value
     tensor = value.tensor
-    return tensor.detach() if tensor.requires_grad and not differentiating() else tensor
+    if not tensor.requires_grad:
+        return tensor
+    return tensor if differentiating() and not is_released(tensor) else tensor.detach()
 
 
 def wrapped(cls: type, tensor: torch.Tensor, ctx: Context | None = None) -> Any:
     """An array of a class over a tensor, in the same graph."""
-    array = object.__new__(cls)
+    array: Any = object.__new__(cls)
     array.tensor = tensor
-    array._ctx = None if ctx is None or ctx is CPU0 else ctx
+    array.own_context = None if ctx is None or ctx is CPU0 else ctx
     return array

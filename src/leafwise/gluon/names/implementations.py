@@ -77,6 +77,9 @@ def implementation(version: Version, module: str, name: str) -> tuple[Any] | Non
     for place, alias in [(module, name), *places(version)[entry.path]]:
         alias = _RENAMED.get(f"{place}.{alias}", alias)
         for here in modules_for(place):
+            of_version = vars(here).get("BY_VERSION", {}).get(version, {})  # what differs between the versions
+            if alias in of_version:
+                return (of_version[alias],)
             if alias in vars(here) and _fits(vars(here)[alias], entry):
                 return (vars(here)[alias],)
     return None

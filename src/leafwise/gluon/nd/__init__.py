@@ -17,7 +17,7 @@ from typing import Any
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import missing
-from leafwise.gluon.nd import contrib, linalg, op
+from leafwise.gluon.nd import contrib, image, linalg, neural, op
 from leafwise.gluon.nd.creation import (
     arange,
     array,
@@ -51,6 +51,7 @@ __all__ = [
     "from_numpy",
     "full",
     "histogram",
+    "image",
     "linalg",
     "linspace",
     "moveaxis",
@@ -64,6 +65,7 @@ __all__ = [
 ]
 
 globals().update(operations())
+globals().update({name: getattr(neural, name) for name in neural.__all__})
 globals().update({f"linalg_{name}": getattr(linalg, name) for name in linalg.__all__})
 
 # In `hybrid_forward(self, F, x)`, F is this module, and F.np and F.npx are the functions over np arrays.

@@ -9,7 +9,8 @@ from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.legacy_calls import exposed
 from leafwise.gluon.arrays.values import plain, wrapped
 from leafwise.gluon.base import missing
-from leafwise.gluon.ops.legacy import contributed
+from leafwise.gluon.nd import neural_contrib
+from leafwise.gluon.ops.legacy import contributed, elementwise
 
 allclose, arange_like = exposed(contributed.allclose), exposed(contributed.arange_like)
 boolean_mask, box_iou = exposed(contributed.boolean_mask), exposed(contributed.box_iou)
@@ -17,7 +18,7 @@ div_sqrt_dim, quadratic = exposed(contributed.div_sqrt_dim), exposed(contributed
 gradientmultiplier = exposed(contributed.gradientmultiplier)
 index_array, index_copy = exposed(contributed.index_array), exposed(contributed.index_copy)
 isfinite, isinf, isnan = (exposed(f) for f in (contributed.isfinite, contributed.isinf, contributed.isnan))
-round_ste, sign_ste = exposed(contributed.round_ste), exposed(contributed.sign_ste)
+round_ste, sign_ste = exposed(elementwise.round_ste), exposed(elementwise.sign_ste)
 
 
 def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any, Any]:
@@ -25,7 +26,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
 
     >>> from leafwise.gluon import nd
     >>> sums, last = nd.contrib.foreach(lambda x, total: (x + total, x + total), nd.arange(4), nd.zeros(1))
-    >>> last.asscalar()
+    >>> print(last.asscalar())
     6.0
     """
     steps = len(data if isinstance(data, NDArray) else data[0])
@@ -81,7 +82,10 @@ def _padded(array: NDArray, length: int) -> NDArray:
     return wrapped(type(array), torch.cat([tensor, rest]), array.ctx)  # type: ignore[no-any-return]
 
 
+globals().update({name: getattr(neural_contrib, name) for name in neural_contrib.__all__})
+
 __all__ = [
+    *neural_contrib.__all__,
     "allclose",
     "arange_like",
     "boolean_mask",

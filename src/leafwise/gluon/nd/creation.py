@@ -58,8 +58,9 @@ def array(source_array: Any, ctx: Any = None, dtype: Any = None) -> NDArray:
 
 
 def _values(items: Any) -> Any:
-    unwrapped = [item.asnumpy() if isinstance(item, ArrayValues) else item for item in items]
-    return numpy.array(unwrapped) if unwrapped else numpy.zeros(0, dtype="float32")
+    if any(isinstance(item, ArrayValues) for item in items):
+        raise TypeError("nd.array: a list of NDArrays is not an array; use nd.stack(*arrays)")
+    return numpy.array(items) if items else numpy.zeros(0, dtype="float32")
 
 
 def _filled(name: str, shape: Any, value: float, ctx: Any, dtype: Any) -> NDArray:

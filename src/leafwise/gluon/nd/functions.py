@@ -4,24 +4,35 @@ from collections.abc import Callable
 from typing import Any
 
 from leafwise.gluon.arrays.legacy_calls import exposed
-from leafwise.gluon.ops.legacy import binary, elementwise, products, reductions, sequences, shaping, sorting
+from leafwise.gluon.ops.legacy import (
+    binary,
+    elementwise,
+    pictures,
+    products,
+    reductions,
+    sequences,
+    shaping,
+    sorting,
+    updates,
+)
 
 Function = Callable[..., Any]
 
 _OPERATIONS: dict[Any, str] = {
     elementwise: """abs arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil clip cos cosh degrees erf erfinv exp
         expm1 fix floor gamma gammaln log log10 log1p log2 logical_not negative radians rcbrt reciprocal relu rint round
-        rsqrt sigmoid sign sin sinh softsign sqrt square tan tanh trunc hard_sigmoid smooth_l1 cast amp_cast identity
-        stop_gradient make_loss MakeLoss zeros_like ones_like shape_array size_array all_finite multi_all_finite
-        multi_sum_sq""",
+        rsqrt sigmoid sign sin sinh softsign sqrt square tan tanh trunc hard_sigmoid smooth_l1 cast amp_cast
+        cast_storage identity stop_gradient make_loss MakeLoss zeros_like ones_like shape_array size_array all_finite
+        multi_all_finite multi_sum_sq""",
     binary: "add_n where",
     reductions: """sum mean prod max min nansum nanprod norm argmax argmin argmax_channel moments cumsum L2Normalization
         softmax_cross_entropy""",
     sorting: """sort argsort topk take batch_take pick one_hot gather_nd scatter_nd ravel_multi_index unravel_index
         fill_element_0index""",
     shaping: """reshape reshape_like flatten expand_dims squeeze transpose swapaxes flip tile repeat diag broadcast_to
-        broadcast_like broadcast_axis concat stack split split_v2 crop slice_axis slice_like pad depth_to_space
-        space_to_depth im2col col2im""",
+        broadcast_like broadcast_axis concat stack split split_v2 crop slice_axis slice_like pad""",
+    pictures: "Crop depth_to_space space_to_depth im2col col2im",
+    updates: "sgd_update sgd_mom_update adam_update signsgd_update signum_update rmsprop_update reset_arrays",
     products: "dot batch_dot khatri_rao",
     sequences: "SequenceMask SequenceLast SequenceReverse",
 }
@@ -87,8 +98,8 @@ SINCE_2 = {name: exposed(getattr(elementwise, name)) for name in ("digamma", "lo
 
 def operations() -> dict[str, Function]:
     """Every function that is an operation, by its name in MXNet; those that only MXNet 2.x has are in `SINCE_2`."""
-    found = {name: exposed(getattr(module, name)) for module, names in _OPERATIONS.items() for name in names.split()}
+    by_name = {name: exposed(getattr(module, name)) for module, names in _OPERATIONS.items() for name in names.split()}
     for operation in (*binary.BROADCASTING, *binary.SAME_SHAPE):
-        found[operation.__name__] = exposed(operation)
-    found |= {name: found[original] for name, original in _OTHER_NAMES.items()}
-    return found | {name: _of_arrays_or_numbers(name) for name in _OF_NUMBERS}
+        by_name[operation.__name__] = exposed(operation)
+    by_name |= {name: by_name[original] for name, original in _OTHER_NAMES.items()}
+    return by_name | {name: _of_arrays_or_numbers(name) for name in _OF_NUMBERS}

@@ -6,12 +6,10 @@ from typing import Any
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.npx.over_arrays import over_arrays
 from leafwise.gluon.ops import (
-    neural_activations,
     neural_images,
     neural_norms,
     neural_pooling,
     neural_sequences,
-    neural_shapes,
 )
 
 
@@ -25,16 +23,11 @@ BilinearResize2D = _nd(neural_images.bilinear_resize, "BilinearResize2D")
 CTCLoss = ctc_loss = _nd(neural_sequences.ctc_loss, "ctc_loss")
 MultiBoxPrior = _nd(neural_images.multibox_prior, "MultiBoxPrior")
 SyncBatchNorm = _nd(neural_norms.sync_batch_norm, "SyncBatchNorm")
-arange_like = _nd(neural_shapes.arange_like, "arange_like")
-box_iou = _nd(neural_images.box_iou, "box_iou")
 box_nms = box_non_maximum_suppression = _nd(neural_images.box_nms, "box_nms")
-div_sqrt_dim = _nd(neural_sequences.div_sqrt_dim, "div_sqrt_dim")
 interleaved_matmul_encdec_qk = _nd(neural_sequences.cross_attention_scores, "interleaved_matmul_encdec_qk")
 interleaved_matmul_encdec_valatt = _nd(neural_sequences.cross_attention_values, "interleaved_matmul_encdec_valatt")
 interleaved_matmul_selfatt_qk = _nd(neural_sequences.self_attention_scores, "interleaved_matmul_selfatt_qk")
 interleaved_matmul_selfatt_valatt = _nd(neural_sequences.self_attention_values, "interleaved_matmul_selfatt_valatt")
-round_ste = _nd(neural_activations.round_ste, "round_ste")
-sign_ste = _nd(neural_activations.sign_ste, "sign_ste")
 
 __all__ = [
     "AdaptiveAvgPooling2D",
@@ -43,16 +36,11 @@ __all__ = [
     "CTCLoss",
     "MultiBoxPrior",
     "SyncBatchNorm",
-    "arange_like",
-    "box_iou",
     "box_nms",
     "box_non_maximum_suppression",
     "ctc_loss",
-    "div_sqrt_dim",
     "interleaved_matmul_encdec_qk",
     "interleaved_matmul_encdec_valatt",
     "interleaved_matmul_selfatt_qk",
     "interleaved_matmul_selfatt_valatt",
-    "round_ste",
-    "sign_ste",
 ]

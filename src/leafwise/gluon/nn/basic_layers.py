@@ -13,7 +13,8 @@ from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.block import HybridBlock
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.nn.activations import Activation
-from leafwise.gluon.ops import neural_norms, neural_picking, neural_shapes
+from leafwise.gluon.ops import neural_norms, neural_picking
+from leafwise.gluon.ops.legacy import shaping
 from leafwise.gluon.ops.neural_checks import check_dtype
 
 
@@ -153,7 +154,7 @@ class Flatten(HybridBlock):
     """Makes all axes but the first one axis."""
 
     def forward(self, x: Any) -> Any:
-        return wrap_like(x, neural_shapes.batch_flatten(plain(x)))
+        return wrap_like(x, shaping.flatten(plain(x)))
 
     def __repr__(self) -> str:
         return type(self).__name__

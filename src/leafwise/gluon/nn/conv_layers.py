@@ -101,8 +101,8 @@ class ConvLayer(HybridBlock):
 
     def __repr__(self) -> str:
         facts, none = self._kwargs, (0,) * self._dimensions
-        shape = self.weight.shape
-        sizes = [str(shape[1] or None), str(shape[0])]
+        first, second, *_ = self.weight.shape or (None, None)
+        sizes = [str(second or None), str(first)]
         if self._is_transposed and self._scope is None:
             sizes.reverse()
         parts = [" -> ".join(sizes), f"kernel_size={facts['kernel']}", f"stride={facts['stride']}"]

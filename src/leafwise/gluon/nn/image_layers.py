@@ -8,7 +8,7 @@ from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.base import MXNetError
 from leafwise.gluon.block import HybridBlock
 from leafwise.gluon.nn.conv_layers import as_sizes
-from leafwise.gluon.ops import neural_shapes
+from leafwise.gluon.ops.legacy import shaping
 
 
 class ReflectionPad2D(HybridBlock):
@@ -20,7 +20,7 @@ class ReflectionPad2D(HybridBlock):
         assert len(self._padding) == 8
 
     def forward(self, x: Any) -> Any:
-        return wrap_like(x, neural_shapes.pad(plain(x), "reflect", self._padding))
+        return wrap_like(x, shaping.pad(plain(x), "reflect", self._padding))
 
 
 class PixelShuffleLayer(HybridBlock):

@@ -33,10 +33,12 @@ class NormLayer(HybridBlock):
         for parameter in self.params.values():
             parameter.shape = (size,)
 
-    def _tensors(self, x: Any) -> list[torch.Tensor]:
+    def _tensors(self, x: Any) -> tuple[torch.Tensor, torch.Tensor]:
         self.finish_deferred_init(x)
-        tensors = [self.tensor_for(name, x) for name in ("gamma", "beta")]
-        return [tensor for tensor in tensors if tensor is not None]
+        gamma, beta = self.tensor_for("gamma", x), self.tensor_for("beta", x)
+        assert gamma is not None
+        assert beta is not None
+        return gamma, beta
 
     def _content(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._kwargs.items())

@@ -31,12 +31,12 @@ def from_numpy(ndarray: Any, zero_copy: bool = True) -> ndarray:
 
 def from_dlpack(dlpack: Any) -> ndarray:
     """An array over the memory behind a DLPack capsule."""
-    return wrap(torch.from_dlpack(dlpack))
+    return wrap(torch.utils.dlpack.from_dlpack(dlpack))
 
 
 def to_dlpack_for_read(data: ndarray) -> Any:
     """A DLPack capsule over the memory of an array."""
-    return torch.utils.dlpack.to_dlpack(plain(data).detach())
+    return plain(data).detach().__dlpack__()
 
 
 to_dlpack_for_write = to_dlpack_for_read

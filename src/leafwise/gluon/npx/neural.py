@@ -18,11 +18,21 @@ from leafwise.gluon.ops import (
     neural_norms,
     neural_picking,
     neural_pooling,
+    neural_reshape,
     neural_sequences,
-    neural_shapes,
     neural_softmax,
 )
-from leafwise.gluon.ops.neural_checks import constant_of
+from leafwise.gluon.ops.legacy import (
+    binary,
+    contributed,
+    elementwise,
+    products,
+    reductions,
+    sequences,
+    shaping,
+    sorting,
+)
+from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
 
 
 def _npx(operation: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -177,14 +187,14 @@ def _pick(
     data: torch.Tensor, index: torch.Tensor, axis: int | None = -1, mode: str = "clip", keepdims: bool = False
 ) -> torch.Tensor:
     """One element along an axis for each index."""
-    return neural_picking.pick(data, index, axis, keepdims, mode)
+    return sorting.pick(data, index, axis, keepdims, mode)
 
 
 def _one_hot(
-    data: torch.Tensor, depth: int | None = None, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = "float32"
+    data: torch.Tensor, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = "float32"
 ) -> torch.Tensor:
     """A new last axis with `on_value` at the index."""
-    return neural_picking.one_hot(data, depth, on_value, off_value, dtype)
+    return sorting.one_hot(data, depth, on_value, off_value, dtype)
 
 
 def _group_norm(
@@ -213,7 +223,7 @@ def _constraint_check(x: torch.Tensor, msg: str = "Constraint violated!") -> tor
 
 def _broadcast_greater(lhs: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
     """1 where the left side is greater, and 0 elsewhere."""
-    return constant_of(torch.gt(lhs, rhs).to(lhs.dtype), lhs, rhs)
+    return with_zero_gradient(torch.gt(lhs, rhs).to(lhs.dtype), lhs, rhs)
 
 
 fully_connected = _npx(_fully_connected, "fully_connected")
@@ -234,18 +244,18 @@ broadcast_greater = _npx(_broadcast_greater, "broadcast_greater")
 convolution = _npx(neural_linear.convolution, "convolution")
 activation = _npx(neural_activations.activation, "activation")
 leaky_relu = _npx(neural_activations.leaky_relu, "leaky_relu")
-relu = _npx(neural_activations.relu, "relu")
-sigmoid = _npx(neural_activations.sigmoid, "sigmoid")
-softsign = _npx(neural_activations.softsign, "softsign")
-smooth_l1 = _npx(neural_activations.smooth_l1, "smooth_l1")
-erf = _npx(neural_activations.erf, "erf")
-erfinv = _npx(neural_activations.erfinv, "erfinv")
-gamma = _npx(neural_activations.gamma, "gamma")
-gammaln = _npx(neural_activations.gammaln, "gammaln")
-digamma = _npx(neural_activations.digamma, "digamma")
-round_ste = _npx(neural_activations.round_ste, "round_ste")
-sign_ste = _npx(neural_activations.sign_ste, "sign_ste")
-stop_gradient = _npx(neural_activations.stop_gradient, "stop_gradient")
+relu = _npx(elementwise.relu, "relu")
+sigmoid = _npx(elementwise.sigmoid, "sigmoid")
+softsign = _npx(elementwise.softsign, "softsign")
+smooth_l1 = _npx(elementwise.smooth_l1, "smooth_l1")
+erf = _npx(elementwise.erf, "erf")
+erfinv = _npx(elementwise.erfinv, "erfinv")
+gamma = _npx(elementwise.gamma, "gamma")
+gammaln = _npx(elementwise.gammaln, "gammaln")
+digamma = _npx(elementwise.digamma, "digamma")
+round_ste = _npx(elementwise.round_ste, "round_ste")
+sign_ste = _npx(elementwise.sign_ste, "sign_ste")
+stop_gradient = _npx(elementwise.stop_gradient, "stop_gradient")
 
 masked_softmax = _npx(neural_softmax.masked_softmax, "masked_softmax")
 masked_log_softmax = _npx(neural_softmax.masked_log_softmax, "masked_log_softmax")
@@ -257,36 +267,36 @@ instance_norm = _npx(neural_norms.instance_norm, "instance_norm")
 dropout = _npx(neural_norms.dropout, "dropout")
 
 embedding = _npx(neural_picking.embedding, "embedding")
-topk = _npx(neural_picking.topk, "topk")
-gather_nd = _npx(neural_picking.gather_nd, "gather_nd")
+topk = _npx(sorting.topk, "topk")
+gather_nd = _npx(sorting.gather_nd, "gather_nd")
 index_add = _npx(neural_picking.index_add, "index_add")
 index_update = _npx(neural_picking.index_update, "index_update")
 
-add_n = _npx(neural_shapes.add_n, "add_n")
-arange_like = _npx(neural_shapes.arange_like, "arange_like")
-batch_dot = _npx(neural_shapes.batch_dot, "batch_dot")
-batch_flatten = _npx(neural_shapes.batch_flatten, "batch_flatten")
-broadcast_like = _npx(neural_shapes.broadcast_like, "broadcast_like")
-cast = _npx(neural_shapes.cast, "cast")
-norm = _npx(neural_shapes.norm, "norm")
-pad = _npx(neural_shapes.pad, "pad")
-reshape = _npx(neural_shapes.reshaped, "reshape")
-reshape_like = _npx(neural_shapes.reshape_like, "reshape_like")
-shape_array = _npx(neural_shapes.shape_array, "shape_array")
-slice = _npx(neural_shapes.sliced, "slice")
-slice_channel = _npx(neural_shapes.slice_channel, "slice_channel")
-slice_like = _npx(neural_shapes.slice_like, "slice_like")
+add_n = _npx(binary.add_n, "add_n")
+arange_like = _npx(contributed.arange_like, "arange_like")
+batch_dot = _npx(products.batch_dot, "batch_dot")
+batch_flatten = _npx(shaping.flatten, "batch_flatten")
+broadcast_like = _npx(shaping.broadcast_like, "broadcast_like")
+cast = _npx(elementwise.cast, "cast")
+norm = _npx(reductions.norm, "norm")
+pad = _npx(shaping.pad, "pad")
+reshape = _npx(neural_reshape.reshaped, "reshape")
+reshape_like = _npx(shaping.reshape_like, "reshape_like")
+shape_array = _npx(elementwise.shape_array, "shape_array")
+slice = _npx(shaping.crop, "slice")
+slice_channel = _npx(shaping.split, "slice_channel")
+slice_like = _npx(shaping.slice_like, "slice_like")
 
-sequence_mask = _npx(neural_sequences.sequence_mask, "sequence_mask")
-sequence_last = _npx(neural_sequences.sequence_last, "sequence_last")
-sequence_reverse = _npx(neural_sequences.sequence_reverse, "sequence_reverse")
+sequence_mask = _npx(sequences.SequenceMask, "sequence_mask")
+sequence_last = _npx(sequences.SequenceLast, "sequence_last")
+sequence_reverse = _npx(sequences.SequenceReverse, "sequence_reverse")
 ctc_loss = _npx(neural_sequences.ctc_loss, "ctc_loss")
 interleaved_matmul_encdec_qk = _npx(neural_sequences.cross_attention_scores, "interleaved_matmul_encdec_qk")
 interleaved_matmul_encdec_valatt = _npx(neural_sequences.cross_attention_values, "interleaved_matmul_encdec_valatt")
 interleaved_matmul_selfatt_qk = _npx(neural_sequences.self_attention_scores, "interleaved_matmul_selfatt_qk")
 interleaved_matmul_selfatt_valatt = _npx(neural_sequences.self_attention_values, "interleaved_matmul_selfatt_valatt")
 
-box_iou = _npx(neural_images.box_iou, "box_iou")
+box_iou = _npx(contributed.box_iou, "box_iou")
 box_nms = _npx(neural_images.box_nms, "box_nms")
 multibox_prior = _npx(neural_images.multibox_prior, "multibox_prior")
 roi_pooling = _npx(neural_images.roi_pooling, "roi_pooling")

@@ -11,10 +11,12 @@ import torch
 
 from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dialect import is_v1
 
 Operand = torch.Tensor | int | float | bool
 
 _COMPARISONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BITWISE = {
     "&": torch.bitwise_and,
     "|": torch.bitwise_or,
@@ -30,10 +32,8 @@ def operand(value: Any, sign: str) -> Operand:
         return value
     if isinstance(value, numpy.bool_ | numpy.integer | numpy.floating):
         return value.item()
-    if isinstance(value, numpy.ndarray) and value.dtype.name == "float32":
+    if isinstance(value, numpy.ndarray) and value.dtype.kind in "biuf":
         return torch.from_numpy(value.copy())
-    if isinstance(value, numpy.ndarray):
-        raise refusal(f"ndarray {sign} numpy.ndarray of {value.dtype}", "convert it with np.array(values, dtype=...)")
     raise TypeError(f"unsupported operand types for {sign}: ndarray and {type(value).__name__}")
 
 
@@ -49,33 +49,45 @@ def binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
 
 def _binary(sign: str, left: Operand, right: Operand) -> torch.Tensor:
     if sign in _COMPARISONS:
+        if not isinstance(left, torch.Tensor):
+            left, right, sign = right, left, _MIRRORED[sign]
         _check_bool_comparison(left, right)
-        return _COMPARISONS[sign](*_of_one_dtype(left, right))
+        return _COMPARISONS[sign](*of_one_dtype(left, right, truncate=is_v1()))
     if sign in _BITWISE:
         _check_bool_bits(sign, left, right)
-        return _BITWISE[sign](*_of_one_dtype(left, right))
+        return _BITWISE[sign](*of_one_dtype(left, right))
     if sign == "@":
         return matmul(left, right)
     if sign == "/":
         _check_division(left, right)
-        return torch.true_divide(*_of_one_dtype(left, right, floats=torch.float32))
+        return torch.true_divide(*of_one_dtype(left, right, floats=torch.float32))
     left, right = (int(side) if isinstance(side, bool) else side for side in (left, right))  # in arithmetic, True is 1
-    return _ARITHMETIC[sign](*_of_one_dtype(left, right))
+    # MXNet 1.x has no //, so that no float has to be truncated for it.
+    return _ARITHMETIC[sign](*of_one_dtype(left, right, truncate=is_v1() and sign != "//"))
 
 
-def _of_one_dtype(left: Operand, right: Operand, floats: torch.dtype = torch.float64) -> tuple[Any, Any]:
+def of_one_dtype(
+    left: Operand, right: Operand, floats: torch.dtype = torch.float64, truncate: bool = False
+) -> tuple[Any, Any]:
     """Both sides in the dtype of the result.
 
     Unlike NumPy and MXNet, PyTorch gives 0-d arrays a lower priority when it promotes dtypes. In MXNet, an integer
-    array combined with a float becomes float64 (`floats`), except in a division.
+    array combined with a float becomes float64 (`floats`), except in a division; in MXNet 1.x it keeps its dtype, and
+    the float is truncated (`truncate`).
     """
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         common = torch.promote_types(left.dtype, right.dtype)
         return left.to(common), right.to(common)
     if isinstance(left, torch.Tensor):
+        right = _number_beside(left, right, truncate)
         return _beside_number(left, right, floats), right
     assert isinstance(right, torch.Tensor)
+    left = _number_beside(right, left, truncate)
     return left, _beside_number(right, left, floats)
+
+
+def _number_beside(array: torch.Tensor, number: Any, truncate: bool) -> Any:
+    return int(number) if truncate and isinstance(number, float) and not array.dtype.is_floating_point else number
 
 
 def _beside_number(array: torch.Tensor, number: Any, floats: torch.dtype) -> torch.Tensor:
@@ -126,20 +138,25 @@ class _ZeroGradient(torch.autograd.Function):
         return None, *(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in ctx.sources)
 
 
+def zero_gradient(value: torch.Tensor, *sides: Any) -> torch.Tensor:
+    """A value whose gradient with respect to those of its sides that are tensors is zero."""
+    sources = [side for side in sides if isinstance(side, torch.Tensor)]
+    return _ZeroGradient.apply(value, *sources)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def _floor_divide(left: Any, right: Any) -> torch.Tensor:
-    if not _is_floating(left, right) and bool(_any_zero(right)):
+    if not _is_floating(left, right) and bool(any_zero(right)):
         raise refusal("ndarray // 0 of integers", "convert to float32 first, or mask the zeros")
     if not _is_floating(left, right):
         return torch.floor_divide(left, right)
-    sources = [side for side in (left, right) if isinstance(side, torch.Tensor)]
     with torch.no_grad():
         quotient = torch.floor(torch.true_divide(left, right))
-    return _ZeroGradient.apply(quotient, *sources)  # type: ignore[no-any-return, no-untyped-call]
+    return zero_gradient(quotient, left, right)
 
 
 def _remainder(left: Any, right: Any) -> torch.Tensor:
     # In MXNet, the remainder of a division by zero is 0.
-    if bool(_any_zero(right)) and any(isinstance(side, torch.Tensor) and side.requires_grad for side in (left, right)):
+    if bool(any_zero(right)) and any(isinstance(side, torch.Tensor) and side.requires_grad for side in (left, right)):
         raise refusal("the gradient of ndarray % 0", "mask the zeros")
     if not isinstance(right, torch.Tensor):
         return torch.remainder(left, right) if right != 0 else torch.zeros_like(left)
@@ -149,6 +166,10 @@ def _remainder(left: Any, right: Any) -> torch.Tensor:
 
 
 def _power(left: Any, right: Any) -> torch.Tensor:
+    if isinstance(right, torch.Tensor) and right.requires_grad and bool(any_zero(left)):
+        raise refusal(
+            "the gradient of 0 ** ndarray with respect to the exponent, which is NaN in MXNet", "mask the zeros"
+        )
     if _is_floating(left, right):
         return torch.pow(left, right)
     if all(isinstance(side, torch.Tensor) and side.dtype == torch.bool for side in (left, right)):
@@ -169,7 +190,7 @@ def _is_floating(*sides: Any) -> bool:
     )
 
 
-def _any_zero(side: Any) -> Any:
+def any_zero(side: Any) -> Any:
     return (side == 0).any() if isinstance(side, torch.Tensor) else side == 0
 
 
@@ -185,7 +206,7 @@ _ARITHMETIC: dict[str, Callable[..., torch.Tensor]] = {
 
 def matmul(left: Operand, right: Operand) -> torch.Tensor:
     """The matrix product of two arrays; numbers and 0-d arrays are refused."""
-    _check_product("@", left, right)
+    check_product("@", left, right)
     if not (left.ndim and right.ndim):  # type: ignore[union-attr]
         raise MXNetError("ndarray @ is not defined for 0-d arrays; use *")
     return torch.matmul(left, right)  # type: ignore[arg-type]
@@ -193,7 +214,7 @@ def matmul(left: Operand, right: Operand) -> torch.Tensor:
 
 def dot(left: Operand, right: Operand) -> torch.Tensor:
     """The product of vectors and matrices, like `numpy.dot`."""
-    _check_product("dot", left, right)
+    check_product("dot", left, right)
     assert isinstance(left, torch.Tensor)
     assert isinstance(right, torch.Tensor)
     if not (left.ndim and right.ndim):
@@ -202,7 +223,7 @@ def dot(left: Operand, right: Operand) -> torch.Tensor:
     return product
 
 
-def _check_product(name: str, left: Operand, right: Operand) -> None:
+def check_product(name: str, left: Operand, right: Operand) -> None:
     if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         raise MXNetError(f"ndarray {name}: both sides must be arrays")
     if left.dtype != right.dtype or not left.dtype.is_floating_point:
@@ -233,51 +254,11 @@ def extremum(name: str, left: Operand, right: Operand) -> torch.Tensor:
     # If both sides are equal, the array, or the first of two arrays, gets the whole gradient. PyTorch splits it.
     first: Any
     second: Any
-    first, second = _of_one_dtype(left, right) if isinstance(left, torch.Tensor) else _of_one_dtype(right, left)
+    if not isinstance(left, torch.Tensor):
+        left, right = right, left
+    first, second = of_one_dtype(left, right, truncate=is_v1())
     second = second if isinstance(second, torch.Tensor) else torch.full_like(first, second)
     is_first = first >= second if name == "maximum" else first <= second
     is_number = ~(first.isnan() | second.isnan())
     nan = torch.full_like(first, float("nan")) if first.dtype.is_floating_point else first
     return torch.where(is_number, torch.where(is_first, first, second), nan)
-
-
-_KEEP_INTEGERS = ("abs", "sign", "square")
-
-
-def elementwise(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """A function of each element. Integers become float32, unless the function keeps integers."""
-    keeps = name in _KEEP_INTEGERS
-    if tensor.dtype == torch.bool or (tensor.dtype in (torch.uint8, torch.int8, torch.int16) and not keeps):
-        raise refusal(f"np.{name} of {dtype_name(tensor.dtype)}", "use .astype('float32') first")
-    if not tensor.dtype.is_floating_point and not keeps:
-        tensor = tensor.to(torch.float32)
-    return getattr(torch, name)(tensor)  # type: ignore[no-any-return]
-
-
-def rounded(tensor: torch.Tensor, decimals: int = 0) -> torch.Tensor:
-    if not tensor.dtype.is_floating_point:
-        if decimals < 0 or tensor.dtype == torch.bool:
-            raise refusal(
-                "ndarray.round of integers with negative decimals, or of bool", "use .astype('float32') first"
-            )
-        return tensor.clone()
-    return torch.round(tensor, decimals=decimals)
-
-
-def clipped(tensor: torch.Tensor, low: Any, high: Any) -> torch.Tensor:
-    if low is None and high is None:
-        raise ValueError("array_clip: must set either max or min")
-    for bound in (low, high):
-        if bound is not None and not isinstance(bound, int | float | numpy.integer | numpy.floating):
-            raise MXNetError(f"ndarray.clip needs numbers as bounds, not {type(bound).__name__}")
-        if isinstance(bound, float | numpy.floating) and not tensor.dtype.is_floating_point:
-            raise refusal("ndarray.clip of integers with float bounds", "use integer bounds")
-    if tensor.dtype == torch.bool:
-        raise MXNetError("ndarray.clip is not defined for bool")
-    if low is not None and high is not None and low > high:
-        raise refusal("ndarray.clip with min above max", "pass the smaller bound first")
-    # Values between the bounds, and NaN, keep their gradient.
-    outside = torch.zeros_like(tensor, dtype=torch.bool)
-    outside = outside if low is None else outside | (tensor < low)
-    outside = outside if high is None else outside | (tensor > high)
-    return torch.where(outside, torch.clamp(tensor.detach(), low, high), tensor)

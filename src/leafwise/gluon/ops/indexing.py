@@ -12,6 +12,7 @@ import torch
 
 from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dialect import is_v1
 
 
 def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
@@ -23,7 +24,7 @@ def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
             return None
         if key.step in (None, 1):
             _check_slice(key, tensor.shape[0])
-        if key.step not in (None, 1):
+        if key.step not in (None, 1) and not is_v1():
             return _basic(tensor, (key,))[0].clone()
     elif isinstance(key, tuple) and not key:
         return None
@@ -223,11 +224,15 @@ def _advanced(tensor: torch.Tensor, parts: tuple[Any, ...]) -> torch.Tensor:
     rest = tuple(slice(None) if isinstance(part, slice) else part for part in parts)
     # PyTorch applies integers first; NumPy treats them as index arrays, which differs where slices separate them.
     whole = [at for at, part in enumerate(rest) if not isinstance(part, slice)]
-    if len(whole) > 1 and whole[-1] - whole[0] >= len(whole) and any(isinstance(rest[at], int) for at in whole):
-        raise refusal("indexing an ndarray with integers and arrays on both sides of a slice", "index in two steps")
+    is_apart = len(whole) > 1 and whole[-1] - whole[0] >= len(whole) and any(isinstance(rest[at], int) for at in whole)
+    has_mask = any(_is_mask(array) for array in arrays)
+    if is_apart and has_mask:
+        raise refusal("indexing an ndarray with integers and masks on both sides of a slice", "index in two steps")
     for axis, (part, size) in enumerate(zip(rest, cut.shape, strict=False)):
-        if isinstance(part, int) and not any(_is_mask(array) for array in arrays):
+        if isinstance(part, int) and not has_mask:
             _span(part, size, axis)
+    if is_apart:
+        rest = tuple(torch.full_like(arrays[0], part) if isinstance(part, int) else part for part in rest)
     return cut[rest]
 
 

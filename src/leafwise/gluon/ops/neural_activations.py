@@ -1,8 +1,6 @@
 """Activation functions, and elementwise functions of MXNet that NumPy does not have."""
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -72,94 +70,3 @@ def _selu(data: torch.Tensor) -> torch.Tensor:
     slope = torch.where(result > 0, _SELU_SCALE, _SELU_SCALE * (result + _SELU_ALPHA))
     linear = data * slope
     return linear + (result - linear).detach()
-
-
-def relu(data: torch.Tensor) -> torch.Tensor:
-    return torch.relu(data)
-
-
-def sigmoid(data: torch.Tensor) -> torch.Tensor:
-    return torch.sigmoid(floating("sigmoid", data))
-
-
-def softsign(data: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.softsign(floating("softsign", data))
-
-
-def log_sigmoid(data: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.logsigmoid(floating("log_sigmoid", data))
-
-
-def mish(data: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.mish(floating("mish", data))
-
-
-def hard_sigmoid(data: torch.Tensor, alpha: float = 0.2, beta: float = 0.5) -> torch.Tensor:
-    return torch.clamp(alpha * floating("hard_sigmoid", data) + beta, 0, 1)
-
-
-def smooth_l1(data: torch.Tensor, scalar: float = 1.0) -> torch.Tensor:
-    """Quadratic near zero and linear beyond 1/scalar²."""
-    square = scalar * scalar
-    size = floating("smooth_l1", data).abs()
-    return torch.where(size < 1 / square, 0.5 * square * data * data, size - 0.5 / square)
-
-
-def erf(data: torch.Tensor) -> torch.Tensor:
-    return torch.erf(floating("erf", data))
-
-
-def erfinv(data: torch.Tensor) -> torch.Tensor:
-    return torch.erfinv(floating("erfinv", data))
-
-
-def gamma(data: torch.Tensor) -> torch.Tensor:
-    """The gamma function."""
-    value = floating("gamma", data)
-    if bool((value <= 0).any()):
-        return _reflected_gamma(value)
-    return torch.exp(torch.lgamma(value))
-
-
-def _reflected_gamma(value: torch.Tensor) -> torch.Tensor:
-    """Γ(x) for any x; for x < 1/2 from Γ(x)·Γ(1-x) = π / sin(πx)."""
-    negative = value < 0.5
-    mirrored = torch.where(negative, 1 - value, value)
-    size = torch.exp(torch.lgamma(mirrored))
-    return torch.where(negative, math.pi / (torch.sin(math.pi * value) * size), size)
-
-
-def gammaln(data: torch.Tensor) -> torch.Tensor:
-    return torch.lgamma(floating("gammaln", data))
-
-
-def digamma(data: torch.Tensor) -> torch.Tensor:
-    return torch.digamma(floating("digamma", data))
-
-
-class _StraightThrough(torch.autograd.Function):
-    """A value whose gradient is passed on to its source unchanged."""
-
-    @staticmethod
-    def forward(ctx: Any, source: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0], None
-
-
-def round_ste(data: torch.Tensor) -> torch.Tensor:
-    """Rounds halves away from zero; the gradient is that of the identity."""
-    value = torch.sign(data) * torch.floor(data.abs() + 0.5)
-    return _StraightThrough.apply(data, value.detach())  # type: ignore[no-any-return, no-untyped-call]
-
-
-def sign_ste(data: torch.Tensor) -> torch.Tensor:
-    """The sign; the gradient is that of the identity."""
-    return _StraightThrough.apply(data, torch.sign(data).detach())  # type: ignore[no-any-return, no-untyped-call]
-
-
-def stop_gradient(data: torch.Tensor) -> torch.Tensor:
-    """A copy through which no gradient flows."""
-    return data.detach().clone()

@@ -40,26 +40,6 @@ def check_dtype(name: str, data: torch.Tensor, *others: torch.Tensor | None) -> 
             )
 
 
-class _Constant(torch.autograd.Function):
-    """A value whose gradient with respect to its sources is zero."""
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, *sources: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(*sources)
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return None, *(torch.zeros_like(source) for source in ctx.saved_tensors)
-
-
-def constant_of(value: torch.Tensor, *sources: torch.Tensor) -> torch.Tensor:
-    """A value that is recorded as computed from its sources, with a gradient of zeros."""
-    if not value.dtype.is_floating_point or not any(source.requires_grad for source in sources):
-        return value
-    return _Constant.apply(value.detach(), *sources)  # type: ignore[no-any-return, no-untyped-call]
-
-
 def floating(name: str, data: torch.Tensor) -> torch.Tensor:
     if not data.dtype.is_floating_point:
         raise refusal(f"{name} of {dtype_name(data.dtype)}", "use .astype('float32') first")

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
-from leafwise.gluon.ops.neural_checks import constant_of, one_of
+from leafwise.gluon.ops.legacy.contributed import box_iou
+from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
+from leafwise.gluon.ops.neural_checks import one_of
 from leafwise.gluon.ops.neural_linear import deconvolution
 
 
@@ -112,31 +114,11 @@ def multibox_prior(
     edges = (middle_x - half_x, middle_y - half_y, middle_x + half_x, middle_y + half_y)
     boxes = torch.stack([edge.expand(height, width, len(shapes)) for edge in edges], -1)
     boxes = boxes.reshape(1, -1, 4).to(data.device)
-    return constant_of(boxes.clamp(0, 1) if clip else boxes, data)
+    return with_zero_gradient(boxes.clamp(0, 1) if clip else boxes, data)
 
 
 def _numbers(given: Any) -> Sequence[float]:
     return (given,) if isinstance(given, int | float) else given
-
-
-def box_iou(lhs: torch.Tensor, rhs: torch.Tensor, format: str = "corner") -> torch.Tensor:
-    """The intersection over union of every box on the left with every box on the right."""
-    one_of("box_iou", "format", format, ("corner", "center"))
-    left, right = (_corners(boxes, format) for boxes in (lhs, rhs))
-    left = left.reshape(*lhs.shape[:-1], *[1] * (rhs.ndim - 1), 4)
-    low = torch.maximum(left[..., :2], right[..., :2])
-    high = torch.minimum(left[..., 2:], right[..., 2:])
-    shared = (high - low).clamp(min=0).prod(-1)
-    areas = [((boxes[..., 2:] - boxes[..., :2]).clamp(min=0)).prod(-1) for boxes in (left, right)]
-    union = areas[0] + areas[1] - shared
-    return torch.where(union > 0, shared / union.where(union > 0, 1), 0)
-
-
-def _corners(boxes: torch.Tensor, format: str) -> torch.Tensor:
-    if format == "corner":
-        return boxes
-    middle, half = boxes[..., :2], boxes[..., 2:] / 2
-    return torch.cat([middle - half, middle + half], -1)
 
 
 def box_nms(

@@ -6,7 +6,8 @@ import torch
 
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
-from leafwise.gluon.ops.neural_checks import axis_of, check_shape, constant_of, floating, one_of
+from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
+from leafwise.gluon.ops.neural_checks import axis_of, check_shape, floating, one_of
 
 
 def batch_norm(
@@ -54,10 +55,10 @@ def batch_norm(
         if updates_in_forward:
             update()
         elif result.requires_grad:
-            result.register_hook(lambda gradient: update())
+            result.register_hook(lambda gradient: update())  # type: ignore[no-untyped-call]
     if not output_mean_var:
         return result
-    return result, constant_of(mean, data), constant_of(torch.rsqrt(var + eps), data)
+    return result, with_zero_gradient(mean, data), with_zero_gradient(torch.rsqrt(var + eps), data)
 
 
 class _Update:
@@ -94,7 +95,7 @@ def layer_norm(
     shape = [-1 if number == axis else 1 for number in range(data.ndim)]
     deviation = torch.sqrt(var + eps)
     result = (data - mean) / deviation * gamma.reshape(shape) + beta.reshape(shape)
-    return (result, constant_of(mean, data), constant_of(deviation, data)) if output_mean_var else result
+    return (result, with_zero_gradient(mean, data), with_zero_gradient(deviation, data)) if output_mean_var else result
 
 
 def group_norm(
@@ -123,7 +124,7 @@ def group_norm(
     else:
         shape = (-1, *[1] * (data.ndim - 2))
         result = normal.reshape(data.shape) * gamma.reshape(shape) + beta.reshape(shape)
-    statistics = (constant_of(mean.squeeze(2), data), constant_of(deviation.squeeze(2), data))
+    statistics = (with_zero_gradient(mean.squeeze(2), data), with_zero_gradient(deviation.squeeze(2), data))
     return (result, *statistics) if output_mean_var else result
 
 
@@ -137,14 +138,6 @@ def instance_norm(data: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, e
     return (normal * gamma[:, None] + beta[:, None]).reshape(data.shape)
 
 
-def l2_normalization(data: torch.Tensor, eps: float = 1e-10, mode: str = "instance") -> torch.Tensor:
-    """Divides by the Euclidean norm: of each example, along the channels, or over the positions of each channel."""
-    one_of("L2Normalization", "mode", mode, ("instance", "channel", "spatial"))
-    axes = {"instance": range(1, data.ndim), "channel": [1], "spatial": range(2, data.ndim)}[mode]
-    square = (floating("L2Normalization", data) ** 2).sum([*axes], keepdim=True)
-    return data / torch.sqrt(square + eps)
-
-
 def lrn(
     data: torch.Tensor, alpha: float = 1e-4, beta: float = 0.75, knorm: float = 2.0, nsize: int | None = None
 ) -> torch.Tensor:
@@ -154,13 +147,6 @@ def lrn(
     if nsize % 2 == 0:
         raise MXNetError(f"LRN: nsize must be odd, not {nsize}")
     return torch.nn.functional.local_response_norm(data, nsize, alpha, beta, knorm)
-
-
-def moments(data: torch.Tensor, axes: Any = None, keepdims: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mean and the biased variance."""
-    chosen = [*range(data.ndim)] if axes is None else [axes] if isinstance(axes, int) else [*axes]
-    var, mean = torch.var_mean(data, chosen, correction=0, keepdim=keepdims)
-    return mean, var
 
 
 def dropout(

@@ -132,22 +132,3 @@ def svm_output(
         right = -2 * regularization_coefficient * (margin - values).clamp(min=0)
         wrong = 2 * regularization_coefficient * (margin + values).clamp(min=0)
     return _with_gradient(data, values, torch.where(is_label, right, wrong))
-
-
-def make_loss(
-    data: torch.Tensor, grad_scale: float = 1.0, valid_thresh: float = 0.0, normalization: str = "null"
-) -> torch.Tensor:
-    """The data; its gradient is `grad_scale`, whatever gradient reaches it."""
-    one_of("MakeLoss", "normalization", normalization, _NORMALIZATIONS)
-    scale = grad_scale
-    if normalization == "batch":
-        scale = grad_scale / data.shape[0]
-    elif normalization == "valid":
-        scale = grad_scale / max(int((data.detach() > valid_thresh).sum()), 1)
-    return _with_gradient(data, data.detach(), torch.full_like(data, scale))
-
-
-def softmax_cross_entropy(data: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """The sum of the cross-entropies of all rows."""
-    loss = torch.nn.functional.cross_entropy(data, label.to(torch.int64), reduction="sum")
-    return loss.reshape(1)

@@ -9,63 +9,6 @@ from leafwise.gluon.base import MXNetError
 from leafwise.gluon.ops.neural_checks import one_of
 
 
-def _lengths(name: str, data: torch.Tensor, lengths: torch.Tensor | None, used: bool, axis: int) -> torch.Tensor | None:
-    """The lengths, if they are used. `axis` is that of time, 0 or 1; the other one is the batch."""
-    if axis not in (0, 1):
-        raise MXNetError(f"{name}: axis must be 0 or 1, not {axis}")
-    if used != (lengths is not None):
-        expected = "2 inputs, but got 1" if used else "1 inputs, but got 2"
-        raise MXNetError(f"Operator {name} expects {expected} instead; sequence_length needs use_sequence_length=True")
-    if lengths is None:
-        return None
-    if tuple(lengths.shape) != (data.shape[1 - axis],):
-        raise MXNetError(
-            f"{name}: needs one length for each of {data.shape[1 - axis]} sequences, not {tuple(lengths.shape)}"
-        )
-    return lengths.detach().to(torch.int64)
-
-
-def sequence_mask(
-    data: torch.Tensor,
-    sequence_length: torch.Tensor | None = None,
-    use_sequence_length: bool = False,
-    value: float = 0.0,
-    axis: int = 0,
-) -> torch.Tensor:
-    """Replaces what lies beyond the length of each sequence by a value."""
-    lengths = _lengths("SequenceMask", data, sequence_length, use_sequence_length, axis)
-    if lengths is None:
-        return data.clone()
-    steps = torch.arange(data.shape[axis], device=data.device)
-    beyond = steps[:, None] >= lengths if axis == 0 else steps >= lengths[:, None]
-    return data.masked_fill(beyond.reshape(*data.shape[:2], *[1] * (data.ndim - 2)), value)
-
-
-def sequence_last(
-    data: torch.Tensor, sequence_length: torch.Tensor | None = None, use_sequence_length: bool = False, axis: int = 0
-) -> torch.Tensor:
-    """The last element of each sequence."""
-    lengths = _lengths("SequenceLast", data, sequence_length, use_sequence_length, axis)
-    if lengths is None:
-        return data.select(axis, data.shape[axis] - 1).clone()
-    examples = torch.arange(data.shape[1 - axis], device=data.device)
-    return data[lengths - 1, examples] if axis == 0 else data[examples, lengths - 1]
-
-
-def sequence_reverse(
-    data: torch.Tensor, sequence_length: torch.Tensor | None = None, use_sequence_length: bool = False, axis: int = 0
-) -> torch.Tensor:
-    """Reverses each sequence in time; what lies beyond its length stays in place."""
-    lengths = _lengths("SequenceReverse", data, sequence_length, use_sequence_length, 0)
-    if axis != 0:
-        raise MXNetError(f"SequenceReverse: axis must be 0, not {axis}")
-    if lengths is None:
-        return data.flip(0)
-    steps = torch.arange(data.shape[0], device=data.device)[:, None]
-    sources = torch.where(steps < lengths, lengths - 1 - steps, steps)
-    return data[sources, torch.arange(data.shape[1], device=data.device)]
-
-
 def ctc_loss(
     data: torch.Tensor,
     label: torch.Tensor,
@@ -139,8 +82,3 @@ def _interleaved(projections: torch.Tensor, heads: int, parts: int) -> Any:
 def _heads_joined(values: torch.Tensor, heads: int) -> torch.Tensor:
     time, width = values.shape[1:]
     return values.reshape(-1, heads, time, width).permute(2, 0, 1, 3).reshape(time, -1, heads * width)
-
-
-def div_sqrt_dim(data: torch.Tensor) -> torch.Tensor:
-    """The data, divided by the root of its last size."""
-    return data / math.sqrt(data.shape[-1])

@@ -6,6 +6,7 @@ import torch
 
 from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dialect import is_v1
 
 Axis = int | tuple[int, ...] | list[int] | None
 
@@ -41,10 +42,32 @@ def sum(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: b
     return _reduced(torch.sum(tensor, axes, keepdim=True, dtype=dtype), axes, keepdims)
 
 
+def prod(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: bool) -> torch.Tensor:
+    """The product; like `sum`, it keeps the dtype of integers."""
+    axes = _axes("prod", tensor, axis)
+    dtype = dtype or (torch.int64 if tensor.dtype == torch.bool else tensor.dtype)
+    if tensor.requires_grad and bool((tensor == 0).any()):
+        raise refusal("the gradient of np.prod of zeros, which is NaN in MXNet", "mask the zeros")
+    if not tensor.numel() and is_v1():
+        raise refusal("np.prod of an empty array, which is 0 in MXNet 1.x", "check x.size first")
+    result = tensor.to(dtype, copy=True)
+    for number in axes:
+        result = torch.prod(result, number, keepdim=True, dtype=dtype)
+    return _reduced(result, axes, keepdims)
+
+
+def trace(tensor: torch.Tensor, offset: int, axis1: int, axis2: int) -> torch.Tensor:
+    if tensor.ndim < 2:
+        raise MXNetError(f"np.trace needs an array of at least 2 dimensions, not {tensor.ndim}")
+    return torch.diagonal(tensor, offset, axis1, axis2).sum(-1, dtype=tensor.dtype)
+
+
 def mean(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: bool) -> torch.Tensor:
-    """The mean in float32, whatever the array's dtype, unless `dtype` is given."""
+    """The mean in float32, whatever the array's dtype, unless `dtype` is given; in MXNet 1.x, floats keep theirs."""
     axes = _axes("mean", tensor, axis)
-    dtype = dtype or torch.float32
+    if not tensor.numel() and is_v1():
+        raise refusal("np.mean of an empty array, which is 0 in MXNet 1.x", "check x.size first")
+    dtype = dtype or (tensor.dtype if is_v1() and tensor.dtype.is_floating_point else torch.float32)
     if not dtype.is_floating_point:
         raise refusal("ndarray.mean with an integer dtype", "leave out dtype, and use .astype() on the result")
     wide = tensor.to(torch.promote_types(tensor.dtype, dtype))
@@ -88,7 +111,7 @@ def moment(
         raise MXNetError(f"ndarray.{name} needs a float dtype, not {dtype_name(dtype)}")
     if tensor.dtype == torch.bool:
         raise MXNetError(f"ndarray.{name} is not defined for bool")
-    _check_gradient(f"ndarray.{name}", tensor)
+    check_gradient(f"ndarray.{name}", tensor)
     wide = tensor if dtype is None else tensor.to(dtype)
     if not axes:
         return torch.zeros_like(wide)
@@ -96,7 +119,7 @@ def moment(
     return _reduced(reduce(wide, axes, correction=ddof, keepdim=True), axes, keepdims)
 
 
-def _check_gradient(name: str, tensor: torch.Tensor) -> None:
+def check_gradient(name: str, tensor: torch.Tensor) -> None:
     """Raises if a gradient would be computed for an operation that MXNet differentiates as if it were constant."""
     if tensor.requires_grad:
         raise refusal(
@@ -116,14 +139,14 @@ def truth(name: str, tensor: torch.Tensor, axis: Axis, keepdims: bool) -> torch.
 
 
 def position(name: str, tensor: torch.Tensor, axis: Any, keepdims: bool) -> torch.Tensor:
-    """`argmax` and `argmin`: the first of several equal elements; NaN is ignored."""
+    """`argmax` and `argmin`: the first of several equal elements; NaN is ignored, but not in MXNet 1.x."""
     if not tensor.numel():
         raise MXNetError(f"ndarray.{name} is not defined for an empty array")
     if axis is not None and len(_axes(name, tensor, axis)) != 1:
         raise MXNetError(f"ndarray.{name} needs one axis, not {axis}")
     if isinstance(axis, tuple | list):
         raise MXNetError(f"ndarray.{name} needs an integer as axis, not {axis}")
-    if tensor.dtype.is_floating_point:
+    if tensor.dtype.is_floating_point and not is_v1():
         tensor = torch.nan_to_num(tensor, nan=float("-inf" if name == "argmax" else "inf"))
     elif tensor.dtype == torch.bool:
         tensor = tensor.to(torch.uint8)
@@ -153,6 +176,8 @@ def sort(tensor: torch.Tensor, axis: Any, descending: Any, positions: bool) -> t
     if tensor.ndim == 0:
         raise refusal(f"ndarray.{name} of a 0-d array", "there is nothing to sort")
     (axis,) = _axes(name, tensor, axis)
+    if tensor.dtype.is_floating_point and bool(tensor.isnan().any()):
+        raise refusal(f"ndarray.{name} of NaN, which MXNet leaves anywhere", "use np.nan_to_num first")
     values, indices = torch.sort(tensor, dim=axis, descending=bool(descending), stable=True)
     return indices if positions else values
 

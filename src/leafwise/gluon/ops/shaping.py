@@ -5,6 +5,8 @@ from typing import Any
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
+from leafwise.gluon.dialect import is_v1
+from leafwise.gluon.ops.neural_reshape import reshaped as reshaped_by_codes
 
 
 def _check_order(name: str, order: Any) -> None:
@@ -19,7 +21,7 @@ def viewed(name: str, tensor: torch.Tensor, shape: Any, order: Any = "C") -> tor
     if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes):
         raise MXNetError(f"{name}: a shape must consist of integers, not {sizes}")
     if any(size < -1 for size in sizes):
-        raise refusal(f"{name} to {sizes}, with sizes below -1", "write out the shape")
+        sizes = tuple(reshaped_by_codes(tensor, sizes).shape)
     try:
         return tensor.reshape(sizes)
     except RuntimeError as error:
@@ -35,7 +37,7 @@ def owned(result: torch.Tensor) -> torch.Tensor:
     return result.clone(memory_format=torch.contiguous_format)
 
 
-def _axis(name: str, axis: Any, ndim: int) -> int:
+def axis_of(name: str, axis: Any, ndim: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -ndim <= axis < ndim:
         raise MXNetError(f"{name}: axis {axis} is out of bounds for array of dimension {ndim}")
     return axis % ndim
@@ -45,7 +47,7 @@ def transposed(tensor: torch.Tensor, axes: Any = None) -> torch.Tensor:
     if axes is None:
         order = tuple(reversed(range(tensor.ndim)))
     else:
-        order = tuple(_axis("ndarray.transpose", axis, tensor.ndim) for axis in axes)
+        order = tuple(axis_of("ndarray.transpose", axis, tensor.ndim) for axis in axes)
         if sorted(order) != list(range(tensor.ndim)):
             raise MXNetError(
                 f"ndarray.transpose: axes must name each axis of shape {tuple(tensor.shape)} once, not {tuple(axes)}"
@@ -54,7 +56,7 @@ def transposed(tensor: torch.Tensor, axes: Any = None) -> torch.Tensor:
 
 
 def swapped(tensor: torch.Tensor, axis1: int, axis2: int) -> torch.Tensor:
-    first, second = (_axis("ndarray.swapaxes", axis, tensor.ndim) for axis in (axis1, axis2))
+    first, second = (axis_of("ndarray.swapaxes", axis, tensor.ndim) for axis in (axis1, axis2))
     return owned(tensor.transpose(first, second))
 
 
@@ -62,15 +64,44 @@ def squeezed(tensor: torch.Tensor, axis: Any = None) -> torch.Tensor:
     if axis is None:
         return owned(tensor.squeeze())
     requested = axis if isinstance(axis, tuple) else (axis,)
-    axes = tuple(_axis("ndarray.squeeze", number, tensor.ndim) for number in requested)
+    axes = tuple(axis_of("ndarray.squeeze", number, tensor.ndim) for number in requested)
     for number in axes:
         if tensor.shape[number] != 1:
             raise MXNetError(f"ndarray.squeeze: axis {number} of shape {tuple(tensor.shape)} does not have size 1")
     return owned(tensor.squeeze(axes))
 
 
+def moved(tensor: torch.Tensor, source: Any, destination: Any) -> torch.Tensor:
+    starts, ends = ((places,) if isinstance(places, int) else tuple(places) for places in (source, destination))
+    if len(starts) != len(ends):
+        raise ValueError("`source` and `destination` arguments must have the same number of elements")
+    starts, ends = (tuple(axis_of("np.moveaxis", axis, tensor.ndim) for axis in places) for places in (starts, ends))
+    return owned(torch.movedim(tensor, starts, ends))
+
+
+def rolled_axis(tensor: torch.Tensor, axis: int, start: int) -> torch.Tensor:
+    axis = axis_of("np.rollaxis", axis, tensor.ndim)
+    if not -tensor.ndim <= start <= tensor.ndim:
+        raise MXNetError(f"np.rollaxis: start {start} is out of bounds for array of dimension {tensor.ndim}")
+    start = start + tensor.ndim if start < 0 else start
+    return owned(torch.movedim(tensor, axis, start - 1 if axis < start else start))
+
+
+def flipped(name: str, tensor: torch.Tensor, axis: Any) -> torch.Tensor:
+    axes = range(tensor.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    return torch.flip(tensor, [axis_of(f"np.{name}", number, tensor.ndim) for number in axes])
+
+
+def triangle(name: str, tensor: torch.Tensor, diagonal: int) -> torch.Tensor:
+    """`tril` and `triu`; a vector counts as each row of a square matrix."""
+    if tensor.ndim == 0:
+        raise MXNetError(f"np.{name} needs an array of at least 1 dimension")
+    matrix = tensor.expand(tensor.shape[0], -1) if tensor.ndim == 1 else tensor
+    return (torch.tril if name == "tril" else torch.triu)(matrix, diagonal)
+
+
 def expanded(tensor: torch.Tensor, axis: Any) -> torch.Tensor:
-    return owned(tensor.unsqueeze(_axis("np.expand_dims", axis, tensor.ndim + 1)))
+    return owned(tensor.unsqueeze(axis_of("np.expand_dims", axis, tensor.ndim + 1)))
 
 
 def broadcast(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
@@ -84,8 +115,8 @@ def broadcast(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
 def repeated(tensor: torch.Tensor, repeats: Any, axis: Any = None) -> torch.Tensor:
     if axis is None:
         tensor, axis = tensor.reshape(-1), 0
-    axis = _axis("ndarray.repeat", axis, tensor.ndim)
-    if tensor.requires_grad:
+    axis = axis_of("ndarray.repeat", axis, tensor.ndim)
+    if tensor.requires_grad and not (is_v1() and isinstance(repeats, int)):
         raise refusal(
             "the gradient of ndarray.repeat, which is zeros in MXNet",
             "use np.stack, or x.detach() if you need no gradient",

@@ -6,25 +6,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.base import MXNetError
-from leafwise.gluon.ops.legacy.elementwise import round_ste, sign_ste
 from leafwise.gluon.ops.legacy.gradients import with_scaled_gradient, with_zero_gradient
-
-__all__ = [
-    "allclose",
-    "arange_like",
-    "boolean_mask",
-    "box_iou",
-    "div_sqrt_dim",
-    "gradientmultiplier",
-    "index_array",
-    "index_copy",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "quadratic",
-    "round_ste",
-    "sign_ste",
-]
 
 
 def arange_like(

@@ -150,6 +150,13 @@ def amp_cast(data: torch.Tensor, dtype: Any) -> torch.Tensor:
     return cast(data, dtype) if data.dtype.is_floating_point else data.clone()
 
 
+def cast_storage(data: torch.Tensor, stype: str) -> torch.Tensor:
+    """A copy; arrays are always dense."""
+    if stype != "default":
+        raise refusal(f"nd.cast_storage to {stype!r}", "arrays are dense")
+    return data.clone()
+
+
 def identity(data: torch.Tensor) -> torch.Tensor:
     return data.clone()
 

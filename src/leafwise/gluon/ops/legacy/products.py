@@ -25,7 +25,7 @@ def dot(
 ) -> torch.Tensor:
     """Sums over the last axis of the first array and the first axis of the second one.
 
-    Transposing moves the first axis of `lhs` to the end, or the last axis of `rhs` to the front.
+    Transposing moves the first axis of `lhs` to the end, or makes the last axis of `rhs` the first.
     """
     _check("dot", lhs, rhs)
     if transpose_a and lhs.ndim > 1:

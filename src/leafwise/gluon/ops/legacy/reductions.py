@@ -9,13 +9,14 @@ from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops import reductions
 from leafwise.gluon.ops.legacy.gradients import product, with_zero_gradient
+from leafwise.gluon.ops.legacy.shaping import as_tuple
 
 Axis = Any  # None, an integer, or several
 
 
 def axes_of(name: str, data: torch.Tensor, axis: Axis, exclude: Any = False) -> tuple[int, ...]:
     """The axes as numbers from 0; every axis for None and (); with `exclude`, all the others."""
-    numbers = () if axis is None else tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    numbers = () if axis is None else as_tuple(axis)
     for number in numbers:
         if not isinstance(number, int) or not -data.ndim <= number < data.ndim:
             raise MXNetError(f"nd.{name}: axis {number} is out of bounds for array of dimension {data.ndim}")
@@ -85,10 +86,10 @@ def _position(name: str) -> Any:
 
     def function(data: torch.Tensor, axis: int | None = None, keepdims: Any = False) -> torch.Tensor:
         axes = axes_of(name, data, axis)
-        flat = [1] * data.ndim
-        found = find(data.reshape(-1)).reshape(flat) if axis is None else find(data, axis, keepdim=True)
+        ones = [1] * data.ndim
+        positions = find(data.reshape(-1)).reshape(ones) if axis is None else find(data, axis, keepdim=True)
         # Positions have the dtype of the array: those in float32 are exact up to 2**24.
-        return with_zero_gradient(without(found, axes, keepdims).to(data.dtype), data)
+        return with_zero_gradient(without(positions, axes, keepdims).to(data.dtype), data)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name}` along an axis, or of the flattened array, in the dtype of the array."

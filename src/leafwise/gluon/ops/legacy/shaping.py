@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from leafwise.gluon.base import MXNetError, refusal
@@ -18,7 +19,9 @@ def _axis(name: str, axis: Any, ndim: int) -> int:
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
+    """Several values as a tuple, with plain integers instead of NumPy's."""
+    values = value if isinstance(value, tuple | list) else (value,)
+    return tuple(int(item) if isinstance(item, numpy.integer) else item for item in values)
 
 
 # -- reshape -----------------------------------------------------------------------------------------------------
@@ -275,9 +278,6 @@ def slice_like(data: torch.Tensor, shape_like: torch.Tensor, axes: Any = ()) -> 
     return owned(data)
 
 
-# -- pictures ------------------------------------------------------------------------------------------------------
-
-
 def pad(data: torch.Tensor, mode: str, pad_width: Any, constant_value: float = 0) -> torch.Tensor:
     """Adds a border to the last two axes of 4-d data or the last three of 5-d data."""
     modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
@@ -290,29 +290,3 @@ def pad(data: torch.Tensor, mode: str, pad_width: Any, constant_value: float = 0
     if mode == "constant":
         return torch.nn.functional.pad(data, widths, "constant", constant_value)
     return torch.nn.functional.pad(data, widths, modes[mode])
-
-
-def depth_to_space(data: torch.Tensor, block_size: int) -> torch.Tensor:
-    """Moves blocks of channels into the two last axes."""
-    batch, channels, height, width = data.shape
-    blocks = data.reshape(batch, block_size, block_size, channels // block_size**2, height, width)
-    return blocks.permute(0, 3, 4, 1, 5, 2).reshape(batch, -1, height * block_size, width * block_size)
-
-
-def space_to_depth(data: torch.Tensor, block_size: int) -> torch.Tensor:
-    """Moves blocks of the two last axes into the channels."""
-    batch, channels, height, width = data.shape
-    blocks = data.reshape(batch, channels, height // block_size, block_size, width // block_size, block_size)
-    return blocks.permute(0, 3, 5, 1, 2, 4).reshape(batch, -1, height // block_size, width // block_size)
-
-
-def im2col(data: torch.Tensor, kernel: Any, stride: Any = 1, dilate: Any = 1, pad: Any = 0) -> torch.Tensor:
-    """The patches of pictures as columns."""
-    return torch.nn.functional.unfold(data, kernel, dilate or 1, pad or 0, stride or 1)
-
-
-def col2im(
-    data: torch.Tensor, output_size: Any, kernel: Any, stride: Any = 1, dilate: Any = 1, pad: Any = 0
-) -> torch.Tensor:
-    """The opposite of `im2col`; where patches overlap, they are added."""
-    return torch.nn.functional.fold(data, output_size, kernel, dilate or 1, pad or 0, stride or 1)
