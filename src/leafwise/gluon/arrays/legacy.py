@@ -61,7 +61,6 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
 
     __slots__ = ()
     __array_priority__ = 1000.0  # numpy.float32(2) * x calls x.__rmul__
-    __array_ufunc__ = None
 
     def __getattr__(self, name: str) -> Any:
         if name in _SINCE_2 and not dialect.is_v1():
@@ -224,19 +223,31 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
             raise TypeError(f"Got unknown keywords in reshape: {', '.join(kwargs)}. Accepted: 'shape' and 'reverse'.")
         if codes is None:
             codes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        return self._new(shaping.reshaped_view(plain(self), shaping.as_tuple(codes), reverse))
+        try:
+            return self._new(shaping.reshaped_view(plain(self), shaping.as_tuple(codes), reverse))
+        except shaping.ShapeSizeError as error:
+            raise ValueError(str(error)) if dialect.is_v1() else error  # noqa: B904
 
     def transpose(self, axes: Any = None) -> "NDArray":
         return self._new(shaping.transpose(plain(self), axes))
+
+    def flatten(self, inplace: bool = False) -> "NDArray":
+        """The array with two axes, as a copy, or, with `inplace`, as a view."""
+        return self.reshape((0, -1)) if inplace else self._new(shaping.flatten(plain(self)))
+
+    def expand_dims(self, axis: int, inplace: bool = False) -> "NDArray":
+        """The array with one axis more, as a copy, or, with `inplace`, as a view."""
+        return self._new(shaping.expand_dims(plain(self), axis, view=inplace))
+
+    def squeeze(self, axis: Any = None, inplace: bool = False) -> "NDArray":
+        """The array without axes of size one, as a copy, or, with `inplace`, as a view."""
+        return self._new(shaping.squeeze(plain(self), axis, view=inplace))
 
     def broadcast_to(self, shape: Any) -> "NDArray":
         """A copy with axes of size one repeated, and with new axes in front."""
         sizes = shaping.as_tuple(shape)
         lengthened = plain(self).reshape([1] * (len(sizes) - self.ndim) + list(self.shape))
         return self._new(shaping.broadcast_to(lengthened, sizes))
-
-    def broadcast_like(self, other: Any) -> "NDArray":
-        return self.broadcast_to(other.shape)
 
     # -- arithmetic --------------------------------------------------------------------------------------------
 
@@ -273,6 +284,7 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
 
 
 for _operation in (
+    shaping.broadcast_like,
     *(elementwise.abs, elementwise.arccos, elementwise.arccosh, elementwise.arcsin, elementwise.arcsinh),
     *(elementwise.arctan, elementwise.arctanh, elementwise.cbrt, elementwise.ceil, elementwise.clip),
     *(elementwise.cos, elementwise.cosh, elementwise.degrees, elementwise.exp, elementwise.expm1),
@@ -284,10 +296,10 @@ for _operation in (
     *(elementwise.zeros_like,),
     *(reductions.argmax, reductions.argmax_channel, reductions.argmin, reductions.max, reductions.mean),
     *(reductions.min, reductions.nanprod, reductions.nansum, reductions.norm, reductions.prod, reductions.sum),
-    *(pictures.depth_to_space, shaping.diag, shaping.expand_dims, shaping.flatten, shaping.flip, shaping.pad),
+    *(pictures.depth_to_space, shaping.diag, shaping.flip, shaping.pad),
     *(shaping.repeat, shaping.reshape_like),
     *(shaping.slice_axis, shaping.slice_like, pictures.space_to_depth, shaping.split, shaping.split_v2),
-    *(shaping.squeeze, shaping.swapaxes, shaping.tile),
+    *(shaping.swapaxes, shaping.tile),
     *(sorting.argsort, sorting.one_hot, sorting.pick, sorting.sort, sorting.take, sorting.topk),
 ):
     setattr(NDArray, _operation.__name__, exposed(_operation))

@@ -33,8 +33,12 @@ def exposed(operation: Operation, name: str | None = None) -> Operation:
             raise
         except (RuntimeError, IndexError) as error:  # PyTorch's message does not name the operation
             raise MXNetError(f"{title}: {error}") from error
-        except (AttributeError, TypeError) as error:
-            raise TypeError(f"{title} needs NDArrays, and its own arguments: {error}") from error
+        except AttributeError as error:
+            raise AssertionError(f"{title}: Argument must have NDArray type: {error}") from error
+        except TypeError as error:
+            if str(error).startswith("nd."):
+                raise
+            raise MXNetError(f"{title}: {error}") from error
         if out is not None:
             return _written(title, result, out)
         if not arrays:

@@ -109,9 +109,8 @@ class RandomStream:
         keep = np.float32(1) - np.float32(p)
         drawn = self.spread_uniform(shape, np.float32 if dtype is np.float32 else np.float64).astype(np.float32)
         kept = drawn < keep if shared else drawn <= keep
-        with np.errstate(divide="ignore"):
-            scale = np.float32(1) / keep if keep else np.float32(0)
-        return (kept * scale).astype(dtype)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (kept * (np.float32(1) / keep)).astype(dtype)  # not numbers if p is 1, as in MXNet
 
 
 STREAM = RandomStream()

@@ -166,8 +166,14 @@ class Block(nn.Module):
         for path, module in self.named_modules(remove_duplicate=False):
             if isinstance(module, Block):
                 for name, parameter in module._reg_params.items():
-                    parameters[f"{path}.{name}" if path else name] = parameter
+                    own = module.own_path(name)
+                    parameters[f"{path}.{own}" if path else own] = parameter
         return parameters
+
+    def own_path(self, name: str) -> str:
+        """What stands for one of this block's own parameters in dotted paths and in files: its name. Recurrent layers
+        of MXNet 1.x have other names in files."""
+        return name
 
     def _collect_params_with_prefix(self, prefix: str = "") -> dict[str, Parameter]:
         before = f"{prefix}." if prefix else ""

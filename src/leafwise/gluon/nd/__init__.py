@@ -17,7 +17,7 @@ from typing import Any
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import missing
-from leafwise.gluon.nd import contrib, image, linalg, neural, op
+from leafwise.gluon.nd import contrib, image, linalg, neural, op, random, random_operators
 from leafwise.gluon.nd.creation import (
     arange,
     array,
@@ -38,8 +38,10 @@ from leafwise.gluon.nd.creation import (
     zeros,
 )
 from leafwise.gluon.nd.functions import SINCE_2, operations
+from leafwise.gluon.nd.recurrent import RNN
 
 __all__ = [
+    "RNN",
     "NDArray",
     "arange",
     "array",
@@ -58,6 +60,7 @@ __all__ = [
     "onehot_encode",
     "ones",
     "op",
+    "random",
     "to_dlpack_for_read",
     "to_dlpack_for_write",
     "waitall",
@@ -66,6 +69,7 @@ __all__ = [
 
 globals().update(operations())
 globals().update({name: getattr(neural, name) for name in neural.__all__})
+globals().update({name: getattr(random_operators, name) for name in random_operators.__all__})
 globals().update({f"linalg_{name}": getattr(linalg, name) for name in linalg.__all__})
 
 # In `hybrid_forward(self, F, x)`, F is this module, and F.np and F.npx are the functions over np arrays.

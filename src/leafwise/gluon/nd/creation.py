@@ -8,6 +8,7 @@ import torch
 
 from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.arrays.legacy import NDArray, wrap_legacy
+from leafwise.gluon.arrays.legacy_calls import write_whole
 from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.context import as_context, current_context
@@ -60,33 +61,42 @@ def array(source_array: Any, ctx: Any = None, dtype: Any = None) -> NDArray:
 def _values(items: Any) -> Any:
     if any(isinstance(item, ArrayValues) for item in items):
         raise TypeError("nd.array: a list of NDArrays is not an array; use nd.stack(*arrays)")
-    return numpy.array(items) if items else numpy.zeros(0, dtype="float32")
+    try:
+        return numpy.array(items) if items else numpy.zeros(0, dtype="float32")
+    except ValueError as error:
+        raise TypeError(f"nd.array: source_array must be array like object: {error}") from error
 
 
-def _filled(name: str, shape: Any, value: float, ctx: Any, dtype: Any) -> NDArray:
+def _filled(name: str, shape: Any, value: float, ctx: Any, dtype: Any, out: NDArray | None = None) -> NDArray:
     sizes = tuple(int(size) for size in as_tuple(shape))
+    if min(sizes, default=0) < 0:
+        raise MXNetError(f"nd.{name}: a shape cannot have negative sizes, such as {sizes}")
     if not is_np_shape() and 0 in (sizes or (0,)):
         raise MXNetError(f"nd.{name}: the shape {sizes} is not known; sizes of 0 need mx.util.np_shape()")
     context = current_context() if ctx is None else as_context(ctx)
     kind = torch_dtype(dtype)
     number = value if kind.is_floating_point else int(value)
-    return wrap_legacy(torch.full(sizes, number, dtype=kind, device=context.torch_device), context)
+    tensor = torch.full(sizes, number, dtype=kind, device=context.torch_device)
+    if out is None:
+        return wrap_legacy(tensor, context)
+    write_whole(f"nd.{name}", out, tensor.to(torch_dtype(out.dtype)))
+    return out
 
 
-def zeros(shape: Any, ctx: Any = None, dtype: Any = None, stype: str | None = None, **kwargs: Any) -> NDArray:
+def zeros(
+    shape: Any, ctx: Any = None, dtype: Any = None, stype: str | None = None, *, out: NDArray | None = None
+) -> NDArray:
     if stype not in (None, "default"):
         raise refusal(f"nd.zeros with stype={stype!r}", "arrays are dense; leave it out")
-    return _filled("zeros", shape, 0, ctx, dtype)
+    return _filled("zeros", shape, 0, ctx, dtype, out)
 
 
-def ones(shape: Any, ctx: Any = None, dtype: Any = None, **kwargs: Any) -> NDArray:
-    return _filled("ones", shape, 1, ctx, dtype)
+def ones(shape: Any, ctx: Any = None, dtype: Any = None, *, out: NDArray | None = None) -> NDArray:
+    return _filled("ones", shape, 1, ctx, dtype, out)
 
 
 def full(shape: Any, val: float, ctx: Any = None, dtype: Any = None, out: Any = None) -> NDArray:
-    if out is not None:
-        raise refusal("nd.full with out", "write out[:] = val")
-    return _filled("full", shape, val, ctx, dtype)
+    return _filled("full", shape, val, ctx, dtype, out)
 
 
 def empty(shape: Any, ctx: Any = None, dtype: Any = None, stype: str | None = None) -> NDArray:
@@ -105,6 +115,8 @@ def arange(
 ) -> NDArray:
     """Numbers from `start` up to `stop`, each of them `repeat` times."""
     first, last = (0, start) if stop is None else (start, stop)
+    if not step:
+        raise MXNetError("nd.arange: the step cannot be 0")
     numbers = numpy.arange(first, last, step, dtype="float64")
     if not len(numbers):
         raise MXNetError(f"nd.arange: there is no number from {first} to {last} in steps of {step}")
@@ -115,7 +127,7 @@ def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: An
     return array(numpy.linspace(start, stop, num, endpoint), ctx, torch_dtype(dtype))
 
 
-def eye(N: int, M: int = 0, k: int = 0, ctx: Any = None, dtype: Any = None, **kwargs: Any) -> NDArray:  # noqa: N803
+def eye(N: int, M: int = 0, k: int = 0, ctx: Any = None, dtype: Any = None) -> NDArray:  # noqa: N803
     return array(numpy.eye(N, M or N, k), ctx, torch_dtype(dtype))
 
 
@@ -133,9 +145,10 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
 
 def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:
     """A copy with some axes in other places."""
+    axes = [list(axis) if isinstance(axis, range) else axis for axis in (source, destination)]
     try:
-        moved = torch.movedim(plain(tensor), source, destination)
-    except (IndexError, RuntimeError) as error:
+        moved = torch.movedim(plain(tensor), *axes)
+    except (IndexError, RuntimeError, TypeError) as error:
         raise ValueError(f"nd.moveaxis: {error}") from error
     return wrap_legacy(owned(moved), tensor.ctx)
 

@@ -1,11 +1,5 @@
-"""`mxnet.nd.image`: what the transforms of pictures need."""
+"""`mxnet.nd.image`: operations on images."""
 
-from leafwise.gluon.arrays.legacy_calls import exposed
-from leafwise.gluon.base import missing
-from leafwise.gluon.ops.legacy import pictures
+from leafwise.gluon.image_functions import crop, flip_left_right, flip_top_bottom, normalize, resize, to_tensor
 
-crop, normalize, to_tensor = exposed(pictures.crop), exposed(pictures.normalize), exposed(pictures.to_tensor)
-flip_left_right, flip_top_bottom = exposed(pictures.flip_left_right), exposed(pictures.flip_top_bottom)
-
-__all__ = ["crop", "flip_left_right", "flip_top_bottom", "normalize", "to_tensor"]
-__getattr__ = missing("nd.image", {}, "use gluon.data.vision.transforms, or torchvision on x.tensor")
+__all__ = ["crop", "flip_left_right", "flip_top_bottom", "normalize", "resize", "to_tensor"]

@@ -206,7 +206,7 @@ def _sample(draw: _Draw, parameters: tuple[Any, ...], shape: Any, dtype: Any, ct
         )
     if kind is ArrayValues:
         sizes = (*first.shape, *(() if shape is None else _sizes(shape, None)))
-        dtype = first.dtype if dtype is None and first.dtype.kind == "f" else dtype
+        dtype = first.dtype if dtype is None and numpy.dtype(first.dtype).kind == "f" else dtype
         each = math.prod(sizes) // max(first.size, 1)
         values: list[Any] = [numpy.repeat(parameter.asnumpy().reshape(-1), each) for parameter in parameters]
         ctx = first.ctx

@@ -52,6 +52,7 @@ OTHER_NUMBERS = {
     "np.random.multivariate_normal": "the distribution is MXNet's, the numbers are not",
     "gpu(0)": "the numbers are drawn on the CPU and copied, so that they do not depend on the device",
     "nd.random.binomial": "not supported",
+    "rnn.RNN, LSTM and GRU with dropout": "other elements are dropped between the layers than in MXNet",
 }
 """Where random numbers are not bit for bit those of MXNet. The documentation shows this table."""
 

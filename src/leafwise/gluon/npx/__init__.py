@@ -21,6 +21,7 @@ from leafwise.gluon.npx.conversions import __all__ as _conversions
 from leafwise.gluon.npx.neural import *  # noqa: F403
 from leafwise.gluon.npx.neural import __all__ as _neural
 from leafwise.gluon.npx.random import seed
+from leafwise.gluon.npx.recurrent import rnn
 
 Device = Context
 current_device = current_context
@@ -42,6 +43,7 @@ __all__ = [
     "num_gpus",
     "random",
     "reset_np",
+    "rnn",
     "seed",
     "set_np",
     "set_np_shape",

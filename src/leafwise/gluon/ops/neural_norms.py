@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy
 import torch
 
+from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
@@ -159,11 +161,18 @@ def dropout(
         raise MXNetError(f"Dropout: p, the fraction that gets dropped, must be in [0, 1], not {p}")
     if (mode == "training" and not training) or p == 0:
         return data.clone()
-    if not axes:
-        return torch.nn.functional.dropout(data, p, training=True)
-    shape = [1 if number in [axis % data.ndim for axis in axes] else size for number, size in enumerate(data.shape)]
-    mask = torch.nn.functional.dropout(torch.ones(shape, dtype=data.dtype, device=data.device), p, training=True)
-    return data * mask
+    shared = [axis % data.ndim for axis in axes or ()]
+    shape = tuple(1 if number in shared else size for number, size in enumerate(data.shape))
+    return data * _dropout_mask(data, shape, p, shared=bool(shared))
+
+
+def _dropout_mask(data: torch.Tensor, shape: tuple[int, ...], p: float, shared: bool) -> torch.Tensor:
+    """On a CPU, the mask that MXNet draws. On a GPU and in compiled code, one of PyTorch's random numbers."""
+    if data.device.type != "cpu" or torch.compiler.is_compiling():
+        return torch.nn.functional.dropout(torch.ones(shape, dtype=data.dtype, device=data.device), p, training=True)
+    kinds = {torch.float16: numpy.float16, torch.float64: numpy.float64}
+    mask = STREAM.dropout_mask(shape, p, kinds.get(data.dtype, numpy.float32), shared)
+    return torch.from_numpy(mask).to(data.dtype)
 
 
 def batch_norm_with_relu(

@@ -1,11 +1,10 @@
-"""Operations on pictures: batches with the axes (example, channel, height, width), and single ones for `nd.image`."""
+"""Operations on pictures: batches with the axes (example, channel, height, width)."""
 
 from typing import Any
 
 import torch
 
 from leafwise.gluon.base import MXNetError
-from leafwise.gluon.ops.legacy.shaping import as_tuple
 from leafwise.gluon.ops.shaping import owned
 
 
@@ -45,45 +44,3 @@ def Crop(  # noqa: N802
     if height < 1 or width < 1 or top + height > full_height or left + width > full_width:
         raise MXNetError(f"nd.Crop: {height}x{width} at {top}, {left} is not a part of {full_height}x{full_width}")
     return owned(data[0][:, :, top : top + height, left : left + width])
-
-
-# -- nd.image: single pictures or batches, with the channel on the last axis -----------------------------------
-
-
-def to_tensor(data: torch.Tensor) -> torch.Tensor:
-    """A picture with the axes (height, width, channel) and values up to 255, as (channel, height, width) up to 1."""
-    if data.ndim not in (3, 4):
-        raise MXNetError(f"nd.image.to_tensor needs a picture or a batch, not an array of dimension {data.ndim}")
-    return owned(data.detach().to(torch.float32).movedim(-1, -3) / 255)
-
-
-def normalize(data: torch.Tensor, mean: Any = None, std: Any = None) -> torch.Tensor:
-    """Subtracts a mean and divides by a deviation, for each channel of (channel, height, width)."""
-    if data.ndim not in (3, 4) or not data.dtype.is_floating_point or mean is None or std is None:
-        raise MXNetError("nd.image.normalize needs a picture or a batch of floats, a mean and a std")
-    channels = data.shape[-3]
-    means, deviations = (as_tuple(value) for value in (mean, std))
-    if any(len(values) not in (1, channels) for values in (means, deviations)):
-        raise MXNetError(
-            f"nd.image.normalize: mean and std must have one value, or one for each of {channels} channels"
-        )
-    means_tensor, deviations_tensor = (
-        torch.tensor(values, dtype=data.dtype, device=data.device).reshape(-1, 1, 1) for values in (means, deviations)
-    )
-    return (data - means_tensor) / deviations_tensor
-
-
-def flip_left_right(data: torch.Tensor) -> torch.Tensor:
-    return torch.flip(data, [-2])
-
-
-def flip_top_bottom(data: torch.Tensor) -> torch.Tensor:
-    return torch.flip(data, [-3])
-
-
-def crop(data: torch.Tensor, x: int, y: int, width: int, height: int) -> torch.Tensor:
-    """The part of a picture whose upper left corner is at (x, y)."""
-    full_height, full_width = data.shape[-3:-1]
-    if x < 0 or y < 0 or width < 1 or height < 1 or x + width > full_width or y + height > full_height:
-        raise MXNetError(f"nd.image.crop: {width}x{height} at {x}, {y} is not a part of {full_width}x{full_height}")
-    return owned(data[..., y : y + height, x : x + width, :])

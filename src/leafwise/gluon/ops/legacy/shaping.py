@@ -20,8 +20,12 @@ def _axis(name: str, axis: Any, ndim: int) -> int:
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """Several values as a tuple, with plain integers instead of NumPy's."""
-    values = value if isinstance(value, tuple | list) else (value,)
+    values = value if isinstance(value, tuple | list | numpy.ndarray) else (value,)
     return tuple(int(item) if isinstance(item, numpy.integer) else item for item in values)
+
+
+class ShapeSizeError(MXNetError):
+    """A shape has another number of elements than the array."""
 
 
 # -- reshape -----------------------------------------------------------------------------------------------------
@@ -86,7 +90,7 @@ def reshaped_view(tensor: torch.Tensor, shape: Sequence[Any], reverse: Any = Fal
     try:
         result = tensor.reshape(new)
     except RuntimeError as error:
-        raise MXNetError(f"nd.reshape: cannot reshape {sizes}") from error
+        raise ShapeSizeError(f"nd.reshape: cannot reshape {sizes}") from error
     if result.numel() and result.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr():
         raise refusal(f"a view by nd.reshape of {sizes} in another memory format", "use x.copy().reshape(shape)")
     return result
@@ -120,13 +124,16 @@ def flatten(data: torch.Tensor) -> torch.Tensor:
     return owned(data.reshape(data.shape[0], -1))
 
 
-def expand_dims(data: torch.Tensor, axis: int) -> torch.Tensor:
-    return owned(data.unsqueeze(_axis("expand_dims", axis, data.ndim + 1)))
+def expand_dims(data: torch.Tensor, axis: int, *, view: bool = False) -> torch.Tensor:
+    result = data.unsqueeze(_axis("expand_dims", axis, data.ndim + 1))
+    return result if view else owned(result)
 
 
-def squeeze(data: torch.Tensor, axis: Any = None) -> torch.Tensor:
+def squeeze(data: torch.Tensor, axis: Any = None, *, view: bool = False) -> torch.Tensor:
+    """Without axes of size one; one of them is left if all have size one."""
     result = shaping.squeezed(data, tuple(axis) if isinstance(axis, list) else axis)
-    return result.reshape(result.shape or (1,))
+    shape = result.shape or (1,)
+    return data.reshape(shape) if view else result.reshape(shape)
 
 
 def transpose(data: torch.Tensor, axes: Any = None) -> torch.Tensor:

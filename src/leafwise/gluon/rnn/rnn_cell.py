@@ -1,0 +1,27 @@
+"""`mxnet.gluon.rnn.rnn_cell`: the cells of all kinds."""
+
+from leafwise.gluon.base import missing
+from leafwise.gluon.rnn.basic_cells import GRUCell, LSTMCell, LSTMPCell, RNNCell
+from leafwise.gluon.rnn.bidirectional import BidirectionalCell
+from leafwise.gluon.rnn.modifiers import DropoutCell, ModifierCell, ResidualCell, VariationalDropoutCell, ZoneoutCell
+from leafwise.gluon.rnn.recurrent_cell import HybridRecurrentCell, RecurrentCell
+from leafwise.gluon.rnn.stacks import HybridSequentialRNNCell, SequentialRNNCell
+
+__all__ = [
+    "BidirectionalCell",
+    "DropoutCell",
+    "GRUCell",
+    "HybridRecurrentCell",
+    "HybridSequentialRNNCell",
+    "LSTMCell",
+    "LSTMPCell",
+    "ModifierCell",
+    "RNNCell",
+    "RecurrentCell",
+    "ResidualCell",
+    "SequentialRNNCell",
+    "VariationalDropoutCell",
+    "ZoneoutCell",
+]
+
+__getattr__ = missing("gluon.rnn.rnn_cell", {"dynamic_unroll": "use the unroll method of the cell"}, "use a cell")
