@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from leafwise.core.capabilities.naming import Naming
 from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
-from leafwise.core.home import Capabilities
+from leafwise.core.home import Capabilities, Visit
 from leafwise.core.memory import Op
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
@@ -39,6 +39,13 @@ class GluonHome(TorchHome):
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "node" if issubclass(cls, Block) else None
+
+    def visit(self, obj: Any) -> Visit:
+        for name, parameter in obj._reg_params.items():
+            if len(parameter.tensors) > 1:
+                reason = f"{name} of a {type(obj).__name__} is on {parameter.list_device()}; use reset_ctx() first"
+                raise Unsupported(self.name, "walk a parameter on several contexts", reason)
+        return super().visit(obj)
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if name in owner.params and value is owner._parameters.get(name):

@@ -326,14 +326,21 @@ class Block(nn.Module):
 
     # -- as a PyTorch module -----------------------------------------------------------------------------
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # A parameter that has no values yet gets its shape and values from the state dict.
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        assigned = local_metadata.get("assign_to_params_buffers", False)
         for name, parameter in self._reg_params.items():
             values = state_dict.get(prefix + name)
-            if values is not None and not parameter.is_initialized:
+            if values is None:
+                continue
+            if assigned and values.dtype is not parameter.tensor.dtype:
+                parameter.cast(values.dtype)
+            # A parameter that has no values yet gets its shape and values from the state dict.
+            if not parameter.is_initialized:
                 parameter.shape = tuple(values.shape)
                 parameter.initialize(Constant(values))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        # Values are always copied, because several blocks may have one parameter, which has to stay the same tensor.
+        copied = {**local_metadata, "assign_to_params_buffers": False}
+        super()._load_from_state_dict(state_dict, prefix, copied, *rest)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "Block":
         for name, parameter in self._reg_params.items():
@@ -342,7 +349,12 @@ class Block(nn.Module):
                     f"moving or casting {name} by PyTorch, because it is on several contexts",
                     "use net.cast() or net.reset_ctx()",
                 )
+        before = dict(self._parameters)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, parameter in self._reg_params.items():
+            if self._parameters[name] is not before[name] and parameter.tensor is before[name]:
+                parameter.adopt(self._parameters[name])  # PyTorch has made a new tensor, as for the device meta
+            self._parameters[name] = parameter.tensor
         return self
 
     # -- over all blocks -----------------------------------------------------------------------------

@@ -100,8 +100,10 @@ class Dropout(HybridBlock):
         self._rate, self._axes = rate, axes
 
     def forward(self, x: Any) -> Any:
-        training = STATE.training if isinstance(x, ArrayValues) else self.training
-        return wrap_like(x, neural_norms.dropout(plain(x), self._rate, axes=self._axes, training=training))
+        is_array = isinstance(x, ArrayValues)
+        training = STATE.training if is_array else self.training
+        result = neural_norms.dropout(plain(x), self._rate, axes=self._axes, training=training, from_torch=not is_array)
+        return wrap_like(x, result)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(p = {self._rate}, axes={self._axes})"

@@ -180,6 +180,8 @@ def _softmax(
     dtype: Any = None,
 ) -> torch.Tensor:
     """exp(data / temperature), divided by its sum along an axis."""
+    if not is_v1():
+        assert use_length or length is None, "Length input is not used"
     return neural_softmax.softmax(data, length, axis, temperature, dtype, use_length)
 
 

@@ -12,17 +12,23 @@ from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import MXNetError
 from leafwise.gluon.modes import is_np_shape
 
+# Arguments that every operation of MXNet accepts, or many, and that do not change results.
+_OF_THE_ENGINE = {"name", "cudnn_off", "cudnn_tune", "workspace"}
+
 
 def over_arrays(operation: Callable[..., Any], kind: type, name: str) -> Callable[..., Any]:
     """The operation as a function over arrays of a kind, with MXNet's arguments `out` and `name`.
 
     Plain tensors are accepted, too, and then the results are plain tensors.
     """
-    takes_training = "training" in inspect.signature(operation).parameters
+    parameters = inspect.signature(operation).parameters
+    takes_training = "training" in parameters
+    ignored = _OF_THE_ENGINE - parameters.keys()
 
     @functools.wraps(operation)
     def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        kwargs.pop("name", None)
+        for option in ignored & kwargs.keys():
+            del kwargs[option]
         if takes_training:
             kwargs["training"] = STATE.training
         example = _example(function.__name__, kind, (*args, *kwargs.values()))
@@ -40,30 +46,31 @@ def over_arrays(operation: Callable[..., Any], kind: type, name: str) -> Callabl
 
 
 def _plain(value: Any) -> Any:
-    return type(value)(plain(item) for item in value) if type(value) in (list, tuple) else plain(value)
+    return type(value)(plain(entry) for entry in value) if type(value) in (list, tuple) else plain(value)
 
 
 def _example(name: str, kind: type, values: tuple[Any, ...]) -> Any:
     """The first array or tensor among the arguments. Arrays must be of one kind, as in MXNet."""
-    found = None
+    example = None
     for value in values:
-        for item in value if type(value) in (list, tuple) else (value,):
-            if isinstance(item, ArrayValues) and type(item) is not kind and not issubclass(type(item), kind):
-                use = "as_np_ndarray" if kind.__name__ == "ndarray" else "as_nd_ndarray"
+        for entry in value if type(value) in (list, tuple) else (value,):
+            # An ndarray counts as an instance of NDArray, but is not accepted as one.
+            if isinstance(entry, ArrayValues) and kind not in type(entry).__mro__:
+                convert = "as_np_ndarray" if kind.__name__ == "ndarray" else "as_nd_ndarray"
                 raise TypeError(
-                    f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(item).__name__}; convert with "
-                    f".{use}()"
+                    f"Operator `{name}` needs arrays of class {kind.__name__}, not {type(entry).__name__}; "
+                    f"use .{convert}()"
                 )
-            if found is None and isinstance(item, ArrayValues | torch.Tensor):
-                found = item
-    if found is None:
+            if example is None and isinstance(entry, ArrayValues | torch.Tensor):
+                example = entry
+    if example is None:
         raise TypeError(f"Operator `{name}` needs an array, not {', '.join(type(value).__name__ for value in values)}")
-    return found
+    return example
 
 
 def _like(example: Any, result: Any) -> Any:
     if isinstance(result, list | tuple):
-        return [_like(example, item) for item in result]
+        return [_like(example, entry) for entry in result]
     if not isinstance(example, ArrayValues):
         return result
     if not result.ndim and not is_np_shape():

@@ -7,7 +7,7 @@ import torch
 from leafwise.gluon.arrays.autograd_state import STATE
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
-from leafwise.gluon.ops.neural_checks import floating, one_of
+from leafwise.gluon.ops.neural_checks import check_shape, floating, one_of
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
@@ -55,6 +55,7 @@ def leaky_relu(
     if gamma is None:
         raise MXNetError("LeakyReLU with act_type 'prelu' needs gamma, the slopes")
     if gamma.ndim == 1 and gamma.shape[0] > 1 and data.ndim > 1:
+        check_shape("LeakyReLU", "gamma", gamma.shape, (data.shape[1],))
         gamma = gamma.reshape(-1, *[1] * (data.ndim - 2))
     return torch.where(data > 0, data, gamma * data)
 

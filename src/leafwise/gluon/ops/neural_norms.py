@@ -9,7 +9,9 @@ from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
-from leafwise.gluon.ops.neural_checks import axis_of, check_shape, floating, one_of
+from leafwise.gluon.ops.neural_checks import axis_of, check_dtype, check_shape, floating, one_of
+
+_NUMPY_FLOATS = {torch.float16: numpy.float16, torch.float32: numpy.float32, torch.float64: numpy.float64}
 
 
 def batch_norm(
@@ -37,23 +39,26 @@ def batch_norm(
     channels = data.shape[axis]
     for what, tensor in (("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean), ("moving_var", moving_var)):
         check_shape("BatchNorm", what, tensor.shape, (channels,))
+    if data.dtype not in (torch.float16, torch.bfloat16):  # they have parameters in float32
+        check_dtype("BatchNorm", data, gamma, beta)
     if fix_gamma:
         with torch.no_grad():
             gamma.fill_(1)
         gamma = torch.ones_like(gamma)
     from_batch = training and not use_global_stats
-    wide = data.to(torch.promote_types(data.dtype, gamma.dtype))  # half-precision data has parameters in float32
-    others = [number for number in range(data.ndim) if number != axis]
+    wide = data.to(gamma.dtype).movedim(axis, 1)
     if from_batch:
-        var, mean = torch.var_mean(wide, others, correction=0)
+        others = [number for number in range(data.ndim) if number != 1]
+        var, mean = torch.var_mean(wide.detach(), others, correction=0)
+        result = torch.batch_norm(wide, gamma, beta, None, None, True, 0.0, eps, torch.backends.cudnn.enabled)
     else:
         mean, var = moving_mean.detach().to(wide.dtype), moving_var.detach().to(wide.dtype)
-    shape = [-1 if number == axis else 1 for number in range(data.ndim)]
-    scale = gamma * torch.rsqrt(var + eps)
-    result = (wide - mean.reshape(shape)) * scale.reshape(shape) + beta.reshape(shape)
-    result = result.to(data.dtype)
+        shape = (-1, *[1] * (data.ndim - 2))
+        scale = gamma * torch.rsqrt(var + eps)
+        result = (wide - mean.reshape(shape)) * scale.reshape(shape) + beta.reshape(shape)
+    result = result.movedim(1, axis).contiguous().to(data.dtype)
     if from_batch:
-        update = _Update(moving_mean, moving_var, mean.detach(), var.detach(), momentum)
+        update = _Update(moving_mean, moving_var, mean, var, momentum)
         if updates_in_forward:
             update()
         elif result.requires_grad:
@@ -91,7 +96,8 @@ def layer_norm(
     axis = axis_of("LayerNorm", axis, data.ndim)
     check_shape("LayerNorm", "gamma", gamma.shape, (data.shape[axis],))
     check_shape("LayerNorm", "beta", beta.shape, (data.shape[axis],))
-    if axis == data.ndim - 1 and not output_mean_var and gamma.dtype == data.dtype:
+    check_dtype("LayerNorm", data, gamma, beta)
+    if axis == data.ndim - 1 and not output_mean_var:
         return torch.nn.functional.layer_norm(data, (data.shape[-1],), gamma, beta, eps)
     var, mean = torch.var_mean(data, axis, correction=0, keepdim=True)
     shape = [-1 if number == axis else 1 for number in range(data.ndim)]
@@ -115,9 +121,10 @@ def group_norm(
     size = num_groups if is_v1() else channels
     check_shape("GroupNorm", "gamma", gamma.shape, (size,))
     check_shape("GroupNorm", "beta", beta.shape, (size,))
+    check_dtype("GroupNorm", floating("GroupNorm", data), gamma, beta)
     if not is_v1() and not output_mean_var:
         return torch.nn.functional.group_norm(data, num_groups, gamma, beta, eps)
-    grouped = floating("GroupNorm", data).reshape(data.shape[0], num_groups, -1)
+    grouped = data.reshape(data.shape[0], num_groups, -1)
     var, mean = torch.var_mean(grouped, 2, correction=0, keepdim=True)
     deviation = torch.sqrt(var + eps)
     normal = (grouped - mean) / deviation
@@ -134,7 +141,8 @@ def instance_norm(data: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, e
     """Normalizes each channel of each example."""
     check_shape("InstanceNorm", "gamma", gamma.shape, (data.shape[1],))
     check_shape("InstanceNorm", "beta", beta.shape, (data.shape[1],))
-    flat = floating("InstanceNorm", data).reshape(*data.shape[:2], -1)
+    check_dtype("InstanceNorm", floating("InstanceNorm", data), gamma, beta)
+    flat = data.reshape(*data.shape[:2], -1)
     var, mean = torch.var_mean(flat, 2, correction=0, keepdim=True)
     normal = (flat - mean) * torch.rsqrt(var + eps)
     return (normal * gamma[:, None] + beta[:, None]).reshape(data.shape)
@@ -152,27 +160,35 @@ def lrn(
 
 
 def dropout(
-    data: torch.Tensor, p: float = 0.5, mode: str = "training", axes: Any = (), training: bool = False
+    data: torch.Tensor,
+    p: float = 0.5,
+    mode: str = "training",
+    axes: Any = (),
+    training: bool = False,
+    from_torch: bool = False,
 ) -> torch.Tensor:
     """Zeroes elements with probability `p` and scales the others by 1 / (1 - p): in training, or with mode="always".
-    Along `axes`, all elements share one decision."""
+    Along `axes`, all elements share one decision.
+
+    On a CPU, the decisions are those of MXNet for the same seed; with `from_torch`, which layers use for plain tensors,
+    and on a GPU, they come from PyTorch's generator.
+    """
+    floating("Dropout", data)
     one_of("Dropout", "mode", mode, ("training", "always"))
     if not 0 <= p <= 1:
         raise MXNetError(f"Dropout: p, the fraction that gets dropped, must be in [0, 1], not {p}")
     if (mode == "training" and not training) or p == 0:
         return data.clone()
+    if from_torch and not axes:
+        return torch.nn.functional.dropout(data, p, training=True)
+    if p == 1:
+        raise refusal("Dropout with p=1, which gives nan in MXNet", "use zeros_like(x)")
     shared = [axis % data.ndim for axis in axes or ()]
-    shape = tuple(1 if number in shared else size for number, size in enumerate(data.shape))
-    return data * _dropout_mask(data, shape, p, shared=bool(shared))
-
-
-def _dropout_mask(data: torch.Tensor, shape: tuple[int, ...], p: float, shared: bool) -> torch.Tensor:
-    """On a CPU, the mask that MXNet draws. On a GPU and in compiled code, one of PyTorch's random numbers."""
-    if data.device.type != "cpu" or torch.compiler.is_compiling():
-        return torch.nn.functional.dropout(torch.ones(shape, dtype=data.dtype, device=data.device), p, training=True)
-    kinds = {torch.float16: numpy.float16, torch.float64: numpy.float64}
-    mask = STREAM.dropout_mask(shape, p, kinds.get(data.dtype, numpy.float32), shared)
-    return torch.from_numpy(mask).to(data.dtype)
+    shape = tuple(1 if axis in shared else size for axis, size in enumerate(data.shape))
+    if from_torch or data.device.type != "cpu" or data.dtype not in _NUMPY_FLOATS:
+        return data * torch.nn.functional.dropout(data.new_ones(shape), p, training=True)
+    mask = STREAM.dropout_mask(shape, p, _NUMPY_FLOATS[data.dtype], shared=bool(shared))
+    return data * torch.from_numpy(mask)
 
 
 def batch_norm_with_relu(

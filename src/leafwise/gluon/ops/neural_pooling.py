@@ -35,9 +35,14 @@ def pooling(
     """Pools windows of the data. The convention "full" rounds the number of windows up, "valid" rounds it down."""
     one_of("Pooling", "pool_type", pool_type, ("max", "avg", "sum", "lp"))
     one_of("Pooling", "pooling_convention", pooling_convention, ("valid", "full"))
+    floating("Pooling", data)
     dimensions = data.ndim - 2
     if dimensions not in _MAX:
         raise MXNetError(f"Pooling: Input data should be 3D, 4D or 5D, not of shape {tuple(data.shape)}")
+    if layout is not None and len(layout) != data.ndim:
+        raise MXNetError(
+            f"Pooling: Input data should be {len(layout)}D for the layout {layout}, not of shape {tuple(data.shape)}"
+        )
     last = channels_last("Pooling", layout, dimensions)
     if last:
         data = data.movedim(-1, 1)
@@ -90,7 +95,7 @@ def _pooled(
             return _MAX[dimensions](data, windows, steps, pads)
         if kind == "avg":
             return _AVERAGE[dimensions](  # type: ignore[no-any-return]
-                floating("Pooling", data), windows, steps, pads, count_include_pad=counts_pad
+                data, windows, steps, pads, count_include_pad=counts_pad
             )
     counts = [_windows(span, step, full) for span, step in zip(spans, steps, strict=True)]
     margins: list[int] = []
@@ -104,7 +109,7 @@ def _pooled(
             raise MXNetError(f"Pooling: pool_type='lp' needs p_value 1, 2 or 3, not {p_value}")
         sums = _summed(torch.nn.functional.pad(data**p_value, margins), windows, steps, counts)
         return sums ** (1 / p_value)
-    sums = _summed(torch.nn.functional.pad(floating("Pooling", data), margins), windows, steps, counts)
+    sums = _summed(torch.nn.functional.pad(data, margins), windows, steps, counts)
     if kind == "sum":
         return sums
     averages = sums / _elements(data, windows, steps, pads, counts, counts_pad)

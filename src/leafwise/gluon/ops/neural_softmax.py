@@ -21,7 +21,7 @@ def softmax(
     """exp(data / temperature), divided by its sum; with `use_length`, only over the first `length` elements, and 0
     after them."""
     scores = _scores("softmax", data, temperature, dtype)
-    axis = axis_of("softmax", axis, data.ndim)
+    axis = axis_of("softmax", axis, max(data.ndim, 1))
     if not use_length:
         return torch.softmax(scores, axis)
     if length is None:
@@ -40,7 +40,7 @@ def log_softmax(
     if use_length:
         raise MXNetError("log_softmax does not support use_length; use softmax, or mask the loss")
     scores = _scores("log_softmax", data, temperature, dtype)
-    return torch.log_softmax(scores, axis_of("log_softmax", axis, data.ndim))
+    return torch.log_softmax(scores, axis_of("log_softmax", axis, max(data.ndim, 1)))
 
 
 def softmin(

@@ -134,7 +134,7 @@ class Parameter:
     def cast(self, dtype: Any) -> None:
         """Changes the dtype, and converts the values and the gradient."""
         self._replicas.cast(torch_dtype(dtype))
-        self._dtype = dtype
+        self._dtype = numpy_dtype(dtype).name if isinstance(dtype, torch.dtype) else dtype
 
     @property
     def grad_req(self) -> str:
@@ -166,6 +166,7 @@ class Parameter:
                 stacklevel=2,
             )
             return
+        self._replicas.drop()  # if the new initializer fails, there are no values, as in MXNet
         chosen = init if init is not None else self.init if self.init is not None else default_init
         if isinstance(self.init, initializers.RNNFused):
             self.init.set_initializer(init or default_init)
@@ -315,7 +316,13 @@ class Parameter:
 
     def tensor_on(self, context: Context) -> Any:
         """The tensor on a context."""
+        self.check_initialized()
         return self.tensors[self._replicas.index(context, self.name)]
+
+    def adopt(self, tensor: Any) -> None:
+        """Takes over a tensor that PyTorch has put in the place of its own."""
+        self._replicas.first = tensor
+        self._replicas.mark(self._grad_req)
 
     def mean(self) -> torch.Tensor:
         """A copy of the values; on several contexts, their mean, which is what MXNet saves."""

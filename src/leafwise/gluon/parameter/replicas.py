@@ -50,6 +50,11 @@ class Replicas:
         self.only_context = self._contexts[0] if len(contexts) == 1 else None
         self.require_gradients(grad_req)
 
+    def drop(self) -> None:
+        """Forgets the values, until `place` gives new ones."""
+        self._let_go()
+        self._contexts, self.only_context, self.others = [], None, []
+
     def require_gradients(self, grad_req: str) -> None:
         """Starts again without gradients, and says how backward writes them."""
         for tensor in self.tensors:
