@@ -13,6 +13,7 @@ from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.ndarray import ndarray
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import DeferredInitializationError, refusal
+from leafwise.gluon.block.arguments import COMPILED, check_structure, structure
 from leafwise.gluon.block.plain_block import Block
 from leafwise.gluon.block.shape_probe import probe_shapes
 from leafwise.gluon.shapes import shape_is_known
@@ -34,11 +35,11 @@ class HybridBlock(Block):
 
     def __init__(self, prefix: str | None = None, params: Any = None) -> None:
         super().__init__(prefix=prefix, params=params)
-        assert self._scope is not None or type(self).hybrid_forward is HybridBlock.hybrid_forward, (
+        assert self._scope is not None or not _is_old_style(type(self)), (
             "'forward' instead of 'hybrid_forward' interface needs to be used starting from Gluon2.0."
             "Please follow MXNet2.0 Migration Guide to use new APIs."
         )
-        self.__dict__.update(_active=False, _has_run=False, _has_inferred=False)
+        self.__dict__.update(_active=False, _has_inferred=False, _structure=None)
 
     # -- children --------------------------------------------------------------------------------------
 
@@ -76,7 +77,7 @@ class HybridBlock(Block):
         unknown = set(options) - _OPTIONS if self._scope is None else ()
         if unknown:
             raise TypeError(f"hybridize() got an unexpected keyword argument {min(unknown)!r}")
-        self.__dict__.update(_active=active, _has_run=False)
+        self.__dict__.update(_active=active, _structure=None)
         if (active and self._forward_hooks) or self._forward_pre_hooks:
             warnings.warn(
                 f'"{self}" is being hybridized while still having forward hook/pre-hook. If "{self}" is a child of '
@@ -97,7 +98,7 @@ class HybridBlock(Block):
             self(x, *args)
 
     def export(self, path: Any, epoch: int = 0, remove_amp_cast: bool = True) -> NoReturn:
-        if not (self._active and self._has_run):
+        if not self._active or self._structure is None:
             raise RuntimeError(
                 "Please first call block.hybridize() and then run forward with this block at least once before calling "
                 "export."
@@ -119,10 +120,21 @@ class HybridBlock(Block):
                 for parameter in self._reg_params.values():
                     parameter.finish_deferred_init()
                 self.__dict__["_has_inferred"] = True
-        output = super().__call__(*args, **kwargs)
-        if self._active:
-            self.__dict__["_has_run"] = True
-        return output
+        if self._active and not COMPILED.inside:
+            return self._call_compiled(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def _call_compiled(self, *args: Any, **kwargs: Any) -> Any:
+        """The call of a hybridized block by the user: its arguments must have the structure of the first call."""
+        given = structure(args)
+        if self._structure is None:
+            self.__dict__["_structure"] = given
+        check_structure(given, self._structure)
+        COMPILED.inside = True
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            COMPILED.inside = False
 
     def infer_shape(self, *args: Any) -> None:
         """Sets the parameter shapes that depend on the inputs. Blocks with such parameters implement this."""
@@ -197,6 +209,12 @@ class HybridBlock(Block):
 
 _PASSED_ON = {"static_alloc", "static_shape", "inline_limit", "forward_bulk_size", "backward_bulk_size"}
 _OPTIONS = _PASSED_ON | {"partition_if_dynamic"}
+
+
+def _is_old_style(cls: type) -> bool:
+    """Whether it is a user's class with a `hybrid_forward`; as_mxnet() shows classes of this package as MXNet's."""
+    definer = next(base for base in cls.__mro__ if "hybrid_forward" in vars(base))
+    return definer.__module__.partition(".")[0] not in ("leafwise", "mxnet")
 
 
 def _is(value: Any, tensor: Any) -> bool:

@@ -244,7 +244,7 @@ class Parameter:
         self._shape = tuple(values.shape)
         if torch_dtype(self.dtype) is not values.dtype:
             if dtype_source == "saved":
-                self.cast(numpy_dtype(values.dtype).name)
+                self.cast(numpy_dtype(values.dtype).type)
             values = values.to(torch_dtype(self.dtype))
         if self.is_initialized:
             self.set_data(values)
