@@ -6,7 +6,7 @@ The values of the parameters follow from their paths, so that the tests know the
 from contextlib import nullcontext
 from typing import Any
 
-from zoo_facts import values
+from tests.gluon.zoo_facts import values
 
 
 def net_of(nn: Any, version: int) -> Any:

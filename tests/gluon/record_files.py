@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import mxnet
-from file_nets import filled, net_of
 from mxnet.gluon import nn, rnn
+from tests.gluon.file_nets import filled, net_of
 
 VERSION = int(mxnet.__version__[0])
 FOLDER = Path(__file__).parent / "files"

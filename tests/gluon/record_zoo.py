@@ -1,15 +1,15 @@
 """Records the facts about the networks of MXNet's model zoo. Run it once with each version of MXNet, in environments of
 their own (see record_golden.py):
 
-    python tests/gluon/record_zoo.py
+    PYTHONPATH=. python tests/gluon/record_zoo.py
 """
 
 import json
 from pathlib import Path
 
 import mxnet
-import zoo_facts
 from mxnet.gluon.model_zoo import vision
+from tests.gluon import zoo_facts
 
 VERSION = mxnet.__version__[0]
 

@@ -54,7 +54,12 @@ CASES: dict[str, tuple[str, ...]] = {
     "rnn.RNNCell(3, input_size=2)), rnn.LSTMCell(4, input_size=5))": (_LIST, _ARRAY, _VALID),
 }
 
+_IMAGES = "net.unroll(2, [image, image * 2], merge_outputs=True)"
+
 ONLY_V2_CASES: dict[str, tuple[str, ...]] = {
+    "rnn.Conv2DRNNCell((2, 4, 3), 2, 3, 3)": (_IMAGES,),
+    "rnn.Conv2DLSTMCell((2, 4, 3), 2, (3, 1), (1, 3), i2h_pad=(1, 0), h2h_dilate=2, activation='relu')": (_IMAGES,),
+    "rnn.Conv2DGRUCell((2, 4, 3), 2, 3, 3, i2h_pad=1)": (_IMAGES,),
     "rnn.LSTMPCell(5, 3, input_size=2)": _ALL,
     "rnn.GRUCell(5, input_size=2, activation='softsign', recurrent_activation='tanh')": (_ARRAY,),
     "rnn.VariationalDropoutCell(rnn.LSTMCell(5, input_size=2), 0.5, 0.0, 0.5)": (
@@ -88,7 +93,7 @@ class Facts:
         draw = self.arrays.random.uniform
         x = draw(-1, 1, shape=(4, 3, 2)) if self.version == 1 else draw(-1, 1, size=(4, 3, 2))
         x.attach_grad()
-        names = {"net": net, "x": x, "lengths": self.arrays.array(LENGTHS)}
+        names = {"net": net, "x": x, "image": x.reshape((1, 2, 4, 3)), "lengths": self.arrays.array(LENGTHS)}
         with self.autograd.record():
             result = eval(call, {**names, "inferred": self._inferred})
             outputs = list(_flat(result))

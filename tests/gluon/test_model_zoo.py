@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 import pytest
-import zoo_facts
+from tests.gluon import zoo_facts
 
 from leafwise.gluon import as_mxnet
 

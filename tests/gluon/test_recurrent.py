@@ -220,7 +220,8 @@ def _called(layer: Any, *args: Any) -> Any:
         (lambda: _called(rnn.LSTM(5), np.ones((3, 2, 4)), np.ones((1, 2, 5))), MXNetError, "needs 2 states, not 1"),
         (lambda: _called(rnn.LSTM(5), np.ones((3, 4))), MXNetError, "rank-3"),
         (lambda: rnn.BidirectionalCell(rnn.LSTMCell(3), rnn.LSTMCell(3))(1, []), NotImplementedError, "unroll"),
-        (lambda: rnn.Conv2DLSTMCell, AttributeError, "npx.convolution"),
+        (lambda: rnn.Conv2DLSTMCell((3, 8, 8), 4, 3, 2), AssertionError, "Only support odd number"),
+        (lambda: rnn.Conv2DLSTMCell((3, 8, 8), 4, (3,), 3), AssertionError, "of length 2"),
     ],
 )
 def test_errors(call: Any, error: type[Exception], message: str) -> None:

@@ -82,6 +82,25 @@ nothing
 sgd learning_rate=0.1, unknown=1
 """
 
+# A function of nd, the number of arrays of its state, and its arguments.
+UPDATES = """
+sgd_update 0 lr=0.1, wd=0.5
+sgd_update 0 lr=0.1, wd=0.5, rescale_grad=0.5, clip_gradient=0.3
+sgd_mom_update 1 lr=0.1, momentum=0.9, wd=0.5, lazy_update=False
+nag_mom_update 1 lr=0.1, momentum=0.9
+adam_update 2 lr=0.1, wd=0.5
+adam_update 2 lr=0.1, beta1=0.5, beta2=0.9, epsilon=0.1, clip_gradient=0.3
+rmsprop_update 1 lr=0.1
+rmsprop_update 1 lr=0.1, gamma1=0.5
+rmsprop_update 1 lr=0.1, rho=0.5
+rmspropalex_update 3 lr=0.1, epsilon=9
+ftrl_update 2 lr=0.1, lamda1=0.1
+ftml_update 3 lr=0.1, t=2
+signsgd_update 0 lr=0.1, wd=0.5
+signum_update 1 lr=0.1, momentum=0.9
+lamb_update_phase1 2 t=2, wd=0.1
+"""
+
 SCHEDULES = """
 FactorScheduler(3, 0.5)
 FactorScheduler(3, 0.5, base_lr=1.0, stop_factor_lr=0.2)
@@ -333,6 +352,18 @@ class Facts:
             "learning_rate": short(float(optimizer.learning_rate)),
         }
 
+    def update(self, case):
+        """The weight and the state after a step in place, and the result of a step that is not in place."""
+        name, count, arguments = case.split(" ", 2)
+        random = numpy.random.RandomState(5)
+        weight, grad = (self.array(random.normal(size=(2, 3)).astype("float32")) for _ in range(2))
+        states = [self.array(random.uniform(size=(2, 3)).astype("float32") + 1) for _ in range(int(count))]
+        numbers = eval(f"dict({arguments})")
+        function = getattr(self.modules["nd"], name)
+        function(weight, grad, *states, out=weight, **numbers)
+        after = [short(array.asnumpy()) for array in (weight, *states)]
+        return {"in place": after, "new": short(function(weight, grad, *states, **numbers).asnumpy())}
+
     def schedule(self, case):
         """The learning rates at the first updates, and far beyond."""
         schedule = eval(case, vars(self.modules["lr_scheduler"]))
@@ -380,8 +411,10 @@ class Facts:
         except NotImplementedError:
             return "none"
 
-    def all(self):
+    def all(self, is_legacy):
         """The facts about every case."""
         groups = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "loss": LOSSES, "representation": REPRS}
         groups["metric"] = METRICS
+        if is_legacy:
+            groups["update"] = UPDATES
         return {group: {case: self.safely(group, case) for case in lines(text)} for group, text in groups.items()}

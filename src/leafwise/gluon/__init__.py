@@ -23,6 +23,7 @@ from leafwise.gluon.context import Context, cpu, current_context, gpu
 from leafwise.gluon.names.package import attribute
 from leafwise.gluon.parameter import Constant, Parameter, ParameterDict
 from leafwise.gluon.stand_in import as_mxnet
+from leafwise.gluon.trainer import Trainer
 
 __all__ = [
     "Block",
@@ -34,6 +35,7 @@ __all__ = [
     "Parameter",
     "ParameterDict",
     "SymbolBlock",
+    "Trainer",
     "as_mxnet",
     "autograd",
     "cpu",

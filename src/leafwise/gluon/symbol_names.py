@@ -73,7 +73,8 @@ def _by_counting(bare: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]],
         assert match is not None
         theirs.setdefault(match["kind"], {}).setdefault(int(match["number"]), {})[match["part"]] = name
     ours: dict[str, dict[int, dict[str, _Owned]]] = {}
-    for one in sorted(owned, key=lambda one: one.parameter.number):
+    stored_once = {id(one.parameter): one for one in reversed(owned)}.values()  # a shared one has several paths
+    for one in sorted(stored_once, key=lambda one: one.parameter.number):
         ours.setdefault(_kind(one.owner), {}).setdefault(id(one.owner), {})[one.part] = one
     found = {}
     for kind, layers in theirs.items():

@@ -47,7 +47,7 @@ class CosineEmbeddingLoss(Loss):
 
 
 def _cosine(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    norms = x.norm(dim=-1).reshape(-1, 1) * y.norm(dim=-1).reshape(-1, 1)
+    norms: torch.Tensor = x.norm(dim=-1).reshape(-1, 1) * y.norm(dim=-1).reshape(-1, 1)
     return (x * y).sum(dim=-1).reshape(-1, 1) / norms.clamp(min=1e-12)
 
 
@@ -66,4 +66,4 @@ class SDMLLoss(Loss):
         pairs = torch.eye(size, device=x1.device)
         labels = pairs * (1 - self.smoothing_parameter) + (1 - pairs) * self.smoothing_parameter / (size - 1)
         distances = (x1.unsqueeze(1) - x2.unsqueeze(0)).square().sum(dim=2)
-        return self.kl_loss.compute((-distances).log_softmax(dim=1), labels)
+        return KLDivLoss.compute(self.kl_loss, (-distances).log_softmax(dim=1), labels)

@@ -186,6 +186,9 @@ class MCC(_OfConfusion):
 class PCC(EvalMetric):
     """Pearson's correlation coefficient of classes: Matthews' coefficient for any number of classes."""
 
+    matrix: Any  # how often each class (row) was predicted for each label (column)
+    global_matrix: Any
+
     def __init__(
         self, name: str = "pcc", output_names: Any = None, label_names: Any = None, has_global_stats: bool = True
     ) -> None:

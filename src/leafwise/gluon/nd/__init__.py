@@ -17,7 +17,7 @@ from typing import Any
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import missing
-from leafwise.gluon.nd import contrib, image, linalg, neural, op, random, random_operators
+from leafwise.gluon.nd import contrib, linalg, neural, op, random, random_operators
 from leafwise.gluon.nd.creation import (
     arange,
     array,
@@ -39,6 +39,7 @@ from leafwise.gluon.nd.creation import (
 )
 from leafwise.gluon.nd.functions import SINCE_2, operations
 from leafwise.gluon.nd.recurrent import RNN
+from leafwise.gluon.nd.saving import load, save
 
 __all__ = [
     "RNN",
@@ -56,11 +57,13 @@ __all__ = [
     "image",
     "linalg",
     "linspace",
+    "load",
     "moveaxis",
     "onehot_encode",
     "ones",
     "op",
     "random",
+    "save",
     "to_dlpack_for_read",
     "to_dlpack_for_write",
     "waitall",

@@ -20,8 +20,7 @@ from leafwise.gluon.npx.conversions import *  # noqa: F403
 from leafwise.gluon.npx.conversions import __all__ as _conversions
 from leafwise.gluon.npx.neural import *  # noqa: F403
 from leafwise.gluon.npx.neural import __all__ as _neural
-from leafwise.gluon.npx.random import seed
-from leafwise.gluon.npx.recurrent import rnn
+from leafwise.gluon.random import seed
 
 Device = Context
 current_device = current_context
@@ -40,10 +39,13 @@ __all__ = [
     "is_np_array",
     "is_np_default_dtype",
     "is_np_shape",
+    "load",
     "num_gpus",
     "random",
     "reset_np",
     "rnn",
+    "save",
+    "savez",
     "seed",
     "set_np",
     "set_np_shape",

@@ -19,10 +19,13 @@ def clipped(values: Tensor, limit: float | None) -> Tensor:
 def _gradient(
     weight: Tensor, grad: Tensor, wd: float, rescale_grad: float, clip_gradient: float | None, decay_first: bool = False
 ) -> Tensor:
-    """The gradient, rescaled, clipped and with weight decay."""
+    """The gradient, rescaled, clipped and with weight decay; the gradient itself if nothing of that is asked for."""
+    scaled = grad if rescale_grad == 1 else grad * rescale_grad
+    if not wd:
+        return clipped(scaled, clip_gradient)
     if decay_first:
-        return clipped(torch.add(grad * rescale_grad, weight, alpha=wd), clip_gradient)
-    return torch.add(clipped(grad * rescale_grad, clip_gradient), weight, alpha=wd)
+        return clipped(torch.add(scaled, weight, alpha=wd), clip_gradient)
+    return torch.add(clipped(scaled, clip_gradient), weight, alpha=wd)
 
 
 def _rest(beta: float, weight: Tensor) -> float:
@@ -170,7 +173,13 @@ def rmspropalex(
     clip_gradient: float | None = None,
     clip_weights: float | None = None,
 ) -> Tensor:
-    """Centered RMSProp. `rho` and `momentum` are called gamma1 and gamma2 in MXNet 1.x."""
+    """Centered RMSProp. `rho` and `momentum` are called gamma1 and gamma2 in MXNet 1.x.
+
+    The state is the mean of squared gradients, the mean of gradients, and the last step; in MXNet 2.x, the means are
+    the other way round.
+    """
+    if not dialect.is_v1():
+        n, g = g, n
     scaled = _gradient(weight, grad, wd, rescale_grad, clip_gradient, decay_first=dialect.is_v1())
     n.mul_(rho).addcmul_(scaled, scaled, value=_rest(rho, weight))
     g.mul_(rho).add_(scaled, alpha=_rest(rho, weight))

@@ -54,7 +54,7 @@ class Adam(_Moments):
         super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
         self.lazy_update = self.is_v1 if lazy_update is None else lazy_update
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         scales = self.counted(index)
         options = {**self.with_betas(scales), "lr": self.corrected(scales)}
         return weight_updates.adam(weight, grad, *state, **options)
@@ -87,7 +87,7 @@ class _Decoupled(_Moments):
 class AdamW(_Decoupled):
     """Adam with weight decay that is not part of the gradient."""
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         return weight_updates.adamw(weight, grad, *state, **self.options(index))
 
 
@@ -95,7 +95,7 @@ class AdamW(_Decoupled):
 class AdaBelief(_Decoupled):
     """Adam with steps by how far gradients are from their running mean."""
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         return weight_updates.adabelief(weight, grad, *state, **self.options(index))
 
 
@@ -111,7 +111,7 @@ class Adamax(_Moments):
         epsilon = 0.0 if dialect.is_v1() else kwargs.pop("epsilon", 1e-8)
         super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         lr, wd, t = self.counted(index)
         mean, largest = state
         grad = decayed_first(self, grad, weight, wd) if self.is_v1 else self.scaled_in_place(grad, weight, wd)
@@ -139,7 +139,7 @@ class Nadam(_Moments):
         self.schedule_decay = schedule_decay
         self.m_schedule = 1.0
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         lr, wd, t = self.counted(index)
         mean, var = state
         grad = decayed_first(self, grad, weight, wd) if self.is_v1 else self.scaled_in_place(grad, weight, wd)
@@ -180,15 +180,15 @@ class LAMB(_Moments):
         dtype = None if self.is_v1 else torch.float32
         return self.zeros_like(weight, dtype), self.zeros_like(weight, dtype)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         if not self.is_v1 and self.aggregate_num <= 1:
             self.counted(index)  # MXNet counts each update twice in this case
         scales = self.counted(index)
         options = self.with_betas(scales)
         lr = options.pop("lr")
-        g = weight_updates.lamb_phase1(
-            weight, grad, *state, t=scales.t, bias_correction=self.bias_correction, **options
-        )
+        mean, var = state
+        options |= {"t": scales.t, "bias_correction": self.bias_correction}
+        g = weight_updates.lamb_phase1(weight, grad, mean, var, **options)
         bounds = self.lower_bound or None, self.upper_bound or None
         return weight_updates.lamb_phase2(weight, g, weight.norm(), g.norm(), lr, *bounds)
 

@@ -33,7 +33,7 @@ class AdaGrad(FormulaOptimizer):
     def create_state(self, index: Any, weight: Any) -> Any:
         return self.zeros_like(weight, torch.float32)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         lr, wd, _ = self.counted(index)
         if self.is_v1:
             grad = self.scaled_copy(grad)
@@ -60,7 +60,7 @@ class AdaDelta(FormulaOptimizer):
     def create_state(self, index: Any, weight: Any) -> Any:
         return self.zeros_like(weight, torch.float32), self.zeros_like(weight, torch.float32)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         lr, wd, _ = self.counted(index)
         # MXNet 1.x decays the weight apart from the gradient, and ignores the learning rate.
         grad = self.scaled_in_place(grad, weight, 0.0 if self.is_v1 else wd)
@@ -98,12 +98,13 @@ class RMSProp(FormulaOptimizer):
         states = tuple(self.zeros_like(weight, torch.float32) for _ in range(3 if self.centered else 1))
         return states if self.centered or self.is_v1 else states[0]
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         options = self.fused(self.counted(index))
         options |= {"epsilon": self.epsilon, "clip_weights": self.clip_weights or None}
         rho, momentum = (getattr(self, name) for name in (("gamma1", "gamma2") if self.is_v1 else ("rho", "momentum")))
         if self.centered:
-            return weight_updates.rmspropalex(weight, grad, *state, rho=rho, momentum=momentum, **options)
+            n, g, delta = state
+            return weight_updates.rmspropalex(weight, grad, n, g, delta, rho=rho, momentum=momentum, **options)
         n = state[0] if self.is_v1 else state
         return weight_updates.rmsprop(weight, grad, n, rho=rho, **options)
 
@@ -125,9 +126,10 @@ class Ftrl(FormulaOptimizer):
     def create_state(self, index: Any, weight: Any) -> Any:
         return self.zeros_like(weight, torch.float32), self.zeros_like(weight, torch.float32)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         options = self.fused(self.counted(index))
-        return weight_updates.ftrl(weight, grad, *state, lamda1=self.lamda1, beta=self.beta, **options)
+        z, n = state
+        return weight_updates.ftrl(weight, grad, z, n, lamda1=self.lamda1, beta=self.beta, **options)
 
 
 @register
@@ -143,12 +145,13 @@ class FTML(FormulaOptimizer):
     def create_state(self, index: Any, weight: Any) -> Any:
         return tuple(self.zeros_like(weight) for _ in range(3))
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         scales = self.counted(index)
+        d, v, z = state
         options = self.fused(scales)
         options["clip_grad"] = options.pop("clip_gradient")
-        betas = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
-        return weight_updates.ftml(weight, grad, *state, t=scales.t, **betas, **options)
+        betas: dict[str, Any] = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+        return weight_updates.ftml(weight, grad, d, v, z, t=scales.t, **betas, **options)
 
 
 @register
@@ -167,7 +170,7 @@ class GroupAdaGrad(FormulaOptimizer):
         assert len(weight.shape) == 2
         return wrap_legacy(torch.zeros((weight.shape[0], 1), device=weight.tensor.device), weight.ctx)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         lr, wd, _ = self.counted(index)
         assert wd == 0, "Weight decay is not supported for GroupAdaGrad"
         grad = self.scaled_copy(grad)

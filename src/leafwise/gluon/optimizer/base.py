@@ -20,7 +20,7 @@ NOT_BUILT = {
 
 
 class Scales(NamedTuple):
-    """What an update of a parameter needs besides its arrays: learning rate, weight decay, and the number of updates."""
+    """What an update needs besides arrays: the learning rate, the weight decay, and the number of updates."""
 
     lr: float
     wd: float
@@ -141,7 +141,7 @@ class Optimizer:
 
     def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
         """The state for a weight; with `multi_precision`, for a float16 weight, preceded by a copy in float32."""
-        if weight.dtype == "float16":
+        if weight.tensor.dtype == torch.float16:
             if self.multi_precision:
                 copy = wrap_legacy(weight.tensor.detach().float(), weight.ctx)
                 return (copy, self.create_state(index, copy))
@@ -170,7 +170,7 @@ class Optimizer:
             _copy_back(precise, weight)
 
     def _in_float32(self, weight: Any, grad: Any, state: Any) -> tuple[Any, Any, Any]:
-        if weight.dtype != "float16":
+        if weight.tensor.dtype != torch.float16:
             return weight, grad, state
         return state[0], wrap_legacy(grad.tensor.detach().float(), grad.ctx), state[1]
 

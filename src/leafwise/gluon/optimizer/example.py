@@ -18,7 +18,7 @@ class Test(FormulaOptimizer):
     def create_state(self, index: Any, weight: Any) -> Any:
         return self.zeros_like(weight, torch.float32)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         if self.is_v1:
             changed = weight + grad * float(self.rescale_grad)
             state.copy_(changed)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import torch
 
 from leafwise.gluon import dialect
+from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.arrays.legacy import NDArray, wrap_legacy
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import MXNetError, refusal
@@ -28,7 +29,7 @@ class FormulaOptimizer(Optimizer):
             raise refusal(f"{type(self).__name__}(use_fused_step={fused})", "leave it out; the weights are the same")
         super().__init__(use_fused_step=self.is_fused if fused is None else fused, **kwargs)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         """The new values of a weight; changes the tensors in `state` in place."""
         raise NotImplementedError
 
@@ -59,10 +60,11 @@ class FormulaOptimizer(Optimizer):
 
     def _check_dtypes(self, weight: Any, grad: Any, state: Any) -> None:
         for array in (grad, *_flat(state)):
-            if array.dtype != weight.dtype:
+            if array.tensor.dtype != weight.tensor.dtype:
+                ours, theirs = dtype_name(weight.tensor.dtype), dtype_name(array.tensor.dtype)
                 raise MXNetError(
-                    f"{type(self).__name__} cannot update a weight of dtype {weight.dtype} with a gradient or a state "
-                    f"of dtype {array.dtype}; cast the weight to {array.dtype}, or use multi_precision=True"
+                    f"{type(self).__name__} cannot update a weight of dtype {ours} with a gradient or a state of dtype "
+                    f"{theirs}; cast the weight to {theirs}, or use multi_precision=True"
                 )
 
     def zeros_like(self, weight: Any, dtype: Any = None) -> Any:

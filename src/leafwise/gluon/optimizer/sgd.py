@@ -26,14 +26,14 @@ class _Momentum(FormulaOptimizer):
     def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
         state = super().create_state_multi_precision(index, weight)
         # In MXNet 1.x the copy in float32 is the second part of the state.
-        return state[::-1] if self.is_v1 and self.multi_precision and weight.dtype == "float16" else state
+        return state[::-1] if self.is_v1 and self.multi_precision and weight.tensor.dtype == torch.float16 else state
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         if self.is_v1 and self.multi_precision:
             many = isinstance(index, list | tuple)
             parts = [(index, weight, grad, state)] if not many else zip(index, weight, grad, state, strict=True)
             for each, array, gradient, pair in parts:
-                pair = pair[::-1] if array.dtype == "float16" else pair
+                pair = pair[::-1] if array.tensor.dtype == torch.float16 else pair
                 super().update_multi_precision(each, array, gradient, pair)
         else:
             super().update_multi_precision(index, weight, grad, state)
@@ -58,7 +58,7 @@ class SGD(_Momentum):
         if self.is_v1:
             self.aggregate_num = 4
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         options = self.fused(self.counted(index))
         if state is None:
             return weight_updates.sgd(weight, grad, **options)
@@ -80,7 +80,7 @@ class NAG(_Momentum):
         default = 0.0 if dialect.is_v1() else 0.9
         super().__init__(momentum=default if momentum is None else momentum, **kwargs)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         options = self.fused(self.counted(index))
         if state is None:
             return weight_updates.sgd(weight, grad, **options)
@@ -98,7 +98,7 @@ class Signum(FormulaOptimizer):
     def create_state(self, index: Any, weight: Any) -> Any:
         return None if self.momentum == 0 else self.zeros_like(weight)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         options = self.fused(self.counted(index))
         if state is not None:
             momentum = self.momentum if self.momentum > 0 else 0.0
@@ -123,7 +123,7 @@ class DCASGD(_Momentum):
     def create_state(self, index: Any, weight: Any) -> Any:
         return super().create_state(index, weight), wrap_legacy(weight.tensor.detach().clone(), weight.ctx)
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         lr, wd, _ = self.counted(index)
         mom, previous = state
         if self.is_v1:
@@ -162,7 +162,7 @@ class LARS(_Momentum):
         if self.is_v1:
             self.aggregate_num = 4
 
-    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> torch.Tensor:
+    def new_weight(self, index: Any, weight: torch.Tensor, grad: torch.Tensor, state: Any) -> Any:
         options = self.fused(self.counted(index))
         options["lr"] *= self._ratio(index, weight, grad, options["wd"])
         if state is None:

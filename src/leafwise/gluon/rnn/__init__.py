@@ -1,7 +1,18 @@
 """`mxnet.gluon.rnn`: recurrent layers and cells."""
 
 from leafwise.gluon.base import missing
-from leafwise.gluon.rnn import rnn_cell, rnn_layer
+from leafwise.gluon.rnn import conv_rnn_cell, rnn_cell, rnn_layer
+from leafwise.gluon.rnn.conv_rnn_cell import (
+    Conv1DGRUCell,
+    Conv1DLSTMCell,
+    Conv1DRNNCell,
+    Conv2DGRUCell,
+    Conv2DLSTMCell,
+    Conv2DRNNCell,
+    Conv3DGRUCell,
+    Conv3DLSTMCell,
+    Conv3DRNNCell,
+)
 from leafwise.gluon.rnn.rnn_cell import (
     BidirectionalCell,
     DropoutCell,
@@ -25,6 +36,15 @@ __all__ = [
     "LSTM",
     "RNN",
     "BidirectionalCell",
+    "Conv1DGRUCell",
+    "Conv1DLSTMCell",
+    "Conv1DRNNCell",
+    "Conv2DGRUCell",
+    "Conv2DLSTMCell",
+    "Conv2DRNNCell",
+    "Conv3DGRUCell",
+    "Conv3DLSTMCell",
+    "Conv3DRNNCell",
     "DropoutCell",
     "GRUCell",
     "HybridRecurrentCell",
@@ -38,10 +58,9 @@ __all__ = [
     "SequentialRNNCell",
     "VariationalDropoutCell",
     "ZoneoutCell",
+    "conv_rnn_cell",
     "rnn_cell",
     "rnn_layer",
 ]
 
-_CONVOLUTIONAL = "write a HybridRecurrentCell that calls npx.convolution"
-_INSTEAD = {f"Conv{axes}D{kind}Cell": _CONVOLUTIONAL for axes in (1, 2, 3) for kind in ("RNN", "LSTM", "GRU")}
-__getattr__ = missing("gluon.rnn", _INSTEAD, "torch.nn may have an equivalent")
+__getattr__ = missing("gluon.rnn", {}, "torch.nn may have an equivalent")

@@ -81,7 +81,7 @@ class GatedCell(HybridRecurrentCell):
         return f"{type(self).__name__}({shape[1] if shape[1] else None} -> {shape[0]})"
 
 
-def _activated(tensor: torch.Tensor, activation: Any, example: Any) -> torch.Tensor:
+def activated(tensor: torch.Tensor, activation: Any, example: Any) -> torch.Tensor:
     """An activation function: by its name, or a block or function over arrays."""
     if isinstance(activation, str):
         return named_activation(tensor, activation)
@@ -125,7 +125,7 @@ class RNNCell(GatedCell):
 
     def forward(self, inputs: Any, states: Any) -> Any:
         from_input, from_state = self.products(inputs, states)
-        output = wrap_like(inputs, _activated(from_input + from_state, self._activation, inputs))
+        output = wrap_like(inputs, activated(from_input + from_state, self._activation, inputs))
         return output, [output]
 
     def __repr__(self) -> str:
@@ -163,9 +163,9 @@ class LSTMCell(GatedCell):
     def forward(self, inputs: Any, states: Any) -> Any:
         from_input, from_state = self.products(inputs, states)
         gates = (from_input + from_state).chunk(4, 1)
-        enter, forget, leave = (_activated(gates[number], self._recurrent_activation, inputs) for number in (0, 1, 3))
-        memory = forget * plain(states[1]) + enter * _activated(gates[2], self._activation, inputs)
-        output = wrap_like(inputs, leave * _activated(memory, self._activation, inputs))
+        enter, forget, leave = (activated(gates[number], self._recurrent_activation, inputs) for number in (0, 1, 3))
+        memory = forget * plain(states[1]) + enter * activated(gates[2], self._activation, inputs)
+        output = wrap_like(inputs, leave * activated(memory, self._activation, inputs))
         return output, [output, wrap_like(inputs, memory)]
 
 
@@ -240,9 +240,9 @@ class GRUCell(GatedCell):
 
     def forward(self, inputs: Any, states: Any) -> Any:
         from_input, from_state = (product.chunk(3, 1) for product in self.products(inputs, states))
-        reset = _activated(from_input[0] + from_state[0], self._recurrent_activation, inputs)
-        update = _activated(from_input[1] + from_state[1], self._recurrent_activation, inputs)
-        new = _activated(from_input[2] + reset * from_state[2], self._activation, inputs)
+        reset = activated(from_input[0] + from_state[0], self._recurrent_activation, inputs)
+        update = activated(from_input[1] + from_state[1], self._recurrent_activation, inputs)
+        new = activated(from_input[2] + reset * from_state[2], self._activation, inputs)
         output = wrap_like(inputs, (1 - update) * new + update * plain(states[0]))
         return output, [output]
 

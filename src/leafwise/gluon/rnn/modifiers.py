@@ -113,7 +113,7 @@ class ZoneoutCell(ModifierCell):
     def _mixed(self, rate: float, new: Any, old: Any) -> Any:
         tensor = plain(new)
         before = torch.zeros_like(tensor) if old is None else plain(old)
-        mask = dropout(torch.ones_like(tensor), rate, training=_in_training(self, new))
+        mask = plain(_dropped(self, wrap_like(new, torch.ones_like(tensor)), rate, ()))
         return wrap_like(new, torch.where(mask != 0, tensor, before))
 
     def __repr__(self) -> str:
@@ -217,10 +217,8 @@ class VariationalDropoutCell(ModifierCell):
         return f"{type(self).__name__}(p_out = {self.drop_outputs}, p_state = {self.drop_states})"
 
 
-def _in_training(cell: Any, inputs: Any) -> bool:
-    """Arrays follow `autograd.record`, and tensors the mode of the PyTorch module."""
-    return STATE.training if isinstance(inputs, ArrayValues) else bool(cell.training)
-
-
 def _dropped(cell: Any, inputs: Any, rate: float, axes: Any) -> Any:
-    return wrap_like(inputs, dropout(plain(inputs), rate, axes=axes, training=_in_training(cell, inputs)))
+    """The inputs after dropout. Arrays follow `autograd.record`, and tensors the mode of the PyTorch module."""
+    is_tensor = not isinstance(inputs, ArrayValues)
+    training = bool(cell.training) if is_tensor else STATE.training
+    return wrap_like(inputs, dropout(plain(inputs), rate, axes=axes, training=training, from_torch=is_tensor))

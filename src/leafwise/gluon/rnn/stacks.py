@@ -95,3 +95,7 @@ class SequentialRNNCell(CellStack):
 
 class HybridSequentialRNNCell(CellStack, HybridRecurrentCell):
     """Calls its cells, all of them hybrid, one after another."""
+
+    def infer_shape(self, *args: Any) -> None:
+        # Unlike SequentialRNNCell, it may be one of the two cells of a BidirectionalCell, but is not bidirectional.
+        super().infer_shape(*args[:-1], False)

@@ -28,5 +28,5 @@ class AlexNet(ZooNet):
             self.output = nn.Dense(classes)
 
 
-def alexnet(pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any) -> AlexNet:
-    return loaded(AlexNet(**kwargs), "alexnet", pretrained, ctx, root)  # type: ignore[no-any-return]
+def alexnet(pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any) -> AlexNet:
+    return loaded(AlexNet(**kwargs), "alexnet", pretrained, ctx or device, root)  # type: ignore[no-any-return]

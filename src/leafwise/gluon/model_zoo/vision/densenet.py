@@ -86,10 +86,10 @@ class DenseNet(ZooNet):
 
 
 def get_densenet(
-    num_layers: int, pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any
+    num_layers: int, pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any
 ) -> DenseNet:
     net = DenseNet(*densenet_spec[num_layers], **kwargs)
-    return loaded(net, f"densenet{num_layers}", pretrained, ctx, root)  # type: ignore[no-any-return]
+    return loaded(net, f"densenet{num_layers}", pretrained, ctx or device, root)  # type: ignore[no-any-return]
 
 
 densenet121, densenet161, densenet169, densenet201 = (partial(get_densenet, layers) for layers in densenet_spec)

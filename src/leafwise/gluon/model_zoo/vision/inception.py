@@ -115,5 +115,7 @@ class Inception3(ZooNet):
             self.output = nn.Dense(classes)
 
 
-def inception_v3(pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any) -> Inception3:
-    return loaded(Inception3(**kwargs), "inceptionv3", pretrained, ctx, root)  # type: ignore[no-any-return]
+def inception_v3(
+    pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any
+) -> Inception3:
+    return loaded(Inception3(**kwargs), "inceptionv3", pretrained, ctx or device, root)  # type: ignore[no-any-return]

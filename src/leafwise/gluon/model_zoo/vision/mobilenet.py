@@ -8,7 +8,7 @@ from leafwise.gluon.arrays.choosing import wrap_like
 from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.block import HybridBlock
 from leafwise.gluon.model_zoo.vision.building import ROOT, ZooNet, loaded, scope, sequence, with_prefix
-from leafwise.gluon.ops import arithmetic
+from leafwise.gluon.ops import elementwise
 
 __all__ = [
     "MobileNet",
@@ -30,7 +30,7 @@ class RELU6(HybridBlock):
     """Relu, with values above 6 cut off."""
 
     def forward(self, x: Any) -> Any:
-        return wrap_like(x, arithmetic.clipped(plain(x), 0, 6))
+        return wrap_like(x, elementwise.clipped(plain(x), 0, 6))
 
 
 def _conv(
@@ -102,17 +102,17 @@ def _multiplier_text(multiplier: float) -> str:
 
 
 def get_mobilenet(
-    multiplier: float, pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any
+    multiplier: float, pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any
 ) -> MobileNet:
     name = f"mobilenet{_multiplier_text(multiplier)}"
-    return loaded(MobileNet(multiplier, **kwargs), name, pretrained, ctx, root)  # type: ignore[no-any-return]
+    return loaded(MobileNet(multiplier, **kwargs), name, pretrained, ctx or device, root)  # type: ignore[no-any-return]
 
 
 def get_mobilenet_v2(
-    multiplier: float, pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any
+    multiplier: float, pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any
 ) -> MobileNetV2:
     name = f"mobilenetv2_{_multiplier_text(multiplier)}"
-    return loaded(MobileNetV2(multiplier, **kwargs), name, pretrained, ctx, root)  # type: ignore[no-any-return]
+    return loaded(MobileNetV2(multiplier, **kwargs), name, pretrained, ctx or device, root)  # type: ignore[no-any-return]
 
 
 _MULTIPLIERS = (1.0, 0.75, 0.5, 0.25)

@@ -202,13 +202,19 @@ resnet_block_versions: list[dict[str, Any]] = [
 
 
 def get_resnet(
-    version: int, num_layers: int, pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any
+    version: int,
+    num_layers: int,
+    pretrained: bool = False,
+    ctx: Any = None,
+    root: str = ROOT,
+    device: Any = None,
+    **kwargs: Any,
 ) -> Any:
     assert num_layers in resnet_spec, f"Invalid number of layers: {num_layers}. Options are {resnet_spec.keys()}"
     assert version in (1, 2), f"Invalid resnet version: {version}. Options are 1 and 2."
     kind, layers, channels = resnet_spec[num_layers]
     net = resnet_net_versions[version - 1](resnet_block_versions[version - 1][kind], layers, channels, **kwargs)
-    return loaded(net, f"resnet{num_layers}_v{version}", pretrained, ctx, root)
+    return loaded(net, f"resnet{num_layers}_v{version}", pretrained, ctx or device, root)
 
 
 resnet18_v1, resnet34_v1, resnet50_v1, resnet101_v1, resnet152_v1 = (partial(get_resnet, 1, n) for n in resnet_spec)

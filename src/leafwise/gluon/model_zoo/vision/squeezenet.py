@@ -42,10 +42,10 @@ class SqueezeNet(ZooNet):
 
 
 def get_squeezenet(
-    version: str, pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any
+    version: str, pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any
 ) -> SqueezeNet:
     net = SqueezeNet(version, **kwargs)
-    return loaded(net, f"squeezenet{version}", pretrained, ctx, root)  # type: ignore[no-any-return]
+    return loaded(net, f"squeezenet{version}", pretrained, ctx or device, root)  # type: ignore[no-any-return]
 
 
 squeezenet1_0, squeezenet1_1 = (partial(get_squeezenet, version) for version in _FIRES)

@@ -43,10 +43,12 @@ class VGG(ZooNet):
             self.output = dense(classes)
 
 
-def get_vgg(num_layers: int, pretrained: bool = False, ctx: Any = None, root: str = ROOT, **kwargs: Any) -> VGG:
+def get_vgg(
+    num_layers: int, pretrained: bool = False, ctx: Any = None, root: str = ROOT, device: Any = None, **kwargs: Any
+) -> VGG:
     net = VGG(*vgg_spec[num_layers], **kwargs)
     suffix = "_bn" if kwargs.get("batch_norm") else ""
-    return loaded(net, f"vgg{num_layers}{suffix}", pretrained, ctx, root)  # type: ignore[no-any-return]
+    return loaded(net, f"vgg{num_layers}{suffix}", pretrained, ctx or device, root)  # type: ignore[no-any-return]
 
 
 vgg11, vgg13, vgg16, vgg19 = (partial(get_vgg, layers) for layers in vgg_spec)

@@ -1,0 +1,1 @@
+"""`mxnet.gluon.contrib`."""

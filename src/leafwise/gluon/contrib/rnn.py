@@ -1,0 +1,32 @@
+"""`mxnet.gluon.contrib.rnn`: the cells that MXNet 1.x has here, and 2.x in `gluon.rnn`."""
+
+from leafwise.gluon.base import missing
+from leafwise.gluon.rnn.basic_cells import LSTMPCell
+from leafwise.gluon.rnn.conv_rnn_cell import (
+    Conv1DGRUCell,
+    Conv1DLSTMCell,
+    Conv1DRNNCell,
+    Conv2DGRUCell,
+    Conv2DLSTMCell,
+    Conv2DRNNCell,
+    Conv3DGRUCell,
+    Conv3DLSTMCell,
+    Conv3DRNNCell,
+)
+from leafwise.gluon.rnn.modifiers import VariationalDropoutCell
+
+__all__ = [
+    "Conv1DGRUCell",
+    "Conv1DLSTMCell",
+    "Conv1DRNNCell",
+    "Conv2DGRUCell",
+    "Conv2DLSTMCell",
+    "Conv2DRNNCell",
+    "Conv3DGRUCell",
+    "Conv3DLSTMCell",
+    "Conv3DRNNCell",
+    "LSTMPCell",
+    "VariationalDropoutCell",
+]
+
+__getattr__ = missing("gluon.contrib.rnn", {"dynamic_unroll": "use the unroll method of the cell"}, "use gluon.rnn")
