@@ -1,7 +1,11 @@
 """Recurrent layers and cells compute what MXNet computes. `recurrent_facts.py` describes how that was recorded."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -15,6 +19,8 @@ from leafwise.gluon import random as mx_random
 from leafwise.gluon.arrays.legacy import wrap_legacy
 from leafwise.gluon.modes import back_to_the_dialect
 
+HERE = Path(__file__).parent
+NUMBER = re.compile(r"-?\d+\.\d+")
 GOLDEN = [(version, *entry) for version in (1, 2) for entry in json.loads(golden_file(version).read_text("utf-8"))]
 
 
@@ -47,6 +53,19 @@ def _check_numbers(numbers: dict[str, Any], known: dict[str, Any]) -> None:
     assert numbers["shape"] == known["shape"]
     numpy.testing.assert_allclose(numbers["first"], known["first"], rtol=1e-4, atol=1e-5)
     numpy.testing.assert_allclose(numbers["sum"], known["sum"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_the_script_prints_what_mxnet_prints(version: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "leafwise.gluon", "--mxnet", version, HERE / "recurrent_script.py"],
+        capture_output=True, encoding="utf-8",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    golden = (HERE / f"recurrent_script.mxnet{version}.golden.txt").read_text("utf-8")
+    assert NUMBER.sub("#", done.stdout) == NUMBER.sub("#", golden)
+    numbers, known = ([float(number) for number in NUMBER.findall(text)] for text in (done.stdout, golden))
+    numpy.testing.assert_allclose(numbers, known, rtol=2e-3, atol=2e-3)
 
 
 def test_parameters_of_1x_have_names_and_other_names_in_files() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from leafwise.gluon.arrays.choosing import wrap_like
 from leafwise.gluon.arrays.values import ArrayValues, plain
-from leafwise.gluon.ops import neural_sequences
+from leafwise.gluon.ops.legacy import sequences
 
 
 def is_array(value: Any) -> bool:
@@ -43,7 +43,7 @@ def formatted(length: int | None, inputs: Any, layout: str, merge: bool | None) 
 def masked(data: Any, valid_length: Any, axis: int, merge: bool | None) -> Any:
     """Zeros in place of the steps beyond the length of each sequence: as one array, or as a list."""
     array = data if is_array(data) else stacked(data, axis)
-    tensor = neural_sequences.sequence_mask(plain(array), plain(valid_length), True, axis=axis)
+    tensor = sequences.SequenceMask(plain(array), plain(valid_length), True, axis=axis)
     result = wrap_like(array, tensor)
     return result if merge else steps_of(result, axis)
 
@@ -51,7 +51,7 @@ def masked(data: Any, valid_length: Any, axis: int, merge: bool | None) -> Any:
 def last_valid(steps: Any, valid_length: Any) -> Any:
     """The last step of each sequence."""
     tensors = torch.stack([plain(step) for step in steps])
-    return wrap_like(steps[0], neural_sequences.sequence_last(tensors, plain(valid_length), True))
+    return wrap_like(steps[0], sequences.SequenceLast(tensors, plain(valid_length), True))
 
 
 def reversed_steps(steps: Any, valid_length: Any) -> list[Any]:
@@ -59,5 +59,5 @@ def reversed_steps(steps: Any, valid_length: Any) -> list[Any]:
     if valid_length is None:
         return list(reversed(steps))
     tensors = torch.stack([plain(step) for step in steps])
-    turned = neural_sequences.sequence_reverse(tensors, plain(valid_length), True)
+    turned = sequences.SequenceReverse(tensors, plain(valid_length), True)
     return [wrap_like(steps[0], step) for step in turned]
