@@ -17,7 +17,7 @@ from typing import Any
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.base import missing
-from leafwise.gluon.nd import contrib, linalg, neural, op, random, random_operators
+from leafwise.gluon.nd import contrib, image, linalg, neural, op, optimizer_updates, random, random_operators
 from leafwise.gluon.nd.creation import (
     arange,
     array,
@@ -73,6 +73,7 @@ __all__ = [
 globals().update(operations())
 globals().update({name: getattr(neural, name) for name in neural.__all__})
 globals().update({name: getattr(random_operators, name) for name in random_operators.__all__})
+globals().update({name: getattr(optimizer_updates, name) for name in optimizer_updates.__all__})
 globals().update({f"linalg_{name}": getattr(linalg, name) for name in linalg.__all__})
 
 # In `hybrid_forward(self, F, x)`, F is this module, and F.np and F.npx are the functions over np arrays.

@@ -20,7 +20,9 @@ from leafwise.gluon.npx.conversions import *  # noqa: F403
 from leafwise.gluon.npx.conversions import __all__ as _conversions
 from leafwise.gluon.npx.neural import *  # noqa: F403
 from leafwise.gluon.npx.neural import __all__ as _neural
-from leafwise.gluon.random import seed
+from leafwise.gluon.npx.random import seed
+from leafwise.gluon.npx.recurrent import rnn
+from leafwise.gluon.npx.saving import load, save, savez
 
 Device = Context
 current_device = current_context
