@@ -71,8 +71,8 @@ class DataLoader:
         if self._thread_pool:
             return ThreadPoolExecutor(self._num_workers, initializer=_start_thread, initargs=active)
         context = multiprocessing.get_context("fork")  # so that they have the dataset, and the replaced `mxnet`
-        start = {"initializer": _start_process, "initargs": (self._dataset, *active)}
-        pool = ProcessPoolExecutor(self._num_workers, context, **start)  # type: ignore[arg-type]
+        given = (self._dataset, *active)
+        pool = ProcessPoolExecutor(self._num_workers, context, initializer=_start_process, initargs=given)
         with warnings.catch_warnings():
             # Python warns of locks that other threads may hold. Workers use one thread, and no lock of PyTorch's.
             warnings.simplefilter("ignore")
