@@ -68,6 +68,11 @@ def entry(value: Any, name: str, module: ModuleType, known: dict[str, ModuleType
         if home is not None and home is not module and vars(home).get(name) is value:
             return f"from {home.__name__}", name
         return ("class" if inspect.isclass(value) else "function"), name
+    if type(value).__module__ == "__future__":
+        return None
+    for home in (known["mxnet.base"], known["mxnet.gluon.parameter"]):  # whose tuples of types other modules import
+        if home is not module and isinstance(value, tuple) and vars(home).get(name) is value:
+            return f"from {home.__name__}", name
     return "value", name
 
 

@@ -36,6 +36,13 @@ def test_workers_read_ahead_and_keep_the_order() -> None:
             assert numpy.array_equal(numpy.concatenate([x.asnumpy() for x, _ in batches]), samples[:][0].asnumpy())
 
 
+def test_a_loader_can_be_dropped_while_workers_read_ahead() -> None:
+    for _ in range(3):
+        loader = DataLoader(numpy.zeros((400, 20_000)), 8, num_workers=4)
+        assert next(iter(loader)).shape == (8, 20_000)
+        del loader
+
+
 def failing(number: int) -> int:
     raise KeyError(number)
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from leafwise.gluon import as_mxnet, np
-
 HERE = Path(__file__).parent
 
 

@@ -10,8 +10,8 @@
 >>> lw.tree(net)["1.weight"].shape
 (1, 8)
 
-`python -m leafwise.gluon script.py` runs a script in which `import mxnet` imports this front end;
-`as_mxnet()` does the same from Python.
+`python -m leafwise.gluon [--mxnet 1] script.py` runs a script in which `import mxnet` imports this front end;
+`as_mxnet(version)` does the same from Python.
 """
 
 from typing import Any

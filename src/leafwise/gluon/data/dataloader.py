@@ -1,11 +1,12 @@
 """`DataLoader`: a dataset in batches, read here or by worker processes or threads."""
 
 import multiprocessing
-import multiprocessing.pool
+import os
 import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import numpy
@@ -65,19 +66,18 @@ class DataLoader:
         self._thread_pool = thread_pool
         self._pool = self._workers() if self._num_workers else None
 
-    def _workers(self) -> Any:
+    def _workers(self) -> Executor:
         active = modes.is_np_shape(), modes.is_np_array()
         if self._thread_pool:
-            return multiprocessing.pool.ThreadPool(self._num_workers, _start_thread, active)
+            return ThreadPoolExecutor(self._num_workers, initializer=_start_thread, initargs=active)
         context = multiprocessing.get_context("fork")  # so that they have the dataset, and the replaced `mxnet`
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
-        try:
-            with warnings.catch_warnings():
-                # Python warns of locks that other threads may hold. Workers use one thread, and no lock of PyTorch's.
-                warnings.simplefilter("ignore")
-                return context.Pool(self._num_workers, _start_process, (self._dataset, *active))
-        finally:
-            signal.signal(signal.SIGINT, before)
+        given = (self._dataset, *active)
+        pool = ProcessPoolExecutor(self._num_workers, context, initializer=_start_process, initargs=given)
+        with warnings.catch_warnings():
+            # Python warns of locks that other threads may hold. Workers use one thread, and no lock of PyTorch's.
+            warnings.simplefilter("ignore")
+            pool.submit(os.getpid)  # makes the processes now, with the dataset as it is now
+        return pool
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._here() if self._pool is None else self._by_workers()
@@ -90,14 +90,14 @@ class DataLoader:
     def _by_workers(self) -> Iterator[Any]:
         indices, pool = iter(self._batch_sampler), self._pool
         assert pool is not None
-        waiting: deque[Any] = deque()
+        waiting: deque[Future[Any]] = deque()
 
         def ask() -> None:
             batch = next(indices, None)
             if batch is not None:
                 dataset = (self._dataset,) if self._thread_pool else ()
                 work = _read if self._thread_pool else _read_in_process
-                waiting.append(pool.apply_async(work, (batch, self._batchify_fn, *dataset)))
+                waiting.append(pool.submit(work, batch, self._batchify_fn, *dataset))
 
         for _ in range(self._prefetch):
             ask()
@@ -107,10 +107,12 @@ class DataLoader:
                 return
             yield self._received(waiting.popleft())
 
-    def _received(self, result: Any) -> Any:
+    def _received(self, result: "Future[Any]") -> Any:
         try:
-            return _unpacked(result.get(self._timeout))
-        except multiprocessing.TimeoutError:
+            return _unpacked(result.result(self._timeout))
+        except TimeoutError:
+            if result.done():  # the error of a dataset, not of waiting
+                raise
             raise multiprocessing.TimeoutError(
                 f"a worker of the DataLoader gave no batch for {self._timeout} seconds; "
                 "if reading a batch takes that long, pass a larger timeout="
@@ -122,7 +124,7 @@ class DataLoader:
     def __del__(self) -> None:
         pool = getattr(self, "_pool", None)
         if pool is not None:
-            pool.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _batches(
@@ -156,6 +158,7 @@ def _start_thread(shape: bool, array: bool) -> None:
 
 
 def _start_process(dataset: Any, shape: bool, array: bool) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
     torch.set_num_threads(1)  # the threads of the main process do not exist here
     modes.set_np(shape=shape, array=array)
     _Worker.dataset = dataset

@@ -25,8 +25,12 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.io.io": ("io",),
     "mxnet.ndarray": ("nd",),
     "mxnet.ndarray.ndarray": ("arrays.legacy", "nd"),
+    "mxnet.ndarray.numpy": ("np",),
+    "mxnet.ndarray.numpy_extension": ("npx",),
     "mxnet.ndarray.op": ("nd",),
     "mxnet.numpy": ("np",),
+    "mxnet.numpy.fallback": ("np",),
+    "mxnet.numpy.fallback_linalg": ("np.linalg",),
     "mxnet.numpy_extension": ("npx",),
     "mxnet.random": ("random",),
     "mxnet.rnn": (),  # leafwise.gluon.rnn is mxnet.gluon.rnn
