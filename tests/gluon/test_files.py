@@ -8,11 +8,11 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from leafwise.cli import main
 from tests.gluon import file_nets
 from tests.gluon.zoo_facts import values
 
 import leafwise as lw
+from leafwise.cli import main
 from leafwise.gluon import MXNetError, as_mxnet
 
 FILES = Path(__file__).parent / "files"

@@ -1,4 +1,4 @@
-"""`mxnet.Context` (in 2.x also called Device): where arrays live. `cpu(1)` is the same memory as `cpu(0)`, as in MXNet."""
+"""`mxnet.Context`, in 2.x also called Device: where arrays are. All `cpu(n)` are the same memory, as in MXNet."""
 
 import threading
 from typing import Any, ClassVar

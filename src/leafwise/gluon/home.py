@@ -20,9 +20,7 @@ _CANNOT_UNTIE = "Blocks share Parameter objects; build the Block again without s
 
 class GluonTying(TorchTying):
     def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
-        raise Unsupported(
-            self.home.name, "tie", "use share_parameters() of the Block, or params= in MXNet 1.x"
-        )
+        raise Unsupported(self.home.name, "tie", "use share_parameters() of the Block, or params= in MXNet 1.x")
 
     def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
         raise Unsupported(self.home.name, "untie", _CANNOT_UNTIE)

@@ -14,7 +14,7 @@ def is_held(leaf: Any) -> bool:
 
 def _references(gradient: torch.Tensor) -> tuple[int, int]:
     """The number of references to the tensor, and to its memory, which views refer to as well."""
-    return sys.getrefcount(gradient), torch._C._storage_Use_Count(gradient.untyped_storage()._cdata)  # type: ignore[attr-defined]
+    return sys.getrefcount(gradient), torch._C._storage_Use_Count(gradient.untyped_storage()._cdata)
 
 
 def _references_to_a_new_gradient() -> tuple[int, int]:

@@ -17,7 +17,7 @@ def with_prefix(prefix: str) -> dict[str, Any]:
 
 def scope(block: Any) -> AbstractContextManager[Any]:
     """The scope in which the children of a block are named after it, in MXNet 1.x."""
-    return block.name_scope() if dialect.is_v1() else nullcontext()  # type: ignore[no-any-return]
+    return block.name_scope() if dialect.is_v1() else nullcontext()
 
 
 def sequence(*blocks: Any) -> Any:

@@ -15,7 +15,7 @@ _FIRES = {
 }
 
 
-def _conv_relu(channels: int, kernel_size: int, **facts: int) -> list[Any]:
+def _conv_relu(channels: int, kernel_size: int, **facts: Any) -> list[Any]:
     return [nn.Conv2D(channels, kernel_size, **facts), nn.Activation("relu")]
 
 
