@@ -24,7 +24,7 @@ def test_names_shapes_and_outputs_are_those_of_mxnet(version: Any, name: str) ->
         array = mx.nd.array if version == 1 else mx.np.array
         facts = zoo_facts.facts(vision, array, name, **({"prefix": "net_"} if version == 1 else {}))
     expected = GOLDEN[version][name]
-    numpy.testing.assert_allclose(facts.pop("output"), expected.pop("output"), atol=5e-5)
+    numpy.testing.assert_allclose(facts.pop("output"), expected.pop("output"), rtol=1e-5, atol=5e-5)
     assert facts == expected
 
 
