@@ -31,7 +31,7 @@ ALLOWED = {
     "inspect": {"iterate", "share", "kernels", "core", "errors"},
     "render": {"checkpoint", "inspect", "iterate", "share", "core", "errors"},
     "cli": {"web", "render", "checkpoint", "inspect", "iterate", "share", "core", "files", "errors", "version"},
-    "gluon": {"checkpoint", "homes", "core", "errors"},
+    "gluon": {"checkpoint", "files", "homes", "core", "errors"},
     "web": {"render", "checkpoint", "inspect", "share", "core", "errors", "version"},
 }
 

@@ -1,4 +1,4 @@
-"""`leafwise convert`: the simplest edit, which writes any checkpoint as safetensors, npz, MXNet params, DCP or Orbax."""
+"""`leafwise convert`: the simplest edit, which writes any checkpoint in another format."""
 
 import argparse
 import sys
@@ -18,7 +18,8 @@ def add_to(verbs: Any) -> None:
         "convert",
         help="write a checkpoint as safetensors, npz, MXNet params, DCP or Orbax",
         description="Converts a checkpoint of any supported format to safetensors, npz or MXNet's .params, "
-        "depending on the name of DST, or with --format dcp or --format orbax to a folder that torch.distributed.checkpoint or Orbax loads. "
+        "depending on the name of DST, or with --format dcp or --format orbax to a folder that "
+        "torch.distributed.checkpoint or Orbax loads. "
         "Reads and writes in chunks. "
         "DST is replaced only when everything is written. Ties, plain values and metadata are kept; "
         "npz and .params files contain only arrays, and each tied leaf under each of its names. For "

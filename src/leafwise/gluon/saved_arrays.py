@@ -26,7 +26,9 @@ def save_list(path: str, tensors: Mapping[str, torch.Tensor] | Sequence[torch.Te
     """Writes the list format: with names if a mapping is given. MXNet reads it in NumPy mode if `numpy_shapes`, and
     otherwise outside of it."""
     named = isinstance(tensors, Mapping)
-    pairs = tensors.items() if isinstance(tensors, Mapping) else ((str(at), one) for at, one in enumerate(tensors))
+    pairs = (
+        tensors.items() if isinstance(tensors, Mapping) else ((str(at), tensor) for at, tensor in enumerate(tensors))
+    )
     items = [_item(name, tensor, mxnet_writer.cannot_store) for name, tensor in pairs]
     if not numpy_shapes:
         for item in items:
@@ -39,7 +41,8 @@ def save_list(path: str, tensors: Mapping[str, torch.Tensor] | Sequence[torch.Te
 
 
 def save_npz(path: str, tensors: Mapping[str, torch.Tensor]) -> None:
-    npz_writer.write([_item(name, one, npz_writer.cannot_store) for name, one in tensors.items()], path, _no_progress)
+    items = [_item(name, tensor, npz_writer.cannot_store) for name, tensor in tensors.items()]
+    npz_writer.write(items, path, _no_progress)
 
 
 def save_npy(path: str, tensor: torch.Tensor) -> None:

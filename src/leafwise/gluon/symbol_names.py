@@ -32,11 +32,11 @@ def symbol_names(block: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     """The path of the parameter for each name in the file. Names that are not found are left out."""
     bare = {name: name.partition(":")[2] if name.startswith(("arg:", "aux:")) else name for name in shapes}
     owned = _owned(block)
-    paths = {one.path for one in owned}
-    found = {name: rest for name, rest in bare.items() if rest in paths}
-    if not found:
-        found = _by_own_names(block, bare, owned) or _by_counting(bare, shapes, owned)
-    return {name: path for name, path in found.items() if name != path}
+    paths = {entry.path for entry in owned}
+    path_of = {name: rest for name, rest in bare.items() if rest in paths}
+    if not path_of:
+        path_of = _by_own_names(block, bare, owned) or _by_counting(bare, shapes, owned)
+    return {name: path for name, path in path_of.items() if name != path}
 
 
 def _owned(block: Any) -> list[_Owned]:
@@ -50,7 +50,7 @@ def _owned(block: Any) -> list[_Owned]:
 def _by_own_names(block: Any, bare: Mapping[str, str], owned: list[_Owned]) -> dict[str, str]:
     """By the names that MXNet 1.x gives parameters, whatever the prefix of the whole network is."""
     prefix = getattr(block, "prefix", "")
-    path_of = {one.parameter.name: one.path for one in reversed(owned)}
+    path_of = {entry.parameter.name: entry.path for entry in reversed(owned)}
     if all(rest in path_of for rest in bare.values()):
         return {name: path_of[rest] for name, rest in bare.items()}
     inside = {name.removeprefix(prefix): path for name, path in path_of.items() if name.startswith(prefix)}
@@ -73,21 +73,21 @@ def _by_counting(bare: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]],
         assert match is not None
         theirs.setdefault(match["kind"], {}).setdefault(int(match["number"]), {})[match["part"]] = name
     ours: dict[str, dict[int, dict[str, _Owned]]] = {}
-    stored_once = {id(one.parameter): one for one in reversed(owned)}.values()  # a shared one has several paths
-    for one in sorted(stored_once, key=lambda one: one.parameter.number):
-        ours.setdefault(_kind(one.owner), {}).setdefault(id(one.owner), {})[one.part] = one
-    found = {}
+    stored_once = {id(entry.parameter): entry for entry in reversed(owned)}.values()  # a shared one has several paths
+    for entry in sorted(stored_once, key=lambda entry: entry.parameter.number):
+        ours.setdefault(_kind(entry.owner), {}).setdefault(id(entry.owner), {})[entry.part] = entry
+    path_of = {}
     for kind, layers in theirs.items():
         mine = list(ours.get(kind, {}).values())
         if len(mine) != len(layers):
             return {}
         for (_, parts), own_parts in zip(sorted(layers.items()), mine, strict=True):
             for part, name in parts.items():
-                one = own_parts.get(part)
-                if one is None or not _fits(one.parameter.shape, shapes[name]):
+                entry = own_parts.get(part)
+                if entry is None or not _fits(entry.parameter.shape, shapes[name]):
                     return {}
-                found[name] = one.path
-    return found
+                path_of[name] = entry.path
+    return path_of
 
 
 def _kind(owner: Any) -> str:

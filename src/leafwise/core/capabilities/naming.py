@@ -1,4 +1,4 @@
-"""Names under which a framework's own files store the leaves of a model, if they differ from the paths of the leaves."""
+"""The names of leaves in the files of a model's own framework, if they are not the paths of the leaves."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -43,7 +43,11 @@ def save(file: str, arr: Any) -> None:
         isinstance(arr, dict) and any(not isinstance(name, str) for name in arr)
     ):
         raise TypeError("Only accepts dict str->ndarray or list of ndarrays")
-    tensors = {name: one.tensor for name, one in arr.items()} if isinstance(arr, dict) else [one.tensor for one in arr]
+    tensors = (
+        {name: array.tensor for name, array in arr.items()}
+        if isinstance(arr, dict)
+        else [array.tensor for array in arr]
+    )
     saved_arrays.save_list(str(file), tensors, numpy_shapes=True)
 
 

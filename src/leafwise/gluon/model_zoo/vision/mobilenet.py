@@ -116,7 +116,7 @@ def get_mobilenet_v2(
 
 
 _MULTIPLIERS = (1.0, 0.75, 0.5, 0.25)
-mobilenet1_0, mobilenet0_75, mobilenet0_5, mobilenet0_25 = (partial(get_mobilenet, one) for one in _MULTIPLIERS)
+mobilenet1_0, mobilenet0_75, mobilenet0_5, mobilenet0_25 = (partial(get_mobilenet, times) for times in _MULTIPLIERS)
 mobilenet_v2_1_0, mobilenet_v2_0_75, mobilenet_v2_0_5, mobilenet_v2_0_25 = (
-    partial(get_mobilenet_v2, one) for one in _MULTIPLIERS
+    partial(get_mobilenet_v2, times) for times in _MULTIPLIERS
 )
