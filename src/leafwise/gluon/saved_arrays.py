@@ -26,10 +26,8 @@ def save_list(path: str, tensors: Mapping[str, torch.Tensor] | Sequence[torch.Te
     """Writes the list format: with names if a mapping is given. MXNet reads it in NumPy mode if `numpy_shapes`, and
     otherwise outside of it."""
     named = isinstance(tensors, Mapping)
-    pairs = (
-        tensors.items() if isinstance(tensors, Mapping) else ((str(at), tensor) for at, tensor in enumerate(tensors))
-    )
-    items = [_item(name, tensor, mxnet_writer.cannot_store) for name, tensor in pairs]
+    by_name = tensors if isinstance(tensors, Mapping) else {str(at): tensor for at, tensor in enumerate(tensors)}
+    items = [_item(name, tensor, mxnet_writer.cannot_store) for name, tensor in by_name.items()]
     if not numpy_shapes:
         for item in items:
             if not item.shape or not all(item.shape):

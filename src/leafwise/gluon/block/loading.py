@@ -63,8 +63,8 @@ def _check_shared(wanted: Mapping[str, tuple[Parameter, Any]], source: str) -> N
             )
 
 
-def _equal(one: Any, other: Any) -> bool:
-    first, second = (torch.as_tensor(values).detach() for values in (one, other))
+def _equal(values: Any, other: Any) -> bool:
+    first, second = (torch.as_tensor(array).detach() for array in (values, other))
     same_kind = first.shape == second.shape and first.dtype == second.dtype
     return same_kind and bool(((first == second) | ((first != first) & (second != second))).all())
 

@@ -13,15 +13,15 @@ def get_model_file(name: str, root: str = _ROOT) -> str:
     """The path of a file with the weights of a network, as MXNet has named it: `resnet18_v1-a0666292.params`."""
     folder = os.path.expanduser(root)
     named = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}\.params")
-    found = sorted(file for file in (os.listdir(folder) if os.path.isdir(folder) else ()) if named.fullmatch(file))
-    if not found:
+    files = sorted(file for file in (os.listdir(folder) if os.path.isdir(folder) else ()) if named.fullmatch(file))
+    if not files:
         raise refusal(
             f"downloading the weights of {name}",
             f"put {name}-XXXXXXXX.params, as MXNet has named it, into {folder}, or call net.load_parameters(path)",
         )
-    if len(found) > 1:
-        raise refusal(f"choosing between {' and '.join(found)}", f"leave one of them in {folder}")
-    return os.path.join(folder, found[0])
+    if len(files) > 1:
+        raise refusal(f"choosing between {' and '.join(files)}", f"leave one of them in {folder}")
+    return os.path.join(folder, files[0])
 
 
 def purge(root: str = _ROOT) -> None:

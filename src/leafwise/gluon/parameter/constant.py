@@ -10,7 +10,7 @@ from leafwise.gluon.arrays.choosing import wrap_by_mode
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.class_names import shown_as
 from leafwise.gluon.init import Initializer
-from leafwise.gluon.np import array
+from leafwise.gluon.np.creation import array
 from leafwise.gluon.parameter.handle import Parameter
 
 
