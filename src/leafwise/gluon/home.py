@@ -4,33 +4,15 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from leafwise.core.capabilities.naming import Naming
-from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
+from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Capabilities, Visit
-from leafwise.core.memory import Op
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
 from leafwise.gluon.block import Block
 from leafwise.gluon.nn.containers import LayerStack
 from leafwise.gluon.symbol_names import GluonNaming
+from leafwise.gluon.tying import GluonTying
 from leafwise.homes.torch.home import TorchHome
-from leafwise.homes.torch.tying import TorchTying
-
-_CANNOT_UNTIE = "Blocks share Parameter objects; build the Block again without share_parameters() or params="
-
-
-class GluonTying(TorchTying):
-    def cannot_tie(self, place: Place, value: Any, op: Op) -> str:
-        raise Unsupported(self.home.name, "tie", "use share_parameters() of the Block, or params= in MXNet 1.x")
-
-    def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        raise Unsupported(self.home.name, "untie", _CANNOT_UNTIE)
-
-    def separate(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
-        raise Unsupported(self.home.name, "untie", _CANNOT_UNTIE)
-
-    def keep_ties(self, root: Any, objects: list[Any], groups: list[TiedPlaces], keep: Keep | None) -> Any:
-        reason = "Blocks share Parameter objects, and each keeps its own tensor"
-        raise Unsupported(self.home.name, "keep ties", reason)
 
 
 class GluonHome(TorchHome):
@@ -48,7 +30,7 @@ class GluonHome(TorchHome):
         return super().visit(obj)
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        if name in owner.params and value is owner._parameters.get(name):
+        if name in owner._reg_params and value is owner._parameters.get(name):
             return Entry(name, "step", partial(_tensor_at, name), spelling=f"{{root}}.{name}.tensor")
         if isinstance(owner, LayerStack) and name.isdecimal():
             return Entry(name, "index", list(owner._modules).index(name))

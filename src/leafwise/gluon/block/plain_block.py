@@ -1,5 +1,6 @@
 """`mxnet.gluon.Block`: a `torch.nn.Module` that behaves like Gluon's."""
 
+import copy
 import re
 import warnings
 from collections.abc import Callable
@@ -113,6 +114,20 @@ class Block(nn.Module):
         self._reg_params[name] = parameter
         self._parameters[name] = parameter.tensor
         self.__dict__["_is_settled"] = False
+
+    def share_parameter(self, name: str, parameter: Parameter) -> None:
+        """Uses another Parameter in place of one of this block's own: from now on it is shared."""
+        if self._scope is not None:
+            self._scope.params.replace(self._reg_params[name], parameter)
+        self._register(name, parameter)
+
+    def use_own_parameter(self, name: str) -> None:
+        """Uses a copy of one of its parameters from now on, which is not shared with any other block."""
+        own = copy.deepcopy(self._reg_params[name])
+        own.tensor.grad = None
+        if self._scope is not None:
+            own.name = self._scope.prefix + name
+        self.share_parameter(name, own)
 
     def register_child(self, block: nn.Module, name: str | None = None) -> None:
         """Adds a child; if no name is given, the next number is its name."""

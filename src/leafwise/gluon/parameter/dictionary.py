@@ -118,6 +118,13 @@ class ParameterDict:
             )
         self._params.update(other.items())
 
+    def replace(self, old: Parameter, new: Parameter) -> None:
+        """Puts a parameter in the place of another one."""
+        self._params = {
+            (new.name if parameter is old else name): (new if parameter is old else parameter)
+            for name, parameter in self._params.items()
+        }
+
     # -- all parameters at once ------------------------------------------------------------------------
 
     def initialize(
