@@ -23,7 +23,7 @@ STATE = {"w": torch.ones(2)}
         ("model.pkl", "pickle.dump for a pickle"),
         ("model.npz", "leafwise convert for an .npz file"),
         ("model.gguf", "llama.cpp"),
-        ("model.params", "MXNet"),
+        ("model.params", "leafwise convert for a .params file"),
         ("model.h5", "Keras"),
         ("model.pt.index.json", "torch.save for a pickle"),
     ],
@@ -74,5 +74,5 @@ def test_convert_refuses_names_of_formats_that_it_does_not_write(
 ) -> None:
     torch.save(STATE, tmp_path / "a.pt")
     assert main(["convert", str(tmp_path / "a.pt"), str(tmp_path / "b.pt")]) == 1
-    assert "use a name that ends in .safetensors or .npz" in capsys.readouterr().err
+    assert "use a name that ends in .safetensors, .npz or .params" in capsys.readouterr().err
     assert not (tmp_path / "b.pt").exists()

@@ -58,7 +58,7 @@ def test_what_cannot_be_converted_is_an_error_that_says_why(tmp_path: Path, caps
     torch.save({"m": torch.ones(2, device="meta")}, tmp_path / "meta.pt")
     (tmp_path / "old.npz").write_bytes(OLD)
     for arguments, cause in (
-        (["a.pt", "b.txt"], "unknown format; use a name that ends in .safetensors or .npz"),
+        (["a.pt", "b.txt"], "unknown format; use a name that ends in .safetensors, .npz or .params"),
         (
             ["a.pt", "b.npz", "--dtype", "float7"],
             "cannot cast to 'float7'; floating-point arrays can be cast to float64",
