@@ -250,6 +250,13 @@ def test_lw_load_fills_a_block_from_a_file_of_either_version(version: Any, name:
         assert torch.equal(tensor.detach(), torch.from_numpy(values(stored, tuple(tensor.shape)))), path
 
 
+@V1
+def test_load_params_gives_the_arrays_of_an_exported_model(mx: Any) -> None:
+    arguments, states = mx.model.load_params(str(FILES / "1-exported"), 0)
+    assert sorted(states) == ["net_batchnorm0_running_mean", "net_batchnorm0_running_var"]
+    numpy.testing.assert_array_equal(arguments["net_conv0_bias"].asnumpy(), values("0.bias", (4,)))
+
+
 def test_layers_of_an_exported_model_that_cannot_be_told_apart_are_not_guessed() -> None:
     from leafwise.gluon import nn
 
