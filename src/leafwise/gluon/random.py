@@ -1,10 +1,10 @@
 """`mxnet.random`: the seed of all random numbers, and the functions of `nd.random`."""
 
-import importlib
 import numbers
 from typing import Any
 
 from leafwise.gluon.arrays.random_stream import STREAM
+from leafwise.gluon.names.lookup import names_of
 
 _OF_ND = (
     "exponential",
@@ -41,8 +41,4 @@ def _is_all(device: Any) -> bool:
     return isinstance(device, str) and device == "all"
 
 
-def __getattr__(name: str) -> Any:
-    # Imported at first use, because nd needs the seed.
-    if name in _OF_ND:
-        return getattr(importlib.import_module("leafwise.gluon.nd.random"), name)
-    raise AttributeError(f"the Gluon front end has no random.{name}; use nd.random or np.random", name=name)
+__getattr__ = names_of("mxnet.random")  # the functions of nd.random, which needs the seed
