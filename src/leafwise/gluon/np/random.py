@@ -244,7 +244,7 @@ def choice(
     return result(indices, "int64", device or ctx, out)
 
 
-def multinomial(n: int, pvals: Any, size: _Size = None, **kwargs: Any) -> ndarray:
+def multinomial(n: int, pvals: Any, size: _Size = None) -> ndarray:
     """How often each of several outcomes occurs in `n` experiments."""
     if isinstance(pvals, numpy.ndarray):
         raise ValueError("numpy ndarray is not supported!")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.arrays.ndarray import ndarray
+from leafwise.gluon.base import MXNetError
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.npx.over_arrays import over_arrays
 from leafwise.gluon.ops import (
@@ -168,6 +169,9 @@ def _log_softmax(
     dtype: Any = None,
 ) -> torch.Tensor:
     """The logarithm of softmax. MXNet has no lengths here."""
+    if is_v1() and length is not None:
+        raise MXNetError("npx.log_softmax: Cannot find argument 'length'; mask the loss instead")
+    assert use_length or length is None, "Length input is not used"
     return neural_softmax.log_softmax(data, axis, temperature, dtype, use_length)
 
 

@@ -1,6 +1,6 @@
 """Checks and conversions that the neural operations share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,12 @@ def check_dtype(name: str, data: torch.Tensor, *others: torch.Tensor | None) -> 
                 f"{name}: Incompatible attr: expected {dtype_name(data.dtype)}, got {dtype_name(other.dtype)}; "
                 "use .astype() or net.cast()"
             )
+
+
+def check_count(name: str, argument: str, given: int | None, arrays: Sequence[Any]) -> None:
+    """Raises if the number of arrays is given, and is another one. MXNet counts them itself if it is not given."""
+    if given is not None and given != len(arrays):
+        raise MXNetError(f"{name}: {argument}={given}, but there are {len(arrays)} arrays; leave it out")
 
 
 def floating(name: str, data: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops.legacy.contributed import box_iou
 from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
-from leafwise.gluon.ops.neural_checks import one_of
+from leafwise.gluon.ops.neural_checks import check_count, one_of
 from leafwise.gluon.ops.neural_linear import deconvolution
 
 
@@ -19,10 +19,11 @@ def up_sampling(
     num_filter: int = 0,
     sample_type: str = "nearest",
     multi_input_mode: str = "concat",
-    num_args: int = 1,
+    num_args: int | None = None,
     workspace: int = 512,
 ) -> torch.Tensor:
     """Enlarges height and width by a whole factor: by repetition, or by a transposed convolution with a weight."""
+    check_count("UpSampling", "num_args", num_args, data)
     one_of("UpSampling", "sample_type", sample_type, ("nearest", "bilinear"))
     if sample_type == "bilinear":
         images, weight = data

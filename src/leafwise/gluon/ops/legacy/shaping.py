@@ -9,6 +9,7 @@ import torch
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.modes import is_np_shape
 from leafwise.gluon.ops import shaping
+from leafwise.gluon.ops.neural_checks import check_count
 from leafwise.gluon.ops.shaping import owned
 
 
@@ -202,13 +203,15 @@ def broadcast_axis(data: torch.Tensor, axis: Any = (), size: Any = ()) -> torch.
 # -- joining and splitting -----------------------------------------------------------------------------------------
 
 
-def concat(*data: torch.Tensor, dim: int = 1, num_args: int = 0) -> torch.Tensor:
+def concat(*data: torch.Tensor, dim: int = 1, num_args: int | None = None) -> torch.Tensor:
     """Arrays joined along an axis, the second one by default."""
+    check_count("nd.concat", "num_args", num_args, data)
     _check_one_dtype("concat", data)
     return torch.cat(data, dim)
 
 
-def stack(*data: torch.Tensor, axis: int = 0, num_args: int = 0) -> torch.Tensor:
+def stack(*data: torch.Tensor, axis: int = 0, num_args: int | None = None) -> torch.Tensor:
+    check_count("nd.stack", "num_args", num_args, data)
     _check_one_dtype("stack", data)
     return torch.stack(data, axis)
 
