@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from leafwise.gluon import as_mxnet, dialect, nd, np, npx, rnn
+from leafwise.gluon import as_mxnet, dialect, nd, np, npx, random, rnn
 from leafwise.gluon.base import MXNetError
+from leafwise.gluon.data.vision import transforms
 from leafwise.gluon.dialect import Version
 
 VERSIONS: tuple[Version, ...] = (1, 2)
@@ -30,6 +31,19 @@ def _image() -> Any:
         (lambda: nd.add_n(nd.ones(1), num_args=2), MXNetError, "num_args=2, but there are 1"),
         (lambda: nd.Crop(_image(), nd.ones((1, 1, 2, 2)), num_args=1), MXNetError, "num_args=1, but there are 2"),
         (lambda: nd.UpSampling(_image(), scale=2, num_args=3), MXNetError, "num_args=3, but there are 1"),
+        (lambda: nd.UpSampling(_image(), scale=2, sample_type="nearest", multi_input_mode="foo"), MXNetError, "'foo'"),
+        (lambda: nd.LeakyReLU(nd.ones(1), act_type="rrelu"), MXNetError, "act_type='leaky' with slope=0.2295"),
+        (lambda: npx.leaky_relu(np.ones(1), act_type="rrelu"), MXNetError, "act_type='leaky' with slope=0.2295"),
+        (lambda: nd.LeakyReLU(nd.ones(1), nd.ones(1)), MXNetError, "gamma for act_type 'prelu' only"),
+        (lambda: nd.SequenceLast(nd.ones((3, 2)), nd.ones(2)), MXNetError, "sequence_length if and only if"),
+        (lambda: nd.SequenceReverse(nd.ones((3, 2)), nd.ones(2)), MXNetError, "sequence_length if and only if"),
+        (lambda: nd.SequenceMask(nd.ones((3, 2, 2)), axis=2), MXNetError, "needs axis 0 or 1"),
+        (lambda: nd.ctc_loss(nd.ones((3, 2, 4)), nd.ones((2, 2)), nd.ones(2)), MXNetError, "ctc_loss needs lengths"),
+        (lambda: nd.ctc_loss(nd.ones((3, 2, 4)), nd.ones((2, 2)), use_data_lengths=True), MXNetError, "needs lengths"),
+        (lambda: nd.contrib.BilinearResize2D(_image(), _image()), MXNetError, "like with mode 'like' only"),
+        (lambda: nd.contrib.BilinearResize2D(_image(), scale_width=2.0), MXNetError, "both scale_height and"),
+        (lambda: np.linalg.pinv(np.ones((2, 2)), hermitian=True), NotImplementedError, "hermitian"),
+        (lambda: random.seed(1, ctx="foo"), MXNetError, "unknown device 'foo'"),
         (lambda: nd.multi_all_finite(nd.ones(1), nd.ones(1)), MXNetError, "num_arrays=1, but there are 2"),
         (lambda: nd.multi_sum_sq(nd.ones(1)), MXNetError, "num_arrays"),
         (lambda: nd.reset_arrays(nd.ones(1), num_arrays=2), MXNetError, "num_arrays=2, but there are 1"),
@@ -53,6 +67,14 @@ def test_lengths_of_log_softmax() -> None:
         npx.log_softmax(np.ones((2, 3)), length=np.array([1, 2]))
     with pytest.raises(MXNetError, match="does not support use_length"):
         npx.log_softmax(np.ones((2, 3)), length=np.array([1, 2]), use_length=True)
+
+
+def test_images_are_mirrored_with_a_probability_in_mxnet_2_only() -> None:
+    assert transforms.RandomFlipLeftRight(p=0.3).p == 0.3
+    with as_mxnet(1):
+        assert transforms.RandomFlipTopBottom().p == 0.5
+        with pytest.raises(TypeError, match="RandomFlipTopBottom has no argument p"):
+            transforms.RandomFlipTopBottom(0.3)
 
 
 def test_the_number_of_arrays_may_be_given() -> None:

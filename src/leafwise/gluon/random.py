@@ -4,6 +4,7 @@ import numbers
 from typing import Any
 
 from leafwise.gluon.arrays.random_stream import STREAM
+from leafwise.gluon.context import as_context
 from leafwise.gluon.names.lookup import names_of
 
 _OF_ND = (
@@ -34,11 +35,8 @@ def seed(seed_state: Any = 0, ctx: Any = "all", device: Any = "all") -> None:
     """
     if not isinstance(seed_state, numbers.Integral):
         raise ValueError("seed_state must be int")
-    STREAM.seed(int(seed_state), one_device=not (_is_all(ctx) and _is_all(device)))
-
-
-def _is_all(device: Any) -> bool:
-    return isinstance(device, str) and device == "all"
+    one_device = [as_context(where) for where in (ctx, device) if not (isinstance(where, str) and where == "all")]
+    STREAM.seed(int(seed_state), one_device=bool(one_device))
 
 
 __getattr__ = names_of("mxnet.random")  # the functions of nd.random, which needs the seed

@@ -160,6 +160,19 @@ def _batch_norm(
     )
 
 
+def _embedding(
+    data: torch.Tensor,
+    weight: torch.Tensor,
+    input_dim: int | None = None,
+    output_dim: int | None = None,
+    dtype: Any = "float32",
+    sparse_grad: bool = False,
+) -> torch.Tensor:
+    """The rows of `weight` at the indices in `data`."""
+    assert is_v1() or not sparse_grad, "Currently row sparse gradient is not supported in npx.embedding"
+    return neural_picking.embedding(data, weight, input_dim, output_dim, dtype, sparse_grad)
+
+
 def _log_softmax(
     data: torch.Tensor,
     axis: int = -1,
@@ -272,7 +285,7 @@ layer_norm = _npx(neural_norms.layer_norm, "layer_norm")
 instance_norm = _npx(neural_norms.instance_norm, "instance_norm")
 dropout = _npx(neural_norms.dropout, "dropout")
 
-embedding = _npx(neural_picking.embedding, "embedding")
+embedding = _npx(_embedding, "embedding")
 topk = _npx(sorting.topk, "topk")
 gather_nd = _npx(sorting.gather_nd, "gather_nd")
 index_add = _npx(neural_picking.index_add, "index_add")

@@ -1,4 +1,4 @@
-"""Checks and conversions that the neural operations share."""
+"""Checks and conversions that operations share."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -58,7 +58,8 @@ def one_of(name: str, argument: str, value: Any, choices: Iterable[str]) -> None
         raise MXNetError(f"Invalid Input: {value!r}, valid values are: {options}, in argument {argument} of {name}")
 
 
-def axis_of(name: str, axis: int, ndim: int) -> int:
-    if not -ndim <= axis < ndim:
-        raise MXNetError(f"{name}: axis {axis} is out of bounds for an array of {ndim} dimensions")
+def axis_of(name: str, axis: Any, ndim: int) -> int:
+    """An axis as a number from 0."""
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -ndim <= axis < ndim:
+        raise MXNetError(f"{name}: axis {axis} is out of bounds for array of dimension {ndim}")
     return axis % ndim
