@@ -11,7 +11,7 @@ from typing import Any, Optional
 import pytest
 from tools import gluon_table
 
-from leafwise.gluon import as_mxnet, dialect, modes, nn, np
+from leafwise.gluon import as_mxnet, autograd, dialect, modes, nd, nn, np, optimizer, random
 from leafwise.gluon.base import MXNetError
 from leafwise.gluon.dialect import Version
 from leafwise.gluon.names.implementations import is_implemented
@@ -99,6 +99,44 @@ def test_a_missing_name_raises_its_row_on_use() -> None:
 
             class Mine(mx.sym.Symbol):  # type: ignore[misc]
                 pass
+
+
+@pytest.mark.parametrize(
+    ("module", "of_mxnet", "name"),
+    [
+        ("np", "mxnet.numpy", "floating_dtypes"),
+        ("npx", "mxnet.numpy_extension", "multibox_target"),
+        ("nd", "mxnet.ndarray", "Correlation"),
+        ("nd.random", "mxnet.ndarray.random", "binomial"),
+        ("optimizer", "mxnet.optimizer", "SGLD"),
+        ("rnn.rnn_cell", "mxnet.gluon.rnn.rnn_cell", "dynamic_unroll"),
+    ],
+)
+def test_a_module_of_the_front_end_raises_the_row_of_a_missing_name(module: str, of_mxnet: str, name: str) -> None:
+    row = missing_row(inventory(2)[of_mxnet][name].path)
+    assert row is not None
+    message = f"the Gluon front end does not support {of_mxnet}.{name}; {row.note}"
+    with pytest.raises(AttributeError) as on_access:
+        getattr(importlib.import_module(f"leafwise.gluon.{module}"), name)
+    assert str(on_access.value) == message
+    with pytest.raises(ImportError) as on_import:
+        exec(f"from leafwise.gluon.{module} import {name}")
+    assert str(on_import.value) == message
+
+
+def test_an_optimizer_that_is_missing_raises_its_row() -> None:
+    row = missing_row("mxnet.optimizer.sgld.SGLD")
+    assert row is not None
+    with pytest.raises(MXNetError) as caught:
+        optimizer.create("sgld")
+    assert str(caught.value) == f"the Gluon front end does not support the optimizer 'sgld'; {row.note}"
+
+
+def test_a_module_of_the_front_end_has_the_names_that_mxnet_has_there() -> None:
+    assert autograd.NDArray is nd.NDArray
+    assert random.uniform is nd.random.uniform
+    with pytest.raises(AttributeError, match=r"module 'mxnet\.gluon\.nn' has no attribute 'Dens'"):
+        nn.Dens  # noqa: B018
 
 
 def test_a_missing_name_can_be_passed_around() -> None:

@@ -17,6 +17,7 @@ from tests.gluon.training_curves import CURVES, curve
 from leafwise.gluon import Parameter, Trainer, as_mxnet, autograd, loss, nn, np, optimizer
 from leafwise.gluon.base import MXNetError
 from leafwise.gluon.context import cpu
+from leafwise.gluon.dialect import Version
 
 HERE = Path(__file__).parent
 NUMBER = re.compile(r"-?\d+\.\d+")
@@ -154,10 +155,15 @@ def test_states_of_another_optimizer_or_of_mxnet_are_refused(tmp_path: Path) -> 
         optimizer.get_updater(optimizer.create("sgd")).get_states()
 
 
-@pytest.mark.parametrize("name", ["sgld", "lbsgd", "lans"])
-def test_optimizers_that_are_not_built_are_refused_by_name(name: str) -> None:
-    with pytest.raises(MXNetError, match=name):
+@pytest.mark.parametrize(("version", "name"), [(1, "sgld"), (1, "lbsgd"), (2, "sgld"), (2, "lans")])
+def test_optimizers_that_are_not_built_are_refused_by_name(version: Version, name: str) -> None:
+    with as_mxnet(version), pytest.raises(MXNetError, match=name):
         optimizer.create(name)
+
+
+def test_an_optimizer_of_the_other_version_is_not_found() -> None:
+    with pytest.raises(ValueError, match="Cannot find optimizer lbsgd"):
+        optimizer.create("lbsgd")
 
 
 def test_a_step_changes_the_tensors_in_place() -> None:

@@ -16,11 +16,12 @@
 
 from typing import Any
 
-from leafwise.gluon import autograd, data, init, nd, nn, np, npx, utils
+from leafwise.gluon import autograd, data, dialect, init, nd, nn, np, npx, utils
 from leafwise.gluon.base import DeferredInitializationError, MXNetError, absent
 from leafwise.gluon.block import Block, HybridBlock, SymbolBlock
 from leafwise.gluon.context import Context, cpu, current_context, gpu
-from leafwise.gluon.names.package import attribute
+from leafwise.gluon.dialect import Version
+from leafwise.gluon.names.lookup import find
 from leafwise.gluon.parameter import Constant, Parameter, ParameterDict
 from leafwise.gluon.stand_in import as_mxnet
 from leafwise.gluon.trainer import Trainer
@@ -53,7 +54,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The other modules and names of `mxnet` and `mxnet.gluon`, such as `loss`, `rnn`, `Trainer`, `optimizer`."""
-    value, why_not = attribute(name)
+    versions: tuple[Version, Version] = (1, 2) if dialect.is_v1() else (2, 1)
+    value, why_not = find(("mxnet.gluon", "mxnet"), name, versions)
     if why_not:
         raise absent(why_not, name)
     return value

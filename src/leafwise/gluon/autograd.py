@@ -8,8 +8,9 @@ from leafwise.gluon.arrays.autograd_state import STATE
 from leafwise.gluon.arrays.gradients import backward, check_grad_req, gradients
 from leafwise.gluon.arrays.legacy import NDArray, wrap_legacy
 from leafwise.gluon.arrays.values import ArrayValues
-from leafwise.gluon.base import missing, refusal
+from leafwise.gluon.base import refusal
 from leafwise.gluon.custom_gradient import Function
+from leafwise.gluon.names.lookup import names_of
 
 __all__ = [
     "Function",
@@ -131,4 +132,4 @@ def get_symbol(x: Any) -> NoReturn:
     raise refusal("autograd.get_symbol", "there are no symbols; x.tensor.grad_fn is PyTorch's graph")
 
 
-__getattr__ = missing("autograd", {}, "torch.autograd may have an equivalent")
+__getattr__ = names_of("mxnet.autograd")

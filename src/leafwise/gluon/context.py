@@ -106,5 +106,8 @@ def as_context(context: Any) -> Context:
         return current_context()
     if isinstance(context, Context):
         return context
-    device = torch.device(context)
+    try:
+        device = torch.device(context)
+    except RuntimeError as error:
+        raise MXNetError(f"unknown device {context!r}; use cpu() or gpu()") from error
     return Context("gpu" if device.type == "cuda" else device.type, device.index or 0)

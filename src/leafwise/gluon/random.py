@@ -1,10 +1,11 @@
 """`mxnet.random`: the seed of all random numbers, and the functions of `nd.random`."""
 
-import importlib
 import numbers
 from typing import Any
 
 from leafwise.gluon.arrays.random_stream import STREAM
+from leafwise.gluon.context import as_context
+from leafwise.gluon.names.lookup import names_of
 
 _OF_ND = (
     "exponential",
@@ -34,15 +35,8 @@ def seed(seed_state: Any = 0, ctx: Any = "all", device: Any = "all") -> None:
     """
     if not isinstance(seed_state, numbers.Integral):
         raise ValueError("seed_state must be int")
-    STREAM.seed(int(seed_state), one_device=not (_is_all(ctx) and _is_all(device)))
+    one_device = [as_context(where) for where in (ctx, device) if not (isinstance(where, str) and where == "all")]
+    STREAM.seed(int(seed_state), one_device=bool(one_device))
 
 
-def _is_all(device: Any) -> bool:
-    return isinstance(device, str) and device == "all"
-
-
-def __getattr__(name: str) -> Any:
-    # Imported at first use, because nd needs the seed.
-    if name in _OF_ND:
-        return getattr(importlib.import_module("leafwise.gluon.nd.random"), name)
-    raise AttributeError(f"the Gluon front end has no random.{name}; use nd.random or np.random", name=name)
+__getattr__ = names_of("mxnet.random")  # the functions of nd.random, which needs the seed

@@ -1,6 +1,6 @@
 """`mxnet.gluon.contrib.rnn`: the cells that MXNet 1.x has here, and 2.x in `gluon.rnn`."""
 
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.rnn.basic_cells import LSTMPCell
 from leafwise.gluon.rnn.conv_rnn_cell import (
     Conv1DGRUCell,
@@ -29,4 +29,4 @@ __all__ = [
     "VariationalDropoutCell",
 ]
 
-__getattr__ = missing("gluon.contrib.rnn", {"dynamic_unroll": "use the unroll method of the cell"}, "use gluon.rnn")
+__getattr__ = names_of("mxnet.gluon.contrib.rnn")

@@ -1,12 +1,12 @@
 """`mxnet.init`: initializers, with MXNet's numbers."""
 
-from leafwise.gluon.base import missing
 from leafwise.gluon.init.basic import Constant, Normal, One, Uniform, Zero
 from leafwise.gluon.init.combined import Load, Mixed
 from leafwise.gluon.init.initializer import InitDesc, Initializer
 from leafwise.gluon.init.recurrent import FusedRNN, LSTMBias, RNNFused
 from leafwise.gluon.init.registry import alias, create, register
 from leafwise.gluon.init.scaled import Bilinear, MSRAPrelu, Orthogonal, Xavier
+from leafwise.gluon.names.lookup import names_of
 
 __all__ = [
     "Bilinear",
@@ -30,4 +30,4 @@ __all__ = [
     "register",
 ]
 
-__getattr__ = missing("init", {}, "write a subclass of Initializer")
+__getattr__ = names_of("mxnet.initializer")

@@ -1,6 +1,5 @@
 """`mxnet.gluon.loss`: losses."""
 
-from leafwise.gluon.base import missing
 from leafwise.gluon.loss.base import Loss
 from leafwise.gluon.loss.classification import (
     HingeLoss,
@@ -13,6 +12,7 @@ from leafwise.gluon.loss.classification import (
 from leafwise.gluon.loss.ctc import CTCLoss
 from leafwise.gluon.loss.embeddings import CosineEmbeddingLoss, SDMLLoss, TripletLoss
 from leafwise.gluon.loss.regression import HuberLoss, L1Loss, L2Loss, PoissonNLLLoss
+from leafwise.gluon.names.lookup import names_of
 
 SigmoidBCELoss = SigmoidBinaryCrossEntropyLoss
 SoftmaxCELoss = SoftmaxCrossEntropyLoss
@@ -37,4 +37,4 @@ __all__ = [
     "TripletLoss",
 ]
 
-__getattr__ = missing("gluon.loss", {}, "torch.nn.functional may have an equivalent")
+__getattr__ = names_of("mxnet.gluon.loss")

@@ -1,6 +1,5 @@
 """`mxnet.metric` (MXNet 1.x) and `mxnet.gluon.metric` (2.x): how good predictions are."""
 
-from leafwise.gluon.base import missing
 from leafwise.gluon.metric.base import EvalMetric, alias, check_label_shapes, create, register
 from leafwise.gluon.metric.classification import F1, MCC, PCC, Accuracy, BinaryAccuracy, Fbeta, TopKAccuracy
 from leafwise.gluon.metric.combining import CompositeEvalMetric, CustomMetric, np
@@ -14,6 +13,7 @@ from leafwise.gluon.metric.regression import (
     MeanPairwiseDistance,
     PearsonCorrelation,
 )
+from leafwise.gluon.names.lookup import names_of
 
 __all__ = [
     "F1",
@@ -45,4 +45,4 @@ __all__ = [
     "register",
 ]
 
-__getattr__ = missing("metric", {}, "compute it with NumPy, or write a subclass of EvalMetric")
+__getattr__ = names_of("mxnet.gluon.metric", "mxnet.metric")

@@ -33,7 +33,11 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.numpy.multiarray": ("np",),
     "mxnet.numpy.utils": ("np",),
     "mxnet.numpy.fallback_linalg": ("np.linalg",),
+    "mxnet.numpy.multiarray": ("np",),
+    "mxnet.numpy.type_functions": ("np",),
+    "mxnet.numpy.utils": ("np",),
     "mxnet.numpy_extension": ("npx",),
+    "mxnet.numpy_extension.utils": ("npx",),
     "mxnet.random": ("random",),
     "mxnet.rnn": (),  # leafwise.gluon.rnn is mxnet.gluon.rnn
     "mxnet.util": ("modes", "environment", "base_types"),

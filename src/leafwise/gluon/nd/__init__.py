@@ -16,7 +16,7 @@ from typing import Any
 
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.nd import contrib, image, linalg, neural, op, optimizer_updates, random, random_operators
 from leafwise.gluon.nd.creation import (
     arange,
@@ -78,7 +78,7 @@ globals().update({f"linalg_{name}": getattr(linalg, name) for name in linalg.__a
 
 # In `hybrid_forward(self, F, x)`, F is this module, and F.np and F.npx are the functions over np arrays.
 _MODULES = {"np": "np", "numpy": "np", "npx": "npx", "numpy_extension": "npx"}
-_missing = missing("nd", {}, "x.tensor is the underlying torch.Tensor, with all of PyTorch's operations")
+_other_names = names_of("mxnet.ndarray")
 
 
 def __getattr__(name: str) -> Any:
@@ -86,4 +86,4 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"leafwise.gluon.{_MODULES[name]}")
     if name in SINCE_2 and not dialect.is_v1():
         return SINCE_2[name]
-    return _missing(name)
+    return _other_names(name)

@@ -8,7 +8,7 @@ import torch
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.legacy_calls import exposed
 from leafwise.gluon.arrays.values import plain, wrapped
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.nd import neural_contrib
 from leafwise.gluon.ops.legacy import contributed, elementwise
 
@@ -104,4 +104,4 @@ __all__ = [
     "sign_ste",
     "while_loop",
 ]
-__getattr__ = missing("nd.contrib", {}, "PyTorch may have an equivalent; x.tensor is the underlying torch.Tensor")
+__getattr__ = names_of("mxnet.ndarray.contrib")

@@ -1,7 +1,7 @@
 """`mxnet.nd.linalg`."""
 
 from leafwise.gluon.arrays.legacy_calls import exposed
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.ops.legacy import linalg
 
 det, slogdet, inverse = exposed(linalg.det), exposed(linalg.slogdet), exposed(linalg.inverse)
@@ -27,4 +27,4 @@ __all__ = [
     "trmm",
     "trsm",
 ]
-__getattr__ = missing("nd.linalg", {}, "use torch.linalg on x.tensor")
+__getattr__ = names_of("mxnet.ndarray.linalg")

@@ -13,8 +13,9 @@ from leafwise.gluon.arrays.dtypes import dtype_name, torch_dtype
 from leafwise.gluon.arrays.legacy import NDArray, wrap_legacy
 from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.arrays.values import ArrayValues, plain
-from leafwise.gluon.base import MXNetError, missing, refusal
+from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.context import as_context
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.ops import sampling, spread_sampling
 
 __all__ = [
@@ -239,5 +240,4 @@ def _result(values: torch.Tensor, ctx: Any, out: Any) -> NDArray:
     return wrap_legacy(values.to(context.torch_device), context)
 
 
-_INSTEAD = {"binomial": "use torch.distributions.Binomial, which draws other numbers"}
-__getattr__ = missing("nd.random", _INSTEAD, "use a distribution of nd.random, or NumPy and nd.array")
+__getattr__ = names_of("mxnet.ndarray.random")

@@ -1,7 +1,7 @@
 """`mxnet.gluon.nn`: layers."""
 
-from leafwise.gluon.base import missing
 from leafwise.gluon.block import Block, HybridBlock, SymbolBlock
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.nn.activations import ELU, GELU, SELU, Activation, LeakyReLU, PReLU, SiLU, Swish
 from leafwise.gluon.nn.basic_layers import Dense, Dropout, Embedding, Flatten
 from leafwise.gluon.nn.containers import HybridSequential, Sequential
@@ -95,4 +95,4 @@ __all__ = [
     "SyncBatchNorm",
 ]
 
-__getattr__ = missing("gluon.nn", {}, "torch.nn may have an equivalent, which can be added to a Sequential")
+__getattr__ = names_of("mxnet.gluon.nn")

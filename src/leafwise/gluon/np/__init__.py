@@ -6,7 +6,7 @@ from typing import Any
 
 from leafwise.gluon import dialect
 from leafwise.gluon.arrays.ndarray import ndarray
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.np import by_numpy, elementwise, linalg, random
 from leafwise.gluon.np.creation import (
     arange,
@@ -166,12 +166,12 @@ from leafwise.gluon.np.shapes import (
 globals().update(elementwise.FUNCTIONS)
 globals().update(by_numpy.FUNCTIONS)
 
-_missing = missing("np", {}, "NumPy may have it: np.array(numpy.{name}(x.asnumpy()))")
+_other_names = names_of("mxnet.numpy")
 
 
 def __getattr__(name: str) -> Any:
     of_version = BY_VERSION[dialect.version()]
-    return of_version[name] if name in of_version else _missing(name)
+    return of_version[name] if name in of_version else _other_names(name)
 
 
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("Any", "dialect", "missing")]
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("Any", "dialect", "names_of")]

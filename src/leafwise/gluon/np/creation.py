@@ -241,7 +241,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[ndarray, ...
     return _positions(numpy.tril_indices(n, k, m))
 
 
-def triu_indices(n: int, k: int = 0, m: int | None = None, ctx: Any = None, device: Any = None) -> tuple[ndarray, ...]:
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[ndarray, ...]:
     return _positions(numpy.triu_indices(n, k, m))
 
 

@@ -11,7 +11,8 @@ from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.np.creation import array
 from leafwise.gluon.np.results import first_array, result, tensor_of, tensors_of
-from leafwise.gluon.ops import joining, shaping
+from leafwise.gluon.ops import joining
+from leafwise.gluon.ops.neural_checks import axis_of
 
 
 def concatenate(seq: Sequence[Any], axis: int | None = 0, out: Any = None) -> ndarray:
@@ -126,7 +127,7 @@ def _without_gradient(name: str, arr: Any) -> torch.Tensor:
 
 def _by_numpy(name: str, tensor: torch.Tensor, arr: Any, obj: Any, values: Any, axis: int | None) -> ndarray:
     if axis is not None:
-        axis = shaping.axis_of(f"np.{name}", axis, tensor.ndim)
+        axis = axis_of(f"np.{name}", axis, tensor.ndim)
     at = joining.positions_of(name, plain(obj), tensor.numel() if axis is None else tensor.shape[axis])
     at = at.item() if not at.ndim else at
     before = tensor.cpu().numpy()

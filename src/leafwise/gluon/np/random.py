@@ -12,8 +12,9 @@ from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.arrays.ndarray import ndarray, wrap
 from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.arrays.values import ArrayValues, plain
-from leafwise.gluon.base import MXNetError, missing, refusal
+from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.context import as_context
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.ops import sampling
 from leafwise.gluon.random import seed
 
@@ -42,19 +43,6 @@ __all__ = [
     "uniform",
     "weibull",
 ]
-
-OTHER_NUMBERS = {
-    "np.random.choice with p": "MXNet 2.0.0b1 ignores p; here the numbers are those of MXNet 1.9.1",
-    "np.random.exponential, gamma, gumbel, laplace, logistic, pareto, power, rayleigh, weibull": (
-        "the numbers are MXNet's, but may differ in the last bits"
-    ),
-    "np.random.lognormal": "the numbers are MXNet's, but may differ in the last bits",
-    "np.random.multivariate_normal": "the distribution is MXNet's, the numbers are not",
-    "gpu(0)": "the numbers are drawn on the CPU and copied, so that they do not depend on the device",
-    "nd.random.binomial": "not supported",
-    "rnn.RNN, LSTM and GRU with dropout": "other elements are dropped between the layers than in MXNet",
-}
-"""Where random numbers are not bit for bit those of MXNet. The documentation shows this table."""
 
 _Size = int | tuple[int, ...] | None
 
@@ -256,7 +244,7 @@ def choice(
     return result(indices, "int64", device or ctx, out)
 
 
-def multinomial(n: int, pvals: Any, size: _Size = None, **kwargs: Any) -> ndarray:
+def multinomial(n: int, pvals: Any, size: _Size = None) -> ndarray:
     """How often each of several outcomes occurs in `n` experiments."""
     if isinstance(pvals, numpy.ndarray):
         raise ValueError("numpy ndarray is not supported!")
@@ -339,4 +327,4 @@ def result(values: torch.Tensor, dtype: Any, ctx: Any, out: Any) -> ndarray:
     return wrap(values.to(context.torch_device), context)
 
 
-__getattr__ = missing("np.random", {}, "use a distribution of np.random, or NumPy and np.array")
+__getattr__ = names_of("mxnet.numpy.random")

@@ -91,7 +91,13 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     return [array, result("average", scale, a)] if returned else array
 
 
+def _refuse_overwriting(overwrite_input: Any) -> None:
+    if overwrite_input is not None:
+        raise NotImplementedError("overwrite_input is not supported yet")
+
+
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: Any = None, keepdims: bool = False) -> ndarray:
+    _refuse_overwriting(overwrite_input)
     computed = statistics.quantile("median", tensor_of(a, "median"), 0.5, axis, "linear", keepdims)
     return result("median", computed, a, out)
 
@@ -105,6 +111,7 @@ def quantile(
     interpolation: str = "linear",
     keepdims: bool = False,
 ) -> ndarray:
+    _refuse_overwriting(overwrite_input)
     computed = statistics.quantile("quantile", tensor_of(a, "quantile"), plain(q), axis, interpolation, keepdims)
     return result("quantile", computed, a, out)
 
@@ -118,6 +125,7 @@ def percentile(
     interpolation: str = "linear",
     keepdims: bool = False,
 ) -> ndarray:
+    _refuse_overwriting(overwrite_input)
     computed = statistics.quantile("percentile", tensor_of(a, "percentile"), plain(q), axis, interpolation, keepdims)
     return result("percentile", computed, a, out)
 

@@ -11,6 +11,7 @@ from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.np import creation
 from leafwise.gluon.np.results import result, tensor_of
 from leafwise.gluon.ops import padding, shaping
+from leafwise.gluon.ops.neural_checks import axis_of
 
 
 def shape(a: Any) -> tuple[int, ...]:
@@ -85,7 +86,7 @@ def fliplr(m: Any) -> ndarray:
 def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> ndarray:
     """Turns an array by 90 degrees in the plane of two axes."""
     tensor = tensor_of(m, "rot90")
-    first, second = (shaping.axis_of("np.rot90", axis, tensor.ndim) for axis in axes)
+    first, second = (axis_of("np.rot90", axis, tensor.ndim) for axis in axes)
     if k % 2 and tensor.requires_grad:
         raise refusal("the gradient of np.rot90, which is wrong in MXNet", "use np.flip and np.transpose")
     return result("rot90", shaping.owned(torch.rot90(tensor, k, (first, second))), m)
@@ -96,7 +97,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> ndarray:
     tensor = tensor_of(a, "roll")
     if axis is not None:
         axes = (axis,) if isinstance(axis, int) else axis
-        axis = tuple(shaping.axis_of("np.roll", number, tensor.ndim) for number in axes)
+        axis = tuple(axis_of("np.roll", number, tensor.ndim) for number in axes)
         shift = (shift,) * len(axis) if isinstance(shift, int) else tuple(shift)
     elif not isinstance(shift, int):
         raise MXNetError("np.roll without an axis needs an integer as shift")

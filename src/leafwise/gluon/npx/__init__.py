@@ -1,6 +1,5 @@
 """`mxnet.npx`: the functions of MXNet that NumPy does not have, over the arrays of `np`."""
 
-from leafwise.gluon.base import missing
 from leafwise.gluon.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
 from leafwise.gluon.modes import (
     is_np_array,
@@ -13,6 +12,7 @@ from leafwise.gluon.modes import (
     use_np_array,
     use_np_shape,
 )
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.npx import random
 from leafwise.gluon.npx.control_flow import *  # noqa: F403
 from leafwise.gluon.npx.control_flow import __all__ as _control_flow
@@ -56,15 +56,4 @@ __all__ = [
     "use_np_shape",
 ]
 
-_QUANTIZED = "quantized operations are not supported; use the float operation"
-_INSTEAD = {
-    "image": "use torchvision.transforms, or NumPy",
-    "multibox_target": "compute the targets with npx.box_iou",
-    "multibox_detection": "use npx.box_nms",
-    "deformable_convolution": "use torchvision.ops.deform_conv2d",
-    "modulated_deformable_convolution": "use torchvision.ops.deform_conv2d",
-    "intgemm_fully_connected": _QUANTIZED,
-    "quantized_conv": _QUANTIZED,
-    "quantized_fully_connected": _QUANTIZED,
-}
-__getattr__ = missing("npx", _INSTEAD, "use torch.nn.functional.{name} on x.tensor if PyTorch has it")
+__getattr__ = names_of("mxnet.numpy_extension")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.arrays.ndarray import ndarray
+from leafwise.gluon.base import MXNetError
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.npx.over_arrays import over_arrays
 from leafwise.gluon.ops import (
@@ -159,6 +160,19 @@ def _batch_norm(
     )
 
 
+def _embedding(
+    data: torch.Tensor,
+    weight: torch.Tensor,
+    input_dim: int | None = None,
+    output_dim: int | None = None,
+    dtype: Any = "float32",
+    sparse_grad: bool = False,
+) -> torch.Tensor:
+    """The rows of `weight` at the indices in `data`."""
+    assert is_v1() or not sparse_grad, "Currently row sparse gradient is not supported in npx.embedding"
+    return neural_picking.embedding(data, weight, input_dim, output_dim, dtype, sparse_grad)
+
+
 def _log_softmax(
     data: torch.Tensor,
     axis: int = -1,
@@ -168,6 +182,9 @@ def _log_softmax(
     dtype: Any = None,
 ) -> torch.Tensor:
     """The logarithm of softmax. MXNet has no lengths here."""
+    if is_v1() and length is not None:
+        raise MXNetError("npx.log_softmax: Cannot find argument 'length'; mask the loss instead")
+    assert use_length or length is None, "Length input is not used"
     return neural_softmax.log_softmax(data, axis, temperature, dtype, use_length)
 
 
@@ -268,7 +285,7 @@ layer_norm = _npx(neural_norms.layer_norm, "layer_norm")
 instance_norm = _npx(neural_norms.instance_norm, "instance_norm")
 dropout = _npx(neural_norms.dropout, "dropout")
 
-embedding = _npx(neural_picking.embedding, "embedding")
+embedding = _npx(_embedding, "embedding")
 topk = _npx(sorting.topk, "topk")
 gather_nd = _npx(sorting.gather_nd, "gather_nd")
 index_add = _npx(neural_picking.index_add, "index_add")

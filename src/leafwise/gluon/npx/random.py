@@ -8,7 +8,7 @@ import torch
 from leafwise.gluon.arrays.ndarray import ndarray
 from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.arrays.values import ArrayValues, plain
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.np import random
 from leafwise.gluon.random import seed
 
@@ -54,4 +54,4 @@ def _batch(batch_shape: Any, *parameters: Any) -> tuple[int, ...]:
     return (*(() if batch_shape is None else random.sample_shape(batch_shape)), *numpy.broadcast_shapes(*shapes))
 
 
-__getattr__ = missing("npx.random", {}, "use np.random")
+__getattr__ = names_of("mxnet.numpy_extension.random")

@@ -6,7 +6,8 @@ import numpy
 import torch
 
 from leafwise.gluon.base import MXNetError
-from leafwise.gluon.ops.shaping import axis_of, owned
+from leafwise.gluon.ops.neural_checks import axis_of
+from leafwise.gluon.ops.shaping import owned
 
 
 def concatenated(name: str, tensors: list[torch.Tensor], axis: Any) -> torch.Tensor:

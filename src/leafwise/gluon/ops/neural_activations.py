@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 
-from leafwise.gluon.arrays.autograd_state import STATE
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.ops.neural_checks import check_shape, floating, one_of
@@ -35,11 +34,12 @@ def leaky_relu(
     lower_bound: float = 0.125,
     upper_bound: float = 0.334,
 ) -> torch.Tensor:
-    """leaky, prelu (with the slopes `gamma`), elu, selu or gelu; rrelu is leaky with the mean slope, except in
-    training."""
+    """leaky, prelu (with the slopes `gamma`), elu, selu or gelu. The bounds are those of rrelu, which is refused."""
     one_of("LeakyReLU", "act_type", act_type, ("leaky", "prelu", "elu", "selu", "gelu", "rrelu"))
     functional = torch.nn.functional
     floating("LeakyReLU", data)
+    if gamma is not None and act_type != "prelu":
+        raise MXNetError(f"LeakyReLU takes gamma for act_type 'prelu' only, not for {act_type!r}; leave it out")
     if act_type == "leaky":
         return functional.leaky_relu(data, slope)
     if act_type == "elu":
@@ -48,10 +48,9 @@ def leaky_relu(
         return _selu(data)
     if act_type == "gelu":
         return functional.gelu(data)
-    if act_type == "rrelu":
-        if STATE.training:
-            raise refusal("LeakyReLU with act_type 'rrelu' in training", "use 'leaky' or 'prelu'")
-        return functional.leaky_relu(data, (lower_bound + upper_bound) / 2)
+    if act_type == "rrelu":  # MXNet returns a list: the result, and the slopes that it has drawn
+        instead = f"use act_type='leaky' with slope={(lower_bound + upper_bound) / 2:g}, the mean of the bounds"
+        raise refusal("LeakyReLU with act_type 'rrelu'", instead)
     if gamma is None:
         raise MXNetError("LeakyReLU with act_type 'prelu' needs gamma, the slopes")
     if gamma.ndim == 1 and gamma.shape[0] > 1 and data.ndim > 1:

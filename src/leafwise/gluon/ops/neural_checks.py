@@ -1,6 +1,6 @@
-"""Checks and conversions that the neural operations share."""
+"""Checks and conversions that operations share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,12 @@ def check_dtype(name: str, data: torch.Tensor, *others: torch.Tensor | None) -> 
             )
 
 
+def check_count(name: str, argument: str, given: int | None, arrays: Sequence[Any]) -> None:
+    """Raises if the number of arrays is given, and is another one. MXNet counts them itself if it is not given."""
+    if given is not None and given != len(arrays):
+        raise MXNetError(f"{name}: {argument}={given}, but there are {len(arrays)} arrays; leave it out")
+
+
 def floating(name: str, data: torch.Tensor) -> torch.Tensor:
     if not data.dtype.is_floating_point:
         raise refusal(f"{name} of {dtype_name(data.dtype)}", "use .astype('float32') first")
@@ -52,7 +58,8 @@ def one_of(name: str, argument: str, value: Any, choices: Iterable[str]) -> None
         raise MXNetError(f"Invalid Input: {value!r}, valid values are: {options}, in argument {argument} of {name}")
 
 
-def axis_of(name: str, axis: int, ndim: int) -> int:
-    if not -ndim <= axis < ndim:
-        raise MXNetError(f"{name}: axis {axis} is out of bounds for an array of {ndim} dimensions")
+def axis_of(name: str, axis: Any, ndim: int) -> int:
+    """An axis as a number from 0."""
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -ndim <= axis < ndim:
+        raise MXNetError(f"{name}: axis {axis} is out of bounds for array of dimension {ndim}")
     return axis % ndim

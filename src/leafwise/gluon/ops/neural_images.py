@@ -9,7 +9,7 @@ import torch
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops.legacy.contributed import box_iou
 from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
-from leafwise.gluon.ops.neural_checks import one_of
+from leafwise.gluon.ops.neural_checks import check_count, one_of
 from leafwise.gluon.ops.neural_linear import deconvolution
 
 
@@ -19,11 +19,13 @@ def up_sampling(
     num_filter: int = 0,
     sample_type: str = "nearest",
     multi_input_mode: str = "concat",
-    num_args: int = 1,
+    num_args: int | None = None,
     workspace: int = 512,
 ) -> torch.Tensor:
     """Enlarges height and width by a whole factor: by repetition, or by a transposed convolution with a weight."""
+    check_count("UpSampling", "num_args", num_args, data)
     one_of("UpSampling", "sample_type", sample_type, ("nearest", "bilinear"))
+    one_of("UpSampling", "multi_input_mode", multi_input_mode, ("concat", "sum"))
     if sample_type == "bilinear":
         images, weight = data
         width, border = 2 * scale - scale % 2, math.ceil((scale - 1) / 2)
@@ -54,9 +56,9 @@ def bilinear_resize(
     """Resizes images of shape (batch, channels, height, width) with bilinear interpolation."""
     if mode not in ("size", "like"):
         raise refusal(f"BilinearResize2D with mode {mode!r}", "give height and width")
-    if mode == "like":
-        if like is None:
-            raise MXNetError("BilinearResize2D with mode 'like' needs like")
+    if (like is not None) != (mode == "like") or (scale_height is None) != (scale_width is None):
+        raise MXNetError("BilinearResize2D takes like with mode 'like' only, and both scale_height and scale_width")
+    if like is not None:
         height, width = like.shape[2:]
     elif scale_height is not None and scale_width is not None:
         height, width = int(data.shape[2] * scale_height), int(data.shape[3] * scale_width)

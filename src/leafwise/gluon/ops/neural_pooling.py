@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from leafwise.gluon.base import MXNetError
+from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.ops.neural_checks import floating, one_of, spatial
 from leafwise.gluon.ops.neural_linear import channels_last
@@ -33,6 +33,8 @@ def pooling(
     output_size: Any = None,
 ) -> torch.Tensor:
     """Pools windows of the data. The convention "full" rounds the number of windows up, "valid" rounds it down."""
+    if output_size is not None:
+        raise refusal("Pooling with output_size", "use contrib.AdaptiveAvgPooling2D")
     one_of("Pooling", "pool_type", pool_type, ("max", "avg", "sum", "lp"))
     one_of("Pooling", "pooling_convention", pooling_convention, ("valid", "full"))
     floating("Pooling", data)

@@ -23,21 +23,16 @@ def ctc_loss(
     The blank is class 0, and labels are padded with 0; with blank_label="last" it is the last class, padded with -1.
     """
     one_of("ctc_loss", "blank_label", blank_label, ("first", "last"))
+    given = [lengths for lengths in (data_lengths, label_lengths) if lengths is not None]
+    if len(given) != bool(use_data_lengths) + bool(use_label_lengths):
+        raise MXNetError("ctc_loss needs lengths if use_data_lengths or use_label_lengths is set, and takes no others")
     time, batch, classes = data.shape
     labels = label.detach().to(torch.int64)
     is_first = blank_label == "first"
     padding = 0 if is_first else -1
-    if use_data_lengths:
-        if data_lengths is None:
-            raise MXNetError("ctc_loss with use_data_lengths=True needs data_lengths")
-        times = data_lengths.detach().to(torch.int64)
-    else:
-        times = torch.full((batch,), time, dtype=torch.int64)
+    times = given[0].detach().to(torch.int64) if use_data_lengths else torch.full((batch,), time, dtype=torch.int64)
     if use_label_lengths:
-        lengths = data_lengths if label_lengths is None else label_lengths  # the third input, if there are only three
-        if lengths is None:
-            raise MXNetError("ctc_loss with use_label_lengths=True needs label_lengths")
-        counts = lengths.detach().to(torch.int64)
+        counts = given[-1].detach().to(torch.int64)  # the third input, if there are only three
     else:
         counts = (labels != padding).to(torch.int64).cumprod(1).sum(1)
     scores = torch.log_softmax(data, 2)

@@ -22,10 +22,10 @@ def softmax(
     after them."""
     scores = _scores("softmax", data, temperature, dtype)
     axis = axis_of("softmax", axis, max(data.ndim, 1))
-    if not use_length:
-        return torch.softmax(scores, axis)
+    if (length is not None) != use_length:
+        raise MXNetError("softmax needs length if use_length=True, and takes none otherwise")
     if length is None:
-        raise MXNetError("softmax with use_length=True needs length")
+        return torch.softmax(scores, axis)
     return _over(_within(length, data, axis), scores, axis)
 
 

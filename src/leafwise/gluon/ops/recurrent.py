@@ -129,6 +129,8 @@ def rnn(
     if data.dim() != 3:
         raise MXNetError(f"{RANK_MESSAGE}, not {tuple(data.shape)}")
     sizes = Sizes(mode, data.shape[2], state_size, num_layers, 2 if bidirectional else 1, projection_size)
+    if sequence_length is not None:
+        raise MXNetError("RNN: sequence_length is not used without use_sequence_length; leave it out")
     if mode == "lstm" and state_cell is None:
         raise MXNetError("RNN: an LSTM needs state_cell")
     states = [state] if state_cell is None else [state, state_cell]

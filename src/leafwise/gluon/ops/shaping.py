@@ -6,6 +6,7 @@ import torch
 
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
+from leafwise.gluon.ops.neural_checks import axis_of
 from leafwise.gluon.ops.neural_reshape import reshaped as reshaped_by_codes
 
 
@@ -35,12 +36,6 @@ def reshaped(name: str, tensor: torch.Tensor, shape: Any, order: Any = "C") -> t
 def owned(result: torch.Tensor) -> torch.Tensor:
     """A copy in row-major order; gradients pass through it."""
     return result.clone(memory_format=torch.contiguous_format)
-
-
-def axis_of(name: str, axis: Any, ndim: int) -> int:
-    if isinstance(axis, bool) or not isinstance(axis, int) or not -ndim <= axis < ndim:
-        raise MXNetError(f"{name}: axis {axis} is out of bounds for array of dimension {ndim}")
-    return axis % ndim
 
 
 def transposed(tensor: torch.Tensor, axes: Any = None) -> torch.Tensor:

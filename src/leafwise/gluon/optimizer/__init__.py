@@ -1,10 +1,10 @@
 """`mxnet.optimizer`: how a Trainer changes parameters."""
 
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.optimizer import contrib
 from leafwise.gluon.optimizer.adam import LAMB, AdaBelief, Adam, Adamax, AdamW, Nadam
 from leafwise.gluon.optimizer.adaptive import FTML, AdaDelta, AdaGrad, Ftrl, RMSProp
-from leafwise.gluon.optimizer.base import NOT_BUILT, Optimizer, create, register
+from leafwise.gluon.optimizer.base import Optimizer, create, register
 from leafwise.gluon.optimizer.example import Test
 from leafwise.gluon.optimizer.sgd import DCASGD, LARS, NAG, SGD, Signum, ccSGD
 from leafwise.gluon.optimizer.updater import Updater, get_updater
@@ -36,6 +36,4 @@ __all__ = [
     "register",
 ]
 
-__getattr__ = missing(
-    "optimizer", {name.upper(): instead for name, instead in NOT_BUILT.items()}, "torch.optim may have an equivalent"
-)
+__getattr__ = names_of("mxnet.optimizer")

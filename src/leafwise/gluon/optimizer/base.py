@@ -10,13 +10,8 @@ from leafwise.gluon import dialect
 from leafwise.gluon.arrays.legacy import NDArray, wrap_legacy
 from leafwise.gluon.base import refusal
 from leafwise.gluon.modes import is_np_array
-
-# Optimizers of MXNet that are not built, and what to use instead.
-NOT_BUILT = {
-    "sgld": "add the noise to the gradients yourself, and use SGD",
-    "lbsgd": "use SGD with a warm-up from mxnet.lr_scheduler",
-    "lans": "use LAMB",
-}
+from leafwise.gluon.names.inventory import inventory
+from leafwise.gluon.names.table import instead_of
 
 
 class Scales(NamedTuple):
@@ -113,8 +108,9 @@ class Optimizer:
         klass = Optimizer.opt_registry.get(name.lower())
         if klass is not None and dialect.version() in getattr(klass, "versions", (1, 2)):
             return klass(**kwargs)
-        if name.lower() in NOT_BUILT:
-            raise refusal(f"the optimizer {name!r}", NOT_BUILT[name.lower()])
+        of_mxnet = inventory(dialect.version())["mxnet.optimizer"].get(name.upper())
+        if of_mxnet is not None:
+            raise refusal(f"the optimizer {name!r}", instead_of(of_mxnet.path))
         raise ValueError(f"Cannot find optimizer {name}")
 
     # -- what subclasses implement -----------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """`mxnet.gluon.rnn`: recurrent layers and cells."""
 
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.rnn import conv_rnn_cell, rnn_cell, rnn_layer
 from leafwise.gluon.rnn.conv_rnn_cell import (
     Conv1DGRUCell,
@@ -63,4 +63,4 @@ __all__ = [
     "rnn_layer",
 ]
 
-__getattr__ = missing("gluon.rnn", {}, "torch.nn may have an equivalent")
+__getattr__ = names_of("mxnet.gluon.rnn")

@@ -9,8 +9,10 @@ import torch
 from leafwise.gluon.arrays.choosing import wrap_by_mode, wrap_like
 from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.arrays.values import ArrayValues, plain
+from leafwise.gluon.base import MXNetError
 from leafwise.gluon.block import Block, HybridBlock
 from leafwise.gluon.context import as_context
+from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.rnn.sequences import formatted, is_array, last_valid, masked
 
 _MODIFIED = (
@@ -120,19 +122,27 @@ class HybridRecurrentCell(RecurrentCell, HybridBlock):
 
 
 def initial_states(infos: list[dict[str, Any]], func: Any, options: dict[str, Any]) -> list[Any]:
-    """An array for each state: zeros, or what `func(shape=...)` returns. `options` are `dtype`, and `ctx` or
-    `device`."""
-    states = []
-    for info in infos:
-        facts = {**info, **options}
-        shape = facts["shape"]
-        if func is None:
-            context = as_context(facts.get("ctx", facts.get("device")))
-            zeros = torch.zeros(shape, dtype=torch_dtype(facts.get("dtype")), device=context.torch_device)
-            states.append(wrap_by_mode(zeros, context))
-        else:
-            states.append(func(shape=shape, **{name: facts[name] for name in _PASSED_ON if name in facts}))
-    return states
+    """An array for each state: zeros, or what `func(shape=...)` returns. `options` are `dtype`, and `ctx` or `device`;
+    in MXNet 1.x also other arguments of `func`."""
+    if func is None:
+        unknown = sorted(set(options) - _PLACING) if is_v1() else []
+        if unknown:
+            raise MXNetError(f"begin_state: Cannot find argument {unknown[0]!r}; give the func that has it")
+        return [_zeros(**{**info, **options}) for info in infos]
+    if is_v1():
+        return [func(**{"shape": info["shape"], **_own_dtype(info), **options}) for info in infos]
+    context = as_context(options.get("device", options.get("ctx")))
+    facts = [{"dtype": "float32", **info, **options} for info in infos]  # MXNet 2.x passes these three
+    return [func(shape=fact["shape"], device=context, dtype=fact["dtype"]) for fact in facts]
 
 
-_PASSED_ON = ("ctx", "device", "dtype")
+_PLACING = {"ctx", "device", "dtype", "shape"}
+
+
+def _own_dtype(info: dict[str, Any]) -> dict[str, Any]:
+    return {"dtype": info["dtype"]} if "dtype" in info else {}
+
+
+def _zeros(shape: Any, dtype: Any = None, ctx: Any = None, device: Any = None, **others: Any) -> Any:
+    context = as_context(device if ctx is None else ctx)
+    return wrap_by_mode(torch.zeros(shape, dtype=torch_dtype(dtype), device=context.torch_device), context)

@@ -1,6 +1,6 @@
 """`mxnet.gluon.rnn.rnn_cell`: the cells of all kinds."""
 
-from leafwise.gluon.base import missing
+from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.rnn.basic_cells import GRUCell, LSTMCell, LSTMPCell, RNNCell
 from leafwise.gluon.rnn.bidirectional import BidirectionalCell
 from leafwise.gluon.rnn.modifiers import DropoutCell, ModifierCell, ResidualCell, VariationalDropoutCell, ZoneoutCell
@@ -24,4 +24,4 @@ __all__ = [
     "ZoneoutCell",
 ]
 
-__getattr__ = missing("gluon.rnn.rnn_cell", {"dynamic_unroll": "use the unroll method of the cell"}, "use a cell")
+__getattr__ = names_of("mxnet.gluon.rnn.rnn_cell")

@@ -33,9 +33,16 @@ def random_sample(population: Any, k: int) -> Any:
 
 
 def rand_ndarray(
-    shape: Sequence[int], stype: str = "default", density: Any = None, dtype: Any = None, ctx: Any = None, **sparse: Any
+    shape: Sequence[int],
+    stype: str = "default",
+    density: Any = None,
+    dtype: Any = None,
+    modifier_func: Any = None,
+    shuffle_csr_indices: bool = False,
+    distribution: Any = None,
+    ctx: Any = None,
 ) -> Any:
-    """An `nd.NDArray` from a normal distribution."""
+    """An `nd.NDArray` from a normal distribution. As in MXNet, the other arguments are for sparse arrays only."""
     if stype != "default":
         raise refusal(f"rand_ndarray with stype={stype!r}", "use 'default'; sparse arrays are not supported")
     context = as_context(ctx)

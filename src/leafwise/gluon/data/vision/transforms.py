@@ -168,9 +168,11 @@ class RandomFlipLeftRight(HybridBlock):
 
     axis = -2
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float | None = None) -> None:
         super().__init__()
-        self.p = p
+        if is_v1() and p is not None:
+            raise TypeError(f"{type(self).__name__} has no argument p in MXNet 1.x: it mirrors half of the images")
+        self.p = 0.5 if p is None else p
 
     def forward(self, x: Any, *args: Any) -> Any:
         if self.p <= 0:

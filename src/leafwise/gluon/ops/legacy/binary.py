@@ -13,6 +13,7 @@ import torch
 from leafwise.gluon.arrays.dtypes import dtype_name
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops.legacy.gradients import with_zero_gradient
+from leafwise.gluon.ops.neural_checks import check_count
 
 Operand = Any  # a tensor or a number
 
@@ -171,8 +172,9 @@ SAME_SHAPE = [
 ]
 
 
-def add_n(*args: torch.Tensor) -> torch.Tensor:
+def add_n(*args: torch.Tensor, num_args: int | None = None) -> torch.Tensor:
     """The sum of several arrays of the same shape."""
+    check_count("nd.add_n", "num_args", num_args, args)
     if len({(data.shape, data.dtype) for data in args}) > 1:
         raise MXNetError("nd.add_n needs arrays of the same shape and dtype")
     total = args[0].clone()

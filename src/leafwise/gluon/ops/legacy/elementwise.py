@@ -10,6 +10,7 @@ import torch
 from leafwise.gluon.arrays.dtypes import dtype_name, torch_dtype
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.ops.legacy.gradients import straight_through, with_loss_gradient, with_zero_gradient
+from leafwise.gluon.ops.neural_checks import check_count
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -204,14 +205,16 @@ def all_finite(data: torch.Tensor, init_output: bool = True) -> torch.Tensor:
 
 
 def multi_all_finite(*arrays: torch.Tensor, num_arrays: int = 1, init_output: bool = True) -> torch.Tensor:
+    check_count("nd.multi_all_finite", "num_arrays", num_arrays, arrays)
     if not init_output:
         raise refusal("nd.all_finite with init_output=False", "leave it out, and multiply the results")
     finite = math.prod(bool(torch.isfinite(data).all()) for data in arrays)
     return torch.tensor([float(finite)])
 
 
-def multi_sum_sq(*arrays: torch.Tensor, num_arrays: int = 1) -> torch.Tensor:
+def multi_sum_sq(*arrays: torch.Tensor, num_arrays: int) -> torch.Tensor:
     """The sum of squares of each array."""
+    check_count("nd.multi_sum_sq", "num_arrays", num_arrays, arrays)
     return torch.stack([(data.detach().float() ** 2).sum() for data in arrays])
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from leafwise.gluon.base import MXNetError
+from leafwise.gluon.ops.neural_checks import check_count
 from leafwise.gluon.ops.shaping import owned
 
 
@@ -35,9 +36,10 @@ def col2im(
 
 
 def Crop(  # noqa: N802
-    *data: torch.Tensor, offset: Any = (0, 0), h_w: Any = (0, 0), center_crop: Any = False, num_args: int = 1
+    *data: torch.Tensor, offset: Any = (0, 0), h_w: Any = (0, 0), center_crop: Any = False, num_args: int | None = None
 ) -> torch.Tensor:
     """A part of a batch: of a height and width, or as large as a second batch."""
+    check_count("nd.Crop", "num_args", num_args, data)
     height, width = data[1].shape[2:] if len(data) > 1 else h_w
     full_height, full_width = data[0].shape[2:]
     top, left = ((full_height - height) // 2, (full_width - width) // 2) if center_crop else offset

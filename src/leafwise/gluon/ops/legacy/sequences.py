@@ -14,10 +14,16 @@ def _times(data: torch.Tensor, axis: int) -> torch.Tensor:
     return torch.arange(data.shape[axis], device=data.device).reshape(shape)
 
 
-def _lengths(name: str, data: torch.Tensor, lengths: torch.Tensor | None, axis: int) -> torch.Tensor:
+def _with_lengths(name: str, lengths: torch.Tensor | None, asked: Any, axis: int) -> bool:
+    """Whether the sequences have lengths. As in MXNet, they must be given if they are asked for, and only then."""
+    if axis not in (0, 1) or (lengths is not None) != bool(asked):
+        raise MXNetError(f"nd.{name} needs axis 0 or 1, and sequence_length if and only if use_sequence_length=True")
+    return bool(asked)
+
+
+def _lengths(data: torch.Tensor, lengths: torch.Tensor | None, axis: int) -> torch.Tensor:
     """The length of each sequence of the batch, in a shape that broadcasts with the data."""
-    if axis not in (0, 1) or lengths is None:
-        raise MXNetError(f"nd.{name} needs axis 0 or 1, and sequence_length with use_sequence_length=True")
+    assert lengths is not None
     shape = [1] * data.ndim
     shape[1 - axis] = data.shape[1 - axis]
     return lengths.detach().long().reshape(shape)
@@ -31,11 +37,9 @@ def SequenceMask(  # noqa: N802
     axis: int = 0,
 ) -> torch.Tensor:
     """A copy with a value in place of the elements after the end of each sequence."""
-    if not use_sequence_length:
-        if sequence_length is not None:
-            raise MXNetError("nd.SequenceMask: sequence_length needs use_sequence_length=True")
+    if not _with_lengths("SequenceMask", sequence_length, use_sequence_length, axis):
         return data.clone()
-    beyond = _times(data, axis) >= _lengths("SequenceMask", data, sequence_length, axis)
+    beyond = _times(data, axis) >= _lengths(data, sequence_length, axis)
     return data.masked_fill(beyond, value)
 
 
@@ -43,9 +47,9 @@ def SequenceLast(  # noqa: N802
     data: torch.Tensor, sequence_length: torch.Tensor | None = None, use_sequence_length: Any = False, axis: int = 0
 ) -> torch.Tensor:
     """The last element of each sequence."""
-    if not use_sequence_length:
+    if not _with_lengths("SequenceLast", sequence_length, use_sequence_length, axis):
         return data.select(axis, -1).clone()
-    last = _lengths("SequenceLast", data, sequence_length, axis) - 1
+    last = _lengths(data, sequence_length, axis) - 1
     shape = list(data.shape)
     shape[axis] = 1
     return torch.gather(data, axis, last.expand(shape)).squeeze(axis)
@@ -57,8 +61,8 @@ def SequenceReverse(  # noqa: N802
     """A copy with each sequence reversed; what follows its end stays where it is."""
     if axis != 0:
         raise MXNetError("nd.SequenceReverse needs the time on axis 0")
-    if not use_sequence_length:
+    if not _with_lengths("SequenceReverse", sequence_length, use_sequence_length, axis):
         return torch.flip(data, [0])
-    times, lengths = _times(data, 0), _lengths("SequenceReverse", data, sequence_length, 0)
+    times, lengths = _times(data, 0), _lengths(data, sequence_length, 0)
     source = torch.where(times < lengths, lengths - 1 - times, times)
     return torch.gather(data, 0, source.expand(data.shape))

@@ -9,13 +9,8 @@ import torch
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.modes import is_np_shape
 from leafwise.gluon.ops import shaping
+from leafwise.gluon.ops.neural_checks import axis_of, check_count
 from leafwise.gluon.ops.shaping import owned
-
-
-def _axis(name: str, axis: Any, ndim: int) -> int:
-    if isinstance(axis, bool) or not isinstance(axis, int) or not -ndim <= axis < ndim:
-        raise MXNetError(f"nd.{name}: axis {axis} is out of bounds for array of dimension {ndim}")
-    return axis % ndim
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -125,7 +120,7 @@ def flatten(data: torch.Tensor) -> torch.Tensor:
 
 
 def expand_dims(data: torch.Tensor, axis: int, *, view: bool = False) -> torch.Tensor:
-    result = data.unsqueeze(_axis("expand_dims", axis, data.ndim + 1))
+    result = data.unsqueeze(axis_of("nd.expand_dims", axis, data.ndim + 1))
     return result if view else owned(result)
 
 
@@ -150,7 +145,7 @@ def swapaxes(data: torch.Tensor, dim1: int = 0, dim2: int = 0) -> torch.Tensor:
 def flip(data: torch.Tensor, axis: Any) -> torch.Tensor:
     if min(as_tuple(axis)) < 0:
         raise MXNetError(f"nd.flip: axes must be counted from 0, not {axis}")
-    return torch.flip(data, [_axis("flip", number, data.ndim) for number in as_tuple(axis)])
+    return torch.flip(data, [axis_of("nd.flip", number, data.ndim) for number in as_tuple(axis)])
 
 
 def tile(data: torch.Tensor, reps: Any) -> torch.Tensor:
@@ -160,7 +155,7 @@ def tile(data: torch.Tensor, reps: Any) -> torch.Tensor:
 def repeat(data: torch.Tensor, repeats: int, axis: int | None = None) -> torch.Tensor:
     if axis is None:
         data, axis = data.reshape(-1), 0
-    return torch.repeat_interleave(data, repeats, _axis("repeat", axis, data.ndim))
+    return torch.repeat_interleave(data, repeats, axis_of("nd.repeat", axis, data.ndim))
 
 
 def diag(data: torch.Tensor, k: int = 0, axis1: int = 0, axis2: int = 1) -> torch.Tensor:
@@ -202,13 +197,15 @@ def broadcast_axis(data: torch.Tensor, axis: Any = (), size: Any = ()) -> torch.
 # -- joining and splitting -----------------------------------------------------------------------------------------
 
 
-def concat(*data: torch.Tensor, dim: int = 1, num_args: int = 0) -> torch.Tensor:
+def concat(*data: torch.Tensor, dim: int = 1, num_args: int | None = None) -> torch.Tensor:
     """Arrays joined along an axis, the second one by default."""
+    check_count("nd.concat", "num_args", num_args, data)
     _check_one_dtype("concat", data)
     return torch.cat(data, dim)
 
 
-def stack(*data: torch.Tensor, axis: int = 0, num_args: int = 0) -> torch.Tensor:
+def stack(*data: torch.Tensor, axis: int = 0, num_args: int | None = None) -> torch.Tensor:
+    check_count("nd.stack", "num_args", num_args, data)
     _check_one_dtype("stack", data)
     return torch.stack(data, axis)
 
@@ -222,7 +219,7 @@ def split(
     data: torch.Tensor, num_outputs: int, axis: int = 1, squeeze_axis: Any = False
 ) -> list[torch.Tensor] | torch.Tensor:
     """Equal parts along an axis, the second one by default."""
-    axis = _axis("split", axis, data.ndim)
+    axis = axis_of("nd.split", axis, data.ndim)
     if data.shape[axis] % num_outputs:
         raise MXNetError(f"nd.split: axis {axis} of shape {tuple(data.shape)} cannot be split into {num_outputs}")
     if squeeze_axis and data.shape[axis] != num_outputs:
@@ -234,7 +231,7 @@ def split_v2(
     ary: torch.Tensor, indices_or_sections: Any, axis: int = 0, squeeze_axis: Any = False
 ) -> list[torch.Tensor] | torch.Tensor:
     """Parts along an axis: a number of equal ones, or cut at positions."""
-    axis = _axis("split_v2", axis, ary.ndim)
+    axis = axis_of("nd.split_v2", axis, ary.ndim)
     if isinstance(indices_or_sections, int):
         return split(ary, indices_or_sections, axis, squeeze_axis)
     return _parts(torch.tensor_split(ary, as_tuple(indices_or_sections), axis), axis, squeeze_axis)
@@ -267,7 +264,7 @@ def crop(data: torch.Tensor, begin: Any, end: Any, step: Any = ()) -> torch.Tens
 
 def slice_axis(data: torch.Tensor, axis: int, begin: int, end: int | None) -> torch.Tensor:
     """A copy of a part along one axis."""
-    axis = _axis("slice_axis", axis, data.ndim)
+    axis = axis_of("nd.slice_axis", axis, data.ndim)
     size = data.shape[axis]
     first = begin + size if begin < 0 else begin
     last = size if end is None else end + size if end < 0 else end
