@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leafwise.gluon import MXNetError, dialect, modes, nd, np, npx
+from leafwise.gluon import MXNetError, autograd, dialect, modes, nd, np, npx
 
 VERSIONS: list[dialect.Version] = [1, 2]
 
@@ -116,6 +116,33 @@ def test_numbers_that_make_no_array_are_type_errors(version: int, array: Any) ->
         array([[1], [2, 3]])
     with pytest.raises(TypeError, match="NaN or infinity to int32"):
         array([1, float("nan")], dtype="int32")
+
+
+def test_a_parameter_that_does_not_fit_the_size_of_a_sample_is_refused_and_draws_nothing(version: int) -> None:
+    np.random.seed(0)
+    expected = np.random.uniform(size=2).tolist()
+    np.random.seed(0)
+    for size in [1, (3, 1), 70]:
+        with pytest.raises(MXNetError, match=r"shape \(3,\) for a sample of size"):
+            np.random.normal(np.zeros(3), 1, size)
+        with pytest.raises(MXNetError, match=r"shape \(3,\) for a sample of size"):
+            npx.random.bernoulli(logit=np.zeros(3), size=size)
+    assert np.random.uniform(size=2).tolist() == expected
+
+
+def test_integers_are_truncated_and_empty_arrays_flattened(version: int) -> None:
+    x = npx.smooth_l1(np.array([5, -1, 0], dtype="int64"))
+    assert (x.dtype.name, x.tolist()) == ("int64", [4, 0, 0])
+    assert npx.batch_flatten(np.zeros((0, 3, 2))).shape == (0, 6)
+    w = np.array([1.5, 2.5])
+    w.attach_grad()
+    with autograd.record():
+        assert np.cumsum(w, dtype="int32").tolist() == [1, 3]
+
+
+def test_a_cross_product_broadcasts_vectors(version: int) -> None:
+    one, two = np.array([[1, 0, 0], [0, 1, 0]]), np.ones((2, 2, 3))
+    assert np.cross(one, two).tolist() == [[[0, -1, 1], [1, 0, -1]]] * 2
 
 
 def test_ranges_of_dtypes_that_are_rare(version: int) -> None:

@@ -171,7 +171,7 @@ def cumsum(tensor: torch.Tensor, axis: Any, dtype: torch.dtype | None) -> torch.
     elif isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis < tensor.ndim:
         raise MXNetError(f"ndarray.cumsum: axis must be from 0 to {tensor.ndim - 1}, or None, not {axis}")
     dtype = dtype or (torch.int64 if tensor.dtype == torch.bool else tensor.dtype)
-    return torch.cumsum(tensor, axis, dtype=dtype)
+    return torch.cumsum(tensor if dtype.is_floating_point else tensor.detach(), axis, dtype=dtype)
 
 
 def sort(tensor: torch.Tensor, axis: Any, descending: Any, positions: bool) -> torch.Tensor:

@@ -123,7 +123,11 @@ def hard_sigmoid(data: torch.Tensor, alpha: float = 0.2, beta: float = 0.5) -> t
 def smooth_l1(data: torch.Tensor, scalar: float = 1.0) -> torch.Tensor:
     """Quadratic up to 1 / scalar² and linear above it."""
     limit = 1 / scalar**2
-    return torch.where(data.abs() < limit, 0.5 * scalar**2 * data * data, data.abs() - 0.5 * limit)
+
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.abs() < limit, 0.5 * scalar**2 * x * x, x.abs() - 0.5 * limit)
+
+    return _in_dtype_of(data, "smooth_l1", compute)
 
 
 def clip(data: torch.Tensor, a_min: Any = None, a_max: Any = None) -> torch.Tensor:
