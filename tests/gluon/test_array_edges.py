@@ -145,6 +145,19 @@ def test_a_cross_product_broadcasts_vectors(version: int) -> None:
     assert np.cross(one, two).tolist() == [[[0, -1, 1], [1, 0, -1]]] * 2
 
 
+def test_integers_may_have_no_gradient_but_not_one_to_be_computed(version: int) -> None:
+    x, z = np.ones(2, dtype="int32"), np.array([3, 4])
+    x.attach_grad("null")
+    z.attach_grad()
+    assert (x.grad.dtype.name, x.grad.tolist()) == ("int32", [0, 0])
+    with autograd.record():
+        y = x * z
+    y.backward()
+    assert z.grad.tolist() == [1, 1]
+    with pytest.raises(MXNetError, match=r"attach_grad of int32; use \.astype"):
+        x.attach_grad()
+
+
 def test_ranges_of_dtypes_that_are_rare(version: int) -> None:
     assert np.arange(3, dtype="uint16").tolist() == [0, 1, 2]
     for arange in (np.arange, nd.arange):
