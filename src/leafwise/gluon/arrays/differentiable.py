@@ -41,7 +41,7 @@ class DifferentiableArray(ArrayValues):
             raise refusal(
                 f"ndarray.attach_grad with stype={stype!r}", "leave it out; sparse gradients are not supported"
             )
-        if not self.tensor.dtype.is_floating_point:
+        if not self.tensor.dtype.is_floating_point and grad_req != "null":
             raise refusal(f"ndarray.attach_grad of {self.dtype}", "use .astype('float32') first")
         if self.tensor.is_leaf or dialect.is_v1() or grad_req == "null" or is_released(self.tensor):
             self.tensor = self.tensor.detach()

@@ -37,5 +37,11 @@ def torch_dtype(dtype: Any) -> torch.dtype:
     return torch_type
 
 
+def check_finite(name: str, values: Any, target: torch.dtype) -> None:
+    """Raises if numbers that are to become integers are NaN or infinite."""
+    if not target.is_floating_point and target != torch.bool and not numpy.isfinite(values).all():
+        raise TypeError(f"{name}: cannot convert NaN or infinity to {dtype_name(target)}")
+
+
 def asked(dtype: Any) -> torch.dtype | None:
     return None if dtype is None else torch_dtype(dtype)

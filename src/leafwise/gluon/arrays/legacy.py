@@ -15,6 +15,7 @@ from leafwise.gluon.arrays.differentiable import DifferentiableArray
 from leafwise.gluon.arrays.dtypes import numpy_dtype, torch_dtype
 from leafwise.gluon.arrays.legacy_calls import check_no_graph_enters, check_not_in_graph, exposed, write_whole
 from leafwise.gluon.arrays.ndarray import ndarray
+from leafwise.gluon.arrays.overlap import check_overlap
 from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.context import Context, as_context
@@ -36,6 +37,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
         title = f"nd.{name} in place"
         check_not_in_graph(title, self)
         check_no_graph_enters(title, other)
+        check_overlap(title, self, other)
         write_whole(title, self, self._combined(name, other, False).tensor)
         return self
 
@@ -197,7 +199,8 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
         part = indexing.read(plain(self), _key(key))
         if part is None:
             return self
-        return self._new(part if part.ndim or is_np_shape() else part.reshape(1))
+        is_scalar = is_np_shape() and not (isinstance(key, tuple) and any(entry is Ellipsis for entry in key))
+        return self._new(part if part.ndim or is_scalar else part.reshape(1))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         check_not_in_graph("nd[key] =", self)
@@ -206,7 +209,10 @@ class NDArray(DifferentiableArray, metaclass=ABCMeta):
             return write_whole("nd[:] =", self, elementwise.cast(source, self.dtype).broadcast_to(self.shape))
         check_no_graph_enters("nd[key] =", value)
         with torch.no_grad():
-            indexing.write(tensor, () if _is_whole(key) else _key(key), source)
+            try:
+                indexing.write(tensor, () if _is_whole(key) else _key(key), source, reads_while_writing=True)
+            except indexing.AssignedShapeError as error:
+                raise ValueError(str(error)) from error
         return None
 
     # -- shapes ------------------------------------------------------------------------------------------------

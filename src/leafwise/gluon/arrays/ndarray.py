@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
-from leafwise.gluon import dialect
+from leafwise.gluon import dialect, modes
 from leafwise.gluon.arrays.autograd_state import differentiating
 from leafwise.gluon.arrays.differentiable import DifferentiableArray
 from leafwise.gluon.arrays.dtypes import asked, dtype_name, torch_dtype
+from leafwise.gluon.arrays.overlap import check_overlap
 from leafwise.gluon.arrays.refused import refusal_of
 from leafwise.gluon.arrays.values import ArrayValues, plain, wrapped
 from leafwise.gluon.base import MXNetError, refusal
@@ -42,11 +43,10 @@ def _reflected(sign: str) -> Callable[[Any, Any], Any]:
 
 def _in_place(sign: str) -> Callable[[Any, Any], Any]:
     def operate(self: Any, other: Any) -> Any:
-        if dialect.is_v1():
-            if sign == "**":  # it has no form in place there: x **= 2 makes a new array
-                return self._like(arithmetic.binary(sign, plain(self), _operand(other, sign)))
-            _check_overlap(self, other, sign)
+        if dialect.is_v1() and sign == "**":  # it has no form in place there: x **= 2 makes a new array
+            return self._like(arithmetic.binary(sign, plain(self), _operand(other, sign)))
         self._check_write(f"{sign}=", other)
+        check_overlap(f"ndarray {sign}=", self, other)
         target = plain(self)
         result = arithmetic.binary(sign, target, _operand(other, f"{sign}="))
         if result.dtype != target.dtype:
@@ -60,13 +60,6 @@ def _in_place(sign: str) -> Callable[[Any, Any], Any]:
         return self
 
     return operate
-
-
-def _check_overlap(array: Any, other: Any, sign: str) -> None:
-    """Raises if an array is changed by a part of itself, which MXNet 1.x reads after it was overwritten."""
-    if isinstance(other, ArrayValues) and other.shape != array.shape:
-        if other.tensor.untyped_storage().data_ptr() == array.tensor.untyped_storage().data_ptr():
-            raise refusal(f"ndarray {sign}= with a part of the same array in MXNet 1.x", "use a copy of the part")
 
 
 class ndarray(DifferentiableArray):  # noqa: N801
@@ -174,7 +167,11 @@ class ndarray(DifferentiableArray):  # noqa: N801
 
     def __getitem__(self, key: Any) -> Any:
         part = indexing.read(plain(self), _plain_key(key))
-        return self if part is None else self._like(part)
+        if part is None:
+            return self
+        if not part.ndim and not modes.is_np_shape() and dialect.is_v1():
+            part = part.reshape(1)  # shapes of () exist there only after set_np()
+        return self._like(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if differentiating() and _is_whole(key) and not self.tensor.requires_grad and plain(value) is not value:

@@ -68,7 +68,8 @@ class ArrayValues:
         text = numpy.array2string(values, separator=", ", prefix="array(")
         if not values.size and values.shape != (0,):
             text += f", shape={values.shape}"
-        if values.dtype.name not in ("float32", "bool"):
+        is_told = values.dtype.name == "float32" or (values.dtype.name == "bool" and values.size)
+        if not is_told:
             text += f", dtype={values.dtype}"
         if self.ctx.device_type != "cpu":
             text += f", {'ctx' if is_v1() else 'device'}={self.ctx}"

@@ -19,5 +19,11 @@ DIFFERENT: tuple[tuple[str, str], ...] = (
     ("mxnet.gluon.utils.download", "It gives a file that is there already, and otherwise raises an error."),
     ("mxnet.engine.*", "The size is remembered, but has no effect: PyTorch runs each operation at once."),
     ("mxnet.runtime.Features mxnet.runtime.feature_list", "Only CUDA, CUDNN and INT64_TENSOR_SIZE can be there."),
+    (
+        "mxnet.autograd.backward",
+        "With `grad_req='add'`, some functions of MXNet overwrite or spoil the gradient of an array that they are "
+        "applied to directly: `copy`, `mean`, `clip`, `cumsum`, `split`, `flip`, `np.linalg.norm`, `np.where` of "
+        "different shapes and, in 1.x, `astype`. Here, gradients are added.",
+    ),
     ("mxnet.io.io.NDArrayIter", "`last_batch_handle='roll_over'` raises an error."),
 )

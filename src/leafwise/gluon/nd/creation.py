@@ -6,7 +6,7 @@ from typing import Any
 import numpy
 import torch
 
-from leafwise.gluon.arrays.dtypes import torch_dtype
+from leafwise.gluon.arrays.dtypes import check_finite, dtype_name, torch_dtype
 from leafwise.gluon.arrays.legacy import NDArray, wrap_legacy
 from leafwise.gluon.arrays.legacy_calls import write_whole
 from leafwise.gluon.arrays.values import ArrayValues, plain
@@ -55,6 +55,8 @@ def array(source_array: Any, ctx: Any = None, dtype: Any = None) -> NDArray:
     if values.dtype.kind not in "biuf":
         raise TypeError(f"nd.array: source_array must be array like object, not {type(source_array)}")
     target = torch_dtype(dtype)
+    if isinstance(source_array, list | tuple):
+        check_finite("nd.array", values, target)
     return wrap_legacy(torch.from_numpy(numpy.array(values)).to(target).to(context.torch_device), context)
 
 
@@ -120,7 +122,10 @@ def arange(
     numbers = numpy.arange(first, last, step, dtype="float64")
     if not len(numbers):
         raise MXNetError(f"nd.arange: there is no number from {first} to {last} in steps of {step}")
-    return array(numpy.repeat(numbers, repeat), ctx, torch_dtype(dtype))
+    kind = torch_dtype(dtype)
+    if kind in (torch.bool, torch.int16, torch.uint16, torch.uint32):
+        raise MXNetError(f"nd.arange is not defined for {dtype_name(kind)}; use .astype() on the result")
+    return array(numpy.repeat(numbers, repeat), ctx, kind)
 
 
 def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Any = None, dtype: Any = None) -> NDArray:

@@ -39,6 +39,10 @@ def _histogram2d(x: Any, y: Any, *args: Any, **options: Any) -> Any:
     return counts, *(numpy.asarray(edge, "float64") for edge in edges)
 
 
+def _in1d(ar1: Any, ar2: Any, **kwargs: Any) -> Any:
+    return numpy.isin(ar1, ar2, **kwargs).reshape(-1)
+
+
 def _wide(name: str) -> Callable[..., Any]:
     """A function whose result, if it is one number, is float64."""
 
@@ -54,7 +58,7 @@ _NOW: dict[str, Callable[..., Any]] = {
     "alltrue": numpy.all,
     "count_nonzero": _count_nonzero,
     "histogram2d": _histogram2d,
-    "in1d": numpy.isin,
+    "in1d": _in1d,
     "msort": _msort,
     "nanpercentile": _wide("nanpercentile"),
     "nanquantile": _wide("nanquantile"),

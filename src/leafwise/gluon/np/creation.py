@@ -5,7 +5,7 @@ from typing import Any
 import numpy
 import torch
 
-from leafwise.gluon.arrays.dtypes import asked, torch_dtype
+from leafwise.gluon.arrays.dtypes import asked, check_finite, torch_dtype
 from leafwise.gluon.arrays.ndarray import ndarray, wrap
 from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import MXNetError, refusal
@@ -25,14 +25,20 @@ def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -
     if isinstance(object, ArrayValues | torch.Tensor):
         tensor = plain(object)
         return placed(tensor.clone() if dtype is None else tensor.to(_float_is_32(dtype), copy=True), ctx, device)
-    values = numpy.array(_unwrapped(object))
+    try:
+        values = numpy.array(_unwrapped(object))
+    except ValueError as error:  # lists of different lengths
+        raise TypeError(f"np.array: {error}") from error
     if isinstance(object, numpy.generic) and dtype is None:
         dtype = values.dtype
     if isinstance(object, numpy.ndarray) and dtype is None and is_v1():
         dtype = values.dtype
     if values.dtype.kind not in "biuf":
         raise TypeError(f"np.array needs numbers, not {object!r}")
-    return placed(torch.from_numpy(values).to(_float_is_32(dtype)), ctx, device)
+    target = _float_is_32(dtype)
+    if not isinstance(object, numpy.ndarray):
+        check_finite("np.array", values, target)
+    return placed(torch.from_numpy(values).to(target), ctx, device)
 
 
 def asarray(obj: Any, dtype: Any = None, device: Any = None, copy: Any = None) -> ndarray:
@@ -108,7 +114,11 @@ def arange(
         raise ZeroDivisionError("np.arange: the step is 0")
     if (last - first) / step <= 0:
         return placed(torch.zeros(0, dtype=torch_dtype(dtype)), ctx, device)
-    return placed(torch.arange(first, last, step, dtype=torch_dtype(dtype)), ctx, device)
+    kind = torch_dtype(dtype)
+    if kind == torch.bool:
+        raise MXNetError("np.arange is not defined for bool")
+    computed = kind if kind.is_floating_point or kind.is_signed else torch.int64  # PyTorch has no arange of uint16
+    return placed(torch.arange(first, last, step, dtype=computed).to(kind), ctx, device)
 
 
 def eye(
@@ -264,4 +274,5 @@ def meshgrid(*xi: Any, **options: Any) -> list[ndarray]:
     if sparse or not copied:
         raise refusal("np.meshgrid with sparse=True or copy=False", "leave them out")
     tensors = [tensor_of(x, "meshgrid").reshape(-1) for x in xi]
-    return [result("meshgrid", grid.clone(), xi[0]) for grid in torch.meshgrid(*tensors, indexing=indexing)]
+    places = torch.meshgrid(*(torch.arange(len(tensor)) for tensor in tensors), indexing=indexing)  # of any dtypes
+    return [result("meshgrid", tensor[at], xi[0]) for tensor, at in zip(tensors, places, strict=True)]

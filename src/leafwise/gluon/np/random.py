@@ -304,7 +304,17 @@ def sample_shape(size: Any, *parameters: torch.Tensor) -> tuple[int, ...]:
     """The shape of a sample: `size`, or if it is None that of the parameters."""
     if size is None or size == ():
         return tuple(numpy.broadcast_shapes(*(parameter.shape for parameter in parameters)))
-    return tuple(int(length) for length in size) if isinstance(size, tuple | list) else (int(size),)
+    shape = tuple(int(length) for length in size) if isinstance(size, tuple | list) else (int(size),)
+    for parameter in parameters:
+        fits = parameter.ndim <= len(shape) and all(
+            own in (1, length) for own, length in zip(reversed(parameter.shape), reversed(shape), strict=False)
+        )
+        if not fits:
+            raise refusal(
+                f"np.random: a parameter of shape {tuple(parameter.shape)} for a sample of size {shape}",
+                "pass a size that the parameter can be broadcast to",
+            )
+    return shape
 
 
 def _uniform_noise(shape: tuple[int, ...]) -> torch.Tensor:

@@ -11,6 +11,7 @@ import numpy
 import torch
 
 from leafwise.gluon.arrays.dtypes import dtype_name
+from leafwise.gluon.arrays.overlap import shares_memory
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
 
@@ -35,8 +36,16 @@ def read(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
     return _advanced(tensor, parts)
 
 
-def write(tensor: torch.Tensor, key: Any, value: Any) -> None:
-    """Assigns to the part that a key selects; values are cast to the array's dtype and broadcast."""
+class AssignedShapeError(MXNetError):
+    """Values cannot be broadcast to the part that they are assigned to."""
+
+
+def write(tensor: torch.Tensor, key: Any, value: Any, reads_while_writing: bool = False) -> None:
+    """Assigns to the part that a key selects; values are cast to the array's dtype and broadcast.
+
+    `reads_while_writing`: MXNet reads values that overlap the part from memory that it has already changed, as it does
+    for NDArrays. That is refused.
+    """
     if tensor.ndim == 0 and key != ():
         raise IndexError("scalar tensor can only accept `()` as index")
     _check_masks(key, value)
@@ -50,6 +59,8 @@ def write(tensor: torch.Tensor, key: Any, value: Any) -> None:
         raise refusal("ndarray[key with None] = array", "leave None out of the key, and reshape the array instead")
     if all(_is_basic(part) for part in parts):
         target, flipped = _cut(tensor, parts)
+        if reads_while_writing:
+            _check_read_order(target, flipped, value)
         shape = target[_dropping(parts)].shape if parts else target.shape
         fitting = _fitted(source, shape)
         if flipped:  # slices with a negative step are assigned forward, from reversed values
@@ -239,6 +250,14 @@ def _advanced(tensor: torch.Tensor, parts: tuple[Any, ...]) -> torch.Tensor:
 # -- values ------------------------------------------------------------------------------------------------------
 
 
+def _check_read_order(target: torch.Tensor, flipped: list[int], value: Any) -> None:
+    """Raises if values would be read after they were overwritten. They are not if they lie behind the target."""
+    if not isinstance(value, torch.Tensor) or value.numel() < 2 or not shares_memory(target, value):
+        return
+    if flipped or target.data_ptr() > value.data_ptr():
+        raise refusal("NDArray[key] = an overlapping part of the same array", "assign a copy of the part")
+
+
 def _as_source(value: Any, target: torch.Tensor) -> torch.Tensor:
     if value is None:
         raise refusal("ndarray[key] = None", "assign np.nan")
@@ -273,4 +292,4 @@ def _fitted(source: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return source.expand(shape)
     except RuntimeError as error:
         shapes = f"values of shape {tuple(source.shape)} to an ndarray of shape {tuple(shape)}"
-        raise MXNetError(f"cannot assign {shapes}") from error
+        raise AssignedShapeError(f"cannot assign {shapes}") from error

@@ -71,6 +71,8 @@ def cross(left: torch.Tensor, right: torch.Tensor, axes: tuple[int, int, int]) -
     if widths == (2, 2):
         return left[..., 0] * right[..., 1] - left[..., 1] * right[..., 0]
     left, right = (torch.nn.functional.pad(side, (0, 3 - side.shape[-1])) for side in (left, right))
+    if left.ndim != right.ndim:
+        left, right = torch.broadcast_tensors(left, right)  # type: ignore[no-untyped-call]
     computed: torch.Tensor = torch.linalg.cross(left, right)
     return computed.movedim(-1, axes[2]).clone()
 

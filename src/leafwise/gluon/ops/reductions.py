@@ -39,7 +39,13 @@ def sum(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: b
         tensor = tensor.detach()
     if not axes:
         return tensor.to(dtype, copy=True)
-    return _reduced(torch.sum(tensor, axes, keepdim=True, dtype=dtype), axes, keepdims)
+    result = torch.sum(tensor, axes, keepdim=True, dtype=_computed_in(tensor, dtype)).to(dtype)
+    return _reduced(result, axes, keepdims)
+
+
+def _computed_in(tensor: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a sum or product is computed: floats are truncated to integers only in the end."""
+    return torch.float64 if tensor.dtype.is_floating_point and not dtype.is_floating_point else dtype
 
 
 def prod(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: bool) -> torch.Tensor:
@@ -50,10 +56,10 @@ def prod(tensor: torch.Tensor, axis: Axis, dtype: torch.dtype | None, keepdims: 
         raise refusal("the gradient of np.prod of zeros, which is NaN in MXNet", "mask the zeros")
     if not tensor.numel() and is_v1():
         raise refusal("np.prod of an empty array, which is 0 in MXNet 1.x", "check x.size first")
-    result = tensor.to(dtype, copy=True)
+    result = tensor.to(_computed_in(tensor, dtype), copy=True)
     for number in axes:
-        result = torch.prod(result, number, keepdim=True, dtype=dtype)
-    return _reduced(result, axes, keepdims)
+        result = torch.prod(result, number, keepdim=True, dtype=result.dtype)
+    return _reduced(result.to(dtype), axes, keepdims)
 
 
 def trace(tensor: torch.Tensor, offset: int, axis1: int, axis2: int) -> torch.Tensor:
@@ -105,12 +111,14 @@ def moment(
 ) -> torch.Tensor:
     """`std` and `var`."""
     axes = _axes(name, tensor, axis)
-    if dtype is None and not tensor.dtype.is_floating_point:
+    if not tensor.dtype.is_floating_point and tensor.dtype != torch.bool:
         raise refusal(f"ndarray.{name} of integers, which MXNet truncates", "use .astype('float32') first")
     if dtype is not None and not dtype.is_floating_point:
         raise MXNetError(f"ndarray.{name} needs a float dtype, not {dtype_name(dtype)}")
     if tensor.dtype == torch.bool:
         raise MXNetError(f"ndarray.{name} is not defined for bool")
+    if tensor.dtype == torch.float16 and dtype not in (None, torch.float16):
+        raise refusal(f"ndarray.{name} of float16 with another dtype, for which MXNet rounds the mean", "use .astype()")
     check_gradient(f"ndarray.{name}", tensor)
     wide = tensor if dtype is None else tensor.to(dtype)
     if not axes:
@@ -163,7 +171,7 @@ def cumsum(tensor: torch.Tensor, axis: Any, dtype: torch.dtype | None) -> torch.
     elif isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis < tensor.ndim:
         raise MXNetError(f"ndarray.cumsum: axis must be from 0 to {tensor.ndim - 1}, or None, not {axis}")
     dtype = dtype or (torch.int64 if tensor.dtype == torch.bool else tensor.dtype)
-    return torch.cumsum(tensor, axis, dtype=dtype)
+    return torch.cumsum(tensor if dtype.is_floating_point else tensor.detach(), axis, dtype=dtype)
 
 
 def sort(tensor: torch.Tensor, axis: Any, descending: Any, positions: bool) -> torch.Tensor:

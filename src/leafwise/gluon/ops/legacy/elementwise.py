@@ -15,21 +15,21 @@ from leafwise.gluon.ops.neural_checks import check_count
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
-def _in_dtype_of(data: torch.Tensor, name: str, compute: Function) -> torch.Tensor:
+def _in_dtype_of(data: torch.Tensor, name: str, compute: Function, wide: torch.dtype = torch.float32) -> torch.Tensor:
     if data.dtype == torch.bool:
         raise refusal(f"nd.{name} of bool", "use .astype('float32') first")
     if data.dtype.is_floating_point:
         return compute(data)
-    result = compute(data.to(torch.float32))
+    result = compute(data.to(wide))
     limits = torch.iinfo(data.dtype)
     if not bool(((result >= limits.min) & (result <= limits.max)).all()):
         raise refusal(f"nd.{name} of integers whose result does not fit", "use .astype('float32') first")
     return result.to(data.dtype)
 
 
-def _unary(name: str, compute: Function) -> Callable[..., torch.Tensor]:
+def _unary(name: str, compute: Function, wide: torch.dtype = torch.float32) -> Callable[..., torch.Tensor]:
     def function(data: torch.Tensor) -> torch.Tensor:
-        return _in_dtype_of(data, name, compute)
+        return _in_dtype_of(data, name, compute, wide)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name}` of every element."
@@ -63,7 +63,8 @@ def _cbrt(x: torch.Tensor) -> torch.Tensor:
 
 def _gamma(x: torch.Tensor) -> torch.Tensor:
     negative = (x < 0) & (torch.floor(x) % 2 != 0)
-    return torch.where(negative, -1.0, 1.0).to(x.dtype) * torch.exp(torch.lgamma(x))
+    values = torch.where(negative, -1.0, 1.0).to(x.dtype) * torch.exp(torch.lgamma(x))
+    return torch.where((x < 0) & (x == torch.floor(x)), torch.nan, values)  # not defined for -1, -2, ...
 
 
 ceil, floor = _integral("ceil", torch.ceil), _integral("floor", torch.floor)
@@ -76,7 +77,8 @@ log, log10, log1p, log2 = (_unary(f.__name__, f) for f in (torch.log, torch.log1
 arccos, arcsin, arctan = (_unary(f.__name__, f) for f in (torch.arccos, torch.arcsin, torch.arctan))
 arccosh, arcsinh, arctanh = (_unary(f.__name__, f) for f in (torch.arccosh, torch.arcsinh, torch.arctanh))
 sqrt, rsqrt, reciprocal = (_unary(f.__name__, f) for f in (torch.sqrt, torch.rsqrt, torch.reciprocal))
-erf, erfinv, sigmoid = (_unary(f.__name__, f) for f in (torch.erf, torch.erfinv, torch.sigmoid))
+erf = _unary("erf", torch.erf, torch.float64)  # erf(4) is below 1, and 0 as an integer, but 1 in float32
+erfinv, sigmoid = _unary("erfinv", torch.erfinv), _unary("sigmoid", torch.sigmoid)
 cbrt, rcbrt = _unary("cbrt", _cbrt), _unary("rcbrt", lambda x: 1 / _cbrt(x))
 gamma, gammaln, digamma = _unary("gamma", _gamma), _unary("gammaln", torch.lgamma), _unary("digamma", torch.digamma)
 degrees, radians = _unary("degrees", torch.rad2deg), _unary("radians", torch.deg2rad)
@@ -122,7 +124,11 @@ def hard_sigmoid(data: torch.Tensor, alpha: float = 0.2, beta: float = 0.5) -> t
 def smooth_l1(data: torch.Tensor, scalar: float = 1.0) -> torch.Tensor:
     """Quadratic up to 1 / scalar² and linear above it."""
     limit = 1 / scalar**2
-    return torch.where(data.abs() < limit, 0.5 * scalar**2 * data * data, data.abs() - 0.5 * limit)
+
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.abs() < limit, 0.5 * scalar**2 * x * x, x.abs() - 0.5 * limit)
+
+    return _in_dtype_of(data, "smooth_l1", compute)
 
 
 def clip(data: torch.Tensor, a_min: Any = None, a_max: Any = None) -> torch.Tensor:

@@ -121,7 +121,9 @@ def L2Normalization(data: torch.Tensor, eps: float = 1e-10, mode: str = "instanc
     modes = {"instance": tuple(range(1, data.ndim)), "channel": (1,), "spatial": tuple(range(2, data.ndim))}
     if mode not in modes:
         raise MXNetError(f"nd.L2Normalization: mode must be 'instance', 'channel' or 'spatial', not {mode!r}")
-    return data / torch.sqrt(torch.sum(data * data, modes[mode], keepdim=True) + eps)
+    squares = data * data
+    sums = torch.sum(squares, modes[mode], keepdim=True) if modes[mode] else squares  # no axes: each number by itself
+    return data / torch.sqrt(sums + eps)
 
 
 def softmax_cross_entropy(data: torch.Tensor, label: torch.Tensor) -> torch.Tensor:

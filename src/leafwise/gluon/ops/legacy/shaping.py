@@ -1,5 +1,6 @@
 """Changes of shape of nd arrays."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ def reshape_like(
 
 def flatten(data: torch.Tensor) -> torch.Tensor:
     """A copy with two axes: the first one, and all the others in one."""
-    return owned(data.reshape(data.shape[0], -1))
+    return owned(data.reshape(data.shape[0], math.prod(data.shape[1:])))
 
 
 def expand_dims(data: torch.Tensor, axis: int, *, view: bool = False) -> torch.Tensor:
