@@ -37,8 +37,9 @@ class StandInModule(ModuleType):
         if entry is None:
             if name.startswith("_") and not name.startswith("__"):  # such names are not in the inventory
                 for here in modules_for(self.__name__):
-                    if name in vars(here):
-                        return vars(here)[name]
+                    for names in (vars(here).get("BY_VERSION", {}).get(self._of_version, {}), vars(here)):
+                        if name in names:
+                            return names[name]
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
         if entry.kind == "module":
             return self._others[entry.home]

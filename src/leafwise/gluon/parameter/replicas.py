@@ -19,7 +19,7 @@ class Replicas:
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.first: Any = UninitializedParameter(dtype=dtype)  # type: ignore[call-arg]
+        self.first: Any = UninitializedParameter(requires_grad=dtype.is_floating_point, dtype=dtype)  # type: ignore[call-arg]
         self.others: list[Any] = []
         self._contexts: list[Context] = []
         self.only_context: Context | None = None  # the context, if there is just one
