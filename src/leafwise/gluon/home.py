@@ -48,7 +48,7 @@ class GluonHome(TorchHome):
         return super().visit(obj)
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        if name in owner.params and value is owner._parameters.get(name):
+        if name in owner._reg_params and value is owner._parameters.get(name):
             return Entry(name, "step", partial(_tensor_at, name), spelling=f"{{root}}.{name}.tensor")
         if isinstance(owner, LayerStack) and name.isdecimal():
             return Entry(name, "index", list(owner._modules).index(name))

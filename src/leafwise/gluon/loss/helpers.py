@@ -15,12 +15,12 @@ def apply_weighting(loss: Any, weight: Any = None, sample_weight: Any = None) ->
     return loss
 
 
-def apply_weighting_with(F: Any, loss: Any, weight: Any = None, sample_weight: Any = None) -> Any:
+def apply_weighting_with(operations: Any, loss: Any, weight: Any = None, sample_weight: Any = None) -> Any:
     """`_apply_weighting` of 1.x, whose first argument is the module of operations."""
     return apply_weighting(loss, weight, sample_weight)
 
 
-def reshape_like(F: Any, x: Any, y: Any) -> Any:
+def reshape_like(operations: Any, x: Any, y: Any) -> Any:
     """`x` in the shape of `y`: `_reshape_like` of 1.x."""
     return x.reshape(y.shape)
 
