@@ -1,7 +1,8 @@
 """Leafwise's functions and PyTorch's on Blocks of both dialects."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 import torch
 
 import leafwise as lw
-from leafwise.gluon import Trainer, as_mxnet, autograd, dialect, modes, nd, nn
+from leafwise.gluon import MXNetError, Trainer, as_mxnet, autograd, dialect, modes, nd, nn
 from leafwise.gluon import np as np_module
 from leafwise.gluon.block.naming import NameManager
+from leafwise.gluon.context import gpu, gpu_memory_info, num_gpus
 from leafwise.gluon.parameter.constant import Constant
 
 np: Any = np_module
@@ -144,3 +146,29 @@ def test_private_helpers_that_libraries_import() -> None:
         loss = import_module("mxnet.gluon.loss")
         weighted = loss._apply_weighting(np.ones((2, 3)), None, np.array([[1], [3]]))
         assert (loss._batch_mean(weighted, 0).tolist(), loss._batch_sum(weighted, 1).tolist()) == ([1, 3], [4, 4, 4])
+
+
+def test_a_gpu_that_is_not_there_is_mxnets_error(version: int) -> None:
+    absent = gpu(num_gpus())
+    layer = nn.Dense(2, in_units=2)
+    layer.initialize()
+    uses: list[Callable[[], Any]] = [
+        lambda: nd.array([0], ctx=absent),
+        lambda: nd.zeros((1,), ctx=absent),
+        lambda: np.ones(2, ctx=absent),
+        lambda: _ones(2).as_in_context(absent),
+        lambda: nd.random.uniform(shape=(2,), ctx=absent),
+        lambda: nn.Dense(2, in_units=2).initialize(ctx=absent),
+        lambda: layer.weight.reset_ctx(absent),
+        lambda: gpu_memory_info(num_gpus()),
+    ]
+    for use in uses:
+        with pytest.raises(MXNetError, match="num_gpus"):
+            use()
+
+
+def test_importlib_finds_the_replaced_modules() -> None:
+    with as_mxnet(2):
+        assert find_spec("mxnet") is not None
+        assert find_spec("mxnet.gluon.nn") is not None
+        assert find_spec("mxnet.no_such_module") is None
