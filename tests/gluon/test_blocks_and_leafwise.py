@@ -14,7 +14,8 @@ import leafwise as lw
 from leafwise.gluon import MXNetError, Trainer, as_mxnet, autograd, dialect, modes, nd, nn
 from leafwise.gluon import np as np_module
 from leafwise.gluon.block.naming import NameManager
-from leafwise.gluon.context import gpu, gpu_memory_info, num_gpus
+from leafwise.gluon.context import gpu, num_gpus
+from leafwise.gluon.npx.conversions import gpu_memory_info
 from leafwise.gluon.parameter.constant import Constant
 
 np: Any = np_module
@@ -159,7 +160,7 @@ def test_a_gpu_that_is_not_there_is_mxnets_error(version: int) -> None:
         lambda: _ones(2).as_in_context(absent),
         lambda: nd.random.uniform(shape=(2,), ctx=absent),
         lambda: nn.Dense(2, in_units=2).initialize(ctx=absent),
-        lambda: layer.weight.reset_ctx(absent),
+        lambda: (layer.weight.reset_ctx if version == 1 else layer.weight.reset_device)(absent),
         lambda: gpu_memory_info(num_gpus()),
     ]
     for use in uses:
