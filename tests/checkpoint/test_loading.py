@@ -343,6 +343,19 @@ def test_lazy_layers_get_their_shapes_from_the_source() -> None:
     assert type(target[0]) is nn.Linear
 
 
+def test_lazy_layers_that_are_tied_stay_tied() -> None:
+    target = nn.Sequential(nn.LazyLinear(4), nn.LazyLinear(4))
+    target[1].weight = target[0].weight
+    weight = target[0].weight
+    source = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    source[1].weight = source[0].weight
+    plan = lw.plan(target, source)
+    assert (plan.parameters, plan.covered) == (24, 24)
+    lw.load(target, source)
+    assert target[0].weight is target[1].weight is weight
+    assert torch.equal(weight, source[0].weight)
+
+
 def test_a_load_onto_meta_takes_little_more_memory_than_the_model(tmp_path: Path) -> None:
     script = """
 import sys, numpy, torch, leafwise as lw

@@ -62,7 +62,9 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
             continue
         plan.feeds.append(feed)
         if filling.facts.kind == "parameter":
-            plan.covered += filling.facts.spec.size or source_facts.spec.size
+            size = filling.facts.spec.size or source_facts.spec.size
+            plan.covered += size
+            plan.parameters += size - filling.facts.spec.size  # a lazy leaf gets the shape of its source
         for row, source in filling.further:
             op = columns.row_op(row)
             if filling.order is not None or not is_same_leaf(theirs, filling.source, source, op):

@@ -37,8 +37,13 @@ class Context:
 
     @property
     def torch_device(self) -> torch.device:
-        """The PyTorch device. All `cpu(n)` are the one CPU."""
-        return torch.device("cuda", self.device_id) if self.device_type == "gpu" else torch.device("cpu")
+        """The PyTorch device. All `cpu(n)` are the one CPU. Raises the error by which scripts find out that there is
+        no such GPU."""
+        if self.device_type != "gpu":
+            return torch.device("cpu")
+        if self.device_id >= (count := torch.cuda.device_count()):
+            raise MXNetError(f"{self} cannot be used: PyTorch finds {count} GPUs; use cpu(), or check num_gpus() first")
+        return torch.device("cuda", self.device_id)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Context):

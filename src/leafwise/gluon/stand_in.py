@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ class StandInModule(ModuleType):
         self._of_version, self._others = version, others
         self._entries = inventory(version)[name]
         self.__path__: list[str] = []  # so that submodules are looked up in sys.modules only
+        self.__spec__ = ModuleSpec(name, None, is_package=True)  # importlib.util.find_spec("mxnet") needs one
         self.__all__ = [entry for entry, facts in self._entries.items() if not facts.hidden]
         if name in ("mxnet", "mxnet.libinfo"):
             self.__version__ = VERSIONS[version]
@@ -37,8 +39,9 @@ class StandInModule(ModuleType):
         if entry is None:
             if name.startswith("_") and not name.startswith("__"):  # such names are not in the inventory
                 for here in modules_for(self.__name__):
-                    if name in vars(here):
-                        return vars(here)[name]
+                    for names in (vars(here).get("BY_VERSION", {}).get(self._of_version, {}), vars(here)):
+                        if name in names:
+                            return names[name]
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
         if entry.kind == "module":
             return self._others[entry.home]

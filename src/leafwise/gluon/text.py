@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 
-def indented(text: str) -> str:
-    """The text with two spaces before every line but the first."""
-    return text.replace("\n", "\n  ")
+def indented(text: str, spaces: int = 2) -> str:
+    """The text with spaces before every line but the first."""
+    return text.replace("\n", "\n" + spaces * " ")
 
 
 def brief_list(names: Iterable[str], limit: int = 7) -> str:

@@ -19,6 +19,7 @@ from leafwise.gluon.base import refusal
 from leafwise.gluon.context import as_context
 from leafwise.gluon.data.conversion import array_by_mode
 from leafwise.gluon.dialect import is_v1
+from leafwise.gluon.text import brief_list, indented
 
 
 def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[Any]:
@@ -113,6 +114,17 @@ def download(
     raise refusal(f"the download of {url}", f"download it yourself to {target!r}")
 
 
+def repo_url() -> str:
+    """The address of MXNet's files. Libraries read it when they are imported."""
+    url = os.environ.get("MXNET_GLUON_REPO", "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/")
+    return url if url.endswith("/") else f"{url}/"
+
+
+def repo_file_url(namespace: str, filename: str) -> str:
+    """The address of one of MXNet's files."""
+    return f"{repo_url()}{namespace}/{filename}"
+
+
 def shape_is_known(shape: Sequence[int] | None) -> bool:
     """Whether a shape has no unknown dimension: -1, or 0 outside NumPy mode."""
     if shape is None:
@@ -125,3 +137,8 @@ def shape_is_known(shape: Sequence[int] | None) -> bool:
             return False
         assert size > unknown, f"shape dimension size cannot be less than {unknown}, while received {size}"
     return True
+
+
+# Private in MXNet, but imported by libraries.
+_indent, _brief_print_list = indented, brief_list
+_get_repo_url, _get_repo_file_url = repo_url, repo_file_url

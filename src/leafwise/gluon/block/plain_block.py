@@ -77,6 +77,8 @@ class Block(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = self.__dict__.get("_reg_params", {}).get(name, self.__dict__.get("_modules", {}).get(name))
+        if isinstance(held, Parameter) and value is held.tensor:
+            return  # a tool for PyTorch modules, such as lw.load, has put the tensor back in its place
         if held is not None and not isinstance(value, type(held)):
             raise TypeError(f"Changing attribute type for {name} from {type(held)} to {type(value)}is not allowed.")
         if isinstance(value, Parameter):

@@ -1,5 +1,8 @@
 """`mxnet.gluon.loss`: losses."""
 
+from typing import Any
+
+from leafwise.gluon.loss import helpers
 from leafwise.gluon.loss.base import Loss
 from leafwise.gluon.loss.classification import (
     HingeLoss,
@@ -16,6 +19,15 @@ from leafwise.gluon.names.lookup import names_of
 
 SigmoidBCELoss = SigmoidBinaryCrossEntropyLoss
 SoftmaxCELoss = SoftmaxCrossEntropyLoss
+# Private in MXNet, but imported by many losses that users wrote.
+BY_VERSION: dict[int, dict[str, Any]] = {
+    1: {"_apply_weighting": helpers.apply_weighting_with, "_reshape_like": helpers.reshape_like},
+    2: {
+        "_apply_weighting": helpers.apply_weighting,
+        "_batch_mean": helpers.batch_mean,
+        "_batch_sum": helpers.batch_sum,
+    },
+}
 
 __all__ = [
     "CTCLoss",

@@ -8,7 +8,7 @@ import torch
 from leafwise.gluon.arrays.ndarray import ndarray, wrap
 from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.base import refusal
-from leafwise.gluon.context import as_context
+from leafwise.gluon.context import as_context, gpu
 
 __all__ = [
     "from_dlpack",
@@ -44,7 +44,7 @@ to_dlpack_for_write = to_dlpack_for_read
 
 def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
     """The free and the total memory of a GPU, in bytes."""
-    return torch.cuda.mem_get_info(device_id)
+    return torch.cuda.mem_get_info(gpu(device_id).torch_device)
 
 
 def get_cuda_compute_capability(device: Any) -> int:

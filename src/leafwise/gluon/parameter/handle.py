@@ -14,7 +14,7 @@ from leafwise.gluon.arrays.dtypes import numpy_dtype, torch_dtype
 from leafwise.gluon.arrays.gradients import check_grad_req
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import DeferredInitializationError, refusal
-from leafwise.gluon.context import Context, as_context
+from leafwise.gluon.context import Context, as_context, context_of
 from leafwise.gluon.parameter.replicas import Replicas
 from leafwise.gluon.shapes import shape_is_known, shown, sizes
 
@@ -138,14 +138,18 @@ class Parameter:
 
     @property
     def grad_req(self) -> str:
-        """'write' overwrites the gradient at each backward, 'add' adds to it, 'null' computes no gradient."""
-        return self._grad_req
+        """'write' overwrites the gradient at each backward, 'add' adds to it, 'null' computes no gradient.
+
+        It is 'null' while the tensor is frozen by PyTorch or `lw.freeze`.
+        """
+        is_frozen = self.tensor.dtype.is_floating_point and not self.tensor.requires_grad
+        return "null" if is_frozen else self._grad_req
 
     @grad_req.setter
     def grad_req(self, grad_req: str) -> None:
         check_grad_req(grad_req)
         asked = grad_req if self._differentiable else "null"
-        if asked != self._grad_req:
+        if not asked == self._grad_req == self.grad_req:
             self._grad_req = asked
             self._replicas.require_gradients(asked)
 
@@ -179,8 +183,9 @@ class Parameter:
 
     def finish_deferred_init(self) -> None:
         """Draws the values that `initialize` deferred; the shape must be known by now."""
-        if not self._deferred_init:
+        if not self.is_deferred:
             return
+        assert self._deferred_init
         init, contexts, default_init, values = self._deferred_init
         self._deferred_init = ()
         assert shape_is_known(self._shape), (
@@ -260,12 +265,22 @@ class Parameter:
     @property
     def is_initialized(self) -> bool:
         """Whether it has values."""
+        if self._replicas.is_filled_by_pytorch:
+            self._keep_values_of_pytorch()
         return bool(self._replicas.contexts)
 
     @property
     def is_deferred(self) -> bool:
         """Whether it gets its values at the first forward pass, once its shape is known."""
-        return bool(self._deferred_init)
+        return not self.is_initialized and bool(self._deferred_init)
+
+    def _keep_values_of_pytorch(self) -> None:
+        """Takes the values that were loaded into the tensor as its own, so that the first forward pass keeps them."""
+        values = self.tensor.detach()
+        self.shape = tuple(values.shape)
+        contexts = self._deferred_init[1] if self._deferred_init else [context_of(values)]
+        self._deferred_init = ()
+        self._replicas.place(values, contexts, self._grad_req)
 
     def check_initialized(self) -> None:
         """Raises MXNet's error if it has no values yet."""
@@ -306,7 +321,7 @@ class Parameter:
 
     def _check_gradient(self) -> None:
         self.check_initialized()
-        if self._grad_req == "null":
+        if self.grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
 
     def zero_grad(self) -> None:
@@ -381,7 +396,7 @@ class Parameter:
 
     @property
     def _grad(self) -> list[Any] | None:
-        return self.list_grad() if self.is_initialized and self._grad_req != "null" else None
+        return self.list_grad() if self.is_initialized and self.grad_req != "null" else None
 
     def _reduce(self) -> Any:
         return wrap_by_mode(self.mean())

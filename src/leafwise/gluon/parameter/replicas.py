@@ -19,11 +19,12 @@ class Replicas:
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.first: Any = UninitializedParameter(dtype=dtype)  # type: ignore[call-arg]
+        self.first: Any = UninitializedParameter(requires_grad=dtype.is_floating_point, dtype=dtype)  # type: ignore[call-arg]
         self.others: list[Any] = []
         self._contexts: list[Context] = []
         self.only_context: Context | None = None  # the context, if there is just one
         self._arrays: dict[tuple[int, bool], Any] = {}  # what `array` returned, by position and NumPy mode
+        self._is_dropped = False  # whether `first` holds values that `drop` has forgotten
 
     @property
     def tensors(self) -> list[Any]:
@@ -40,6 +41,7 @@ class Replicas:
     def place(self, values: torch.Tensor, contexts: list[Context], grad_req: str) -> None:
         """Copies values to every context. They replace what was there, also its shape and dtype."""
         self._let_go()
+        is_frozen = not self.first.requires_grad  # by PyTorch or leafwise: it stays frozen
         copies = [values.detach().to(context.torch_device, copy=True) for context in contexts]
         if isinstance(self.first, UninitializedParameter):
             self.first.materialize(copies[0].shape, device=copies[0].device, dtype=copies[0].dtype)
@@ -48,11 +50,20 @@ class Replicas:
         # cpu(0) is one object, so that the usual context is compared quickly.
         self._contexts = [CPU0 if context == CPU0 else context for context in contexts]
         self.only_context = self._contexts[0] if len(contexts) == 1 else None
+        self._is_dropped = False
         self.require_gradients(grad_req)
+        if is_frozen:
+            self.first.requires_grad_(False)
+
+    @property
+    def is_filled_by_pytorch(self) -> bool:
+        """Whether a tool for PyTorch modules, such as `lw.load`, gave `first` its shape and values before `place`."""
+        return not self._contexts and not self._is_dropped and not isinstance(self.first, UninitializedParameter)
 
     def drop(self) -> None:
         """Forgets the values, until `place` gives new ones."""
         self._let_go()
+        self._is_dropped = not isinstance(self.first, UninitializedParameter)
         self._contexts, self.only_context, self.others = [], None, []
 
     def require_gradients(self, grad_req: str) -> None:
@@ -73,9 +84,12 @@ class Replicas:
         for tensor in self.tensors:
             with torch._C.DisableTorchFunctionSubclass():
                 grad, tensor.grad = tensor.grad, None
+                was_floating = tensor.dtype.is_floating_point
                 if not dtype.is_floating_point:
                     tensor.requires_grad_(False)
                 tensor.data = tensor.data.to(dtype)
+                if dtype.is_floating_point and not was_floating:
+                    tensor.requires_grad_(tensor.grad_req != "null")
                 if grad is not None and dtype.is_floating_point:
                     tensor.grad = grad.to(dtype)
 

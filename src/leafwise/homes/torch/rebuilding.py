@@ -72,8 +72,8 @@ def _put(owner: nn.Module, name: str, new: torch.Tensor) -> None:
     held: Any = owner._parameters.get(name)
     if held is None:
         held = owner._buffers.get(name)
-    if held is new:
-        return
+    if held is new or (type(held) is nn.Parameter and _is_same_memory(held, new)):
+        return  # the second case: a lazy parameter that has got its values here under another name
     if held is not None and nn.parameter.is_lazy(held):
         held.materialize(new.shape, device=new.device, dtype=new.dtype)
         held.data = new.detach()
@@ -83,3 +83,8 @@ def _put(owner: nn.Module, name: str, new: torch.Tensor) -> None:
             bond.replace_source(new)
             return
     setattr(owner, name, new)
+
+
+def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    facts = [(tensor.device, tensor.dtype, tensor.shape, tensor.stride()) for tensor in (one, other)]
+    return facts[0] == facts[1] and not one.is_meta and one.data_ptr() == other.data_ptr()
