@@ -38,7 +38,11 @@ class Context:
     @property
     def torch_device(self) -> torch.device:
         """The PyTorch device. All `cpu(n)` are the one CPU."""
-        return torch.device("cuda", self.device_id) if self.device_type == "gpu" else torch.device("cpu")
+        if self.device_type != "gpu":
+            return torch.device("cpu")
+        if self.device_id >= num_gpus():
+            raise MXNetError(f"GPU is not enabled: PyTorch has {num_gpus()} GPUs, so there is no {self}; use cpu()")
+        return torch.device("cuda", self.device_id)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Context):

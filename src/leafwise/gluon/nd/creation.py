@@ -14,6 +14,7 @@ from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.context import as_context, current_context
 from leafwise.gluon.modes import is_np_shape
 from leafwise.gluon.ops.legacy.shaping import as_tuple
+from leafwise.gluon.ops.ranges import arithmetic_range
 from leafwise.gluon.ops.shaping import owned
 
 __all__ = [
@@ -117,10 +118,13 @@ def arange(
     first, last = (0, start) if stop is None else (start, stop)
     if not step:
         raise MXNetError("nd.arange: the step cannot be 0")
-    numbers = numpy.arange(first, last, step, dtype="float64")
+    kind = torch_dtype(dtype)
+    if kind is torch.bool:
+        raise MXNetError("nd.arange: the dtype cannot be bool")
+    numbers = arithmetic_range(first, last, step, kind)
     if not len(numbers):
         raise MXNetError(f"nd.arange: there is no number from {first} to {last} in steps of {step}")
-    return array(numpy.repeat(numbers, repeat), ctx, torch_dtype(dtype))
+    return array(numbers.repeat_interleave(repeat), ctx)
 
 
 def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Any = None, dtype: Any = None) -> NDArray:

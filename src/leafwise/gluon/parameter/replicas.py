@@ -21,6 +21,7 @@ class Replicas:
     def __init__(self, dtype: torch.dtype) -> None:
         self.first: Any = UninitializedParameter(dtype=dtype)  # type: ignore[call-arg]
         self.others: list[Any] = []
+        self.has_values = False  # `place` was called, perhaps with an empty list of contexts
         self._contexts: list[Context] = []
         self.only_context: Context | None = None  # the context, if there is just one
         self._arrays: dict[tuple[int, bool], Any] = {}  # what `array` returned, by position and NumPy mode
@@ -28,6 +29,11 @@ class Replicas:
     @property
     def tensors(self) -> list[Any]:
         return [self.first, *self.others]
+
+    @property
+    def placed(self) -> list[Any]:
+        """The tensors on the contexts; none before there are values."""
+        return self.tensors if self._contexts else []
 
     @property
     def contexts(self) -> list[Context]:
@@ -40,6 +46,10 @@ class Replicas:
     def place(self, values: torch.Tensor, contexts: list[Context], grad_req: str) -> None:
         """Copies values to every context. They replace what was there, also its shape and dtype."""
         self._let_go()
+        self.has_values = True
+        if not contexts:  # MXNet accepts an empty list, such as that of all GPUs where there are none
+            self._contexts, self.only_context, self.others = [], None, []
+            return
         copies = [values.detach().to(context.torch_device, copy=True) for context in contexts]
         if isinstance(self.first, UninitializedParameter):
             self.first.materialize(copies[0].shape, device=copies[0].device, dtype=copies[0].dtype)
@@ -53,6 +63,7 @@ class Replicas:
     def drop(self) -> None:
         """Forgets the values, until `place` gives new ones."""
         self._let_go()
+        self.has_values = False
         self._contexts, self.only_context, self.others = [], None, []
 
     def require_gradients(self, grad_req: str) -> None:
