@@ -11,6 +11,7 @@ import torch
 
 import leafwise as lw
 from leafwise.gluon import (
+    Constant,
     HybridBlock,
     MXNetError,
     Parameter,
@@ -232,3 +233,15 @@ def test_print_options_may_be_given_by_position() -> None:
         assert str(np.array([1.2345])) == "[1.23]"
     finally:
         np.set_printoptions(precision)
+
+
+def test_a_constant_may_have_integers() -> None:
+    constant = Constant(np.array([1, 2], dtype="int32"))
+    constant.initialize()
+    assert constant.data().tolist() == [1, 2]
+    assert constant.data().dtype == numpy.int32
+
+
+def test_outside_numpy_mode_a_constant_of_mxnet_1_is_float32_unless_it_is_an_array(mxnet1: None) -> None:
+    assert Constant("c", numpy.array([1, 2])).dtype == numpy.float32
+    assert Constant("c", nd.array([1, 2], dtype="int32")).dtype == numpy.int32

@@ -17,5 +17,5 @@ def arithmetic_range(first: float, last: float, step: float, dtype: torch.dtype)
     positions = torch.arange(count)
     if dtype not in _EXACT:
         return (int(first) + positions * int(step)).to(dtype)
-    start, distance = torch.tensor([first, step], dtype=dtype)
-    return start + positions.to(dtype) * distance
+    distances = positions.to(dtype) * torch.tensor(step, dtype=dtype)
+    return torch.tensor(first, dtype=dtype) + distances

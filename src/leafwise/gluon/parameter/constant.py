@@ -6,10 +6,11 @@ from typing import Any
 import torch
 
 from leafwise.gluon import dialect
-from leafwise.gluon.arrays.choosing import wrap_by_mode
+from leafwise.gluon.arrays.legacy import wrap_legacy
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.class_names import shown_as
 from leafwise.gluon.init import Initializer
+from leafwise.gluon.modes import is_np_array
 from leafwise.gluon.np.creation import array
 from leafwise.gluon.parameter.handle import Parameter
 
@@ -47,7 +48,7 @@ class ConstantParameter(Parameter):
             raise TypeError(f"Constant takes the arguments {' and '.join(names)} in this version of MXNet")
         value = given["value"]
         if not isinstance(value, ArrayValues):
-            value = wrap_by_mode(array(value).tensor)
+            value = array(value) if is_np_array() else wrap_legacy(array(value).tensor.to(torch.float32))
         self.value = value
         super().__init__(
             given.get("name", "const"), grad_req="null", shape=value.shape, dtype=value.dtype, init=Given(value)

@@ -19,7 +19,9 @@ class Replicas:
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.first: Any = UninitializedParameter(dtype=dtype)  # type: ignore[call-arg]
+        self.first: Any = UninitializedParameter(  # type: ignore[call-arg]
+            requires_grad=dtype.is_floating_point, dtype=dtype
+        )
         self.others: list[Any] = []
         self.has_values = False  # `place` was called, perhaps with an empty list of contexts
         self._contexts: list[Context] = []
