@@ -1,4 +1,4 @@
-"""Ranges of numbers: the values are those of MXNet, which computes in the dtype of the result."""
+"""Ranges of numbers, their text and joined arrays: the values are those of MXNet, which computes in the result's dtype."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -50,3 +50,16 @@ def test_mxnet_1_takes_arrays_without_dimensions(mxnet1: None) -> None:
 def test_mxnet_2_takes_numbers_only() -> None:
     with pytest.raises(MXNetError, match="needs numbers, not arrays"):
         np.arange(np.array(0.5), 3)
+
+
+def test_long_lines_are_broken_where_numpy_breaks_them() -> None:
+    assert repr(np.zeros(20, dtype="int32")) == f"array([{', '.join(['0'] * 20)}],\n      dtype=int32)"
+    assert repr(np.zeros(20, dtype="int64")) == f"array([{', '.join(['0'] * 20)}], dtype=int64)"
+    first, second = repr(np.zeros(23, dtype="int32")).split("\n")
+    assert first == f"array([{'0, ' * 21}0,"
+    assert second == "       0], dtype=int32)"
+
+
+def test_arrays_are_joined_from_any_iterable() -> None:
+    parts = [np.zeros(2), np.ones(1)]
+    assert np.concatenate(part for part in parts).tolist() == [0, 0, 1]

@@ -102,7 +102,7 @@ def full(
 
 
 def arange(
-    start: float, stop: float | None = None, step: float = 1, dtype: Any = None, ctx: Any = None, device: Any = None
+    start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, ctx: Any = None, device: Any = None
 ) -> ndarray:
     """Numbers from `start` (0 if only one number is given) up to `stop`, float32 by default."""
     first, last = (0, start) if stop is None else (start, stop)
