@@ -1,4 +1,4 @@
-"""Ranges of numbers, their text and joined arrays: the values are those of MXNet, which computes in the result's dtype."""
+"""Ranges of numbers, which MXNet computes in the dtype of the result; the text of arrays, and arrays joined."""
 
 from collections.abc import Iterator
 from typing import Any
