@@ -1,5 +1,6 @@
 """Datasets, samplers, loaders, transforms and utilities, in both dialects. record_data.py records what MXNet prints."""
 
+import random as python_random
 import sys
 import warnings
 
@@ -130,6 +131,26 @@ for kind, picture in (("bytes", image), ("floats", floats)):
         case(f"padded {kind}", lambda picture=picture: [transforms.RandomCrop((4, 3), 2, 9)(picture) for _ in range(5)])
         case(f"often {kind}", lambda picture=picture: [transforms.RandomFlipLeftRight(0.9)(picture) for _ in range(5)])
         case(f"always {kind}", lambda picture=picture: transforms.RandomFlipTopBottom(1)(picture))
+    for title, transform in {
+        "contrast": transforms.RandomContrast(0.7),
+        "saturation": transforms.RandomSaturation(0.8),
+        "hue": transforms.RandomHue(0.3),
+        "lighting": transforms.RandomLighting(0.5),
+        "jitter": transforms.RandomColorJitter(0.4, 0.5, 0.6, 0.2),
+        "jitter contrast": transforms.RandomColorJitter(contrast=0.5),
+    }.items():
+        results = [transform(picture) for _ in range(4)]
+        if kind == "floats":  # fewer digits
+            results = [result / 100 for result in results]
+        case(f"{title} {kind}", lambda results=results: results)
+    python_random.seed(3)
+    for title, transform in {
+        "random part": transforms.RandomResizedCrop(4),
+        "random part of a ratio": transforms.RandomResizedCrop((6, 3), scale=(0.3, 0.9), ratio=(0.5, 2.0)),
+    }.items():
+        case(f"{title} {kind}", lambda picture=picture, transform=transform: [transform(picture) for _ in range(4)])
+    if not V1:
+        case(f"grey {kind}", lambda picture=picture: [transforms.RandomGray()(picture) for _ in range(5)])
 tensor = transforms.ToTensor()(image)
 case("normalize", lambda: transforms.Normalize(0.5, 0.25)(tensor))
 case("normalize channels", lambda: transforms.Normalize((0.1, 0.2, 0.3), (0.5, 1, 2))(tensor))

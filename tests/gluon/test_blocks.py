@@ -5,11 +5,13 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
 import leafwise as lw
 from leafwise.gluon import (
+    Constant,
     HybridBlock,
     MXNetError,
     Parameter,
@@ -201,3 +203,45 @@ def test_a_block_compiles() -> None:
     compiled = torch.compile(net, backend="eager")
     x = torch.rand(3, 2)
     assert torch.equal(compiled(x), net(x))
+
+
+def test_a_block_on_an_empty_list_of_contexts_has_values_nowhere() -> None:
+    layer = nn.Dense(2, in_units=3)
+    layer.initialize(device=[])
+    assert layer.weight.list_data() == layer.weight.list_grad() == layer.weight.list_device() == []
+    for use in (layer.weight.data, layer.weight.grad, layer.weight.mean, lambda: layer(np.ones((1, 3)))):
+        with pytest.raises(RuntimeError, match=r"was not initialized on device cpu\(0\)\. It was only initialized on"):
+            use()
+    layer.weight.set_data(np.ones((2, 3)))
+    layer.zero_grad()
+    layer.initialize(force_reinit=True)
+    assert layer(np.ones((1, 3))).shape == (1, 2)
+
+
+def test_a_gpu_that_does_not_exist_is_an_error_of_mxnet() -> None:
+    missing = npx.gpu(torch.cuda.device_count())
+    with pytest.raises(MXNetError, match="GPU is not enabled"):
+        np.ones(2, ctx=missing)
+    with pytest.raises(MXNetError, match="GPU is not enabled"):
+        nn.Dense(2, in_units=3).initialize(device=missing)
+
+
+def test_print_options_may_be_given_by_position() -> None:
+    precision = numpy.get_printoptions()["precision"]
+    try:
+        np.set_printoptions(2)
+        assert str(np.array([1.2345])) == "[1.23]"
+    finally:
+        np.set_printoptions(precision)
+
+
+def test_a_constant_may_have_integers() -> None:
+    constant = Constant(np.array([1, 2], dtype="int32"))
+    constant.initialize()
+    assert constant.data().tolist() == [1, 2]
+    assert constant.data().dtype == numpy.int32
+
+
+def test_outside_numpy_mode_a_constant_of_mxnet_1_is_float32_unless_it_is_an_array(mxnet1: None) -> None:
+    assert Constant("c", numpy.array([1, 2])).dtype == numpy.float32
+    assert Constant("c", nd.array([1, 2], dtype="int32")).dtype == numpy.int32

@@ -14,7 +14,7 @@ import torch
 from tests.gluon.recurrent_facts import Facts, golden_file
 
 import leafwise as lw
-from leafwise.gluon import MXNetError, autograd, dialect, init, nd, nn, np, npx, rnn
+from leafwise.gluon import MXNetError, autograd, dialect, init, nd, nn, np, npx, rnn, utils
 from leafwise.gluon import random as mx_random
 from leafwise.gluon.arrays.legacy import wrap_legacy
 from leafwise.gluon.modes import back_to_the_dialect
@@ -274,3 +274,34 @@ def test_a_cell_of_the_user(version: Any) -> None:
     outputs, states = Decay().unroll(3, arrays.ones((1, 3, 2)), merge_outputs=True)
     assert outputs.asnumpy()[0, :, 0].tolist() == [1, 1.5, 1.75]
     assert states[0].asnumpy().tolist() == [[1.75, 1.75]]
+
+
+@pytest.mark.parametrize("layout", ["TNC", "NTC"])
+def test_a_dynamic_unroll_is_an_unroll(layout: str) -> None:
+    cell = rnn.LSTMCell(3, input_size=2)
+    cell.initialize()
+    data = np.random.normal(size=(4, 5, 2))
+    length, batch = (4, 5) if layout == "TNC" else (5, 4)
+    lengths = np.array([1, 3, 2, 4, 4][:batch])
+    for valid_length in (None, lengths):
+        states = cell.begin_state(batch)
+        outputs, last = cell.unroll(length, data, states, layout, merge_outputs=True, valid_length=valid_length)
+        dynamic, last_dynamic = rnn.rnn_cell.dynamic_unroll(
+            cell, data, states, layout=layout, valid_length=valid_length
+        )
+        assert numpy.allclose(dynamic.asnumpy(), outputs.asnumpy(), atol=1e-6)
+        for one, other in zip(last_dynamic, last, strict=True):
+            assert numpy.allclose(one.asnumpy(), other.asnumpy(), atol=1e-6)
+
+
+def test_the_parts_of_a_flat_parameter_are_copies() -> None:
+    layer = rnn.LSTM(4, 2, input_size=3, bidirectional=True, projection_size=2)
+    layer.initialize()
+    layer(np.ones((5, 1, 3)))
+    flat = layer.rnn_param.data()
+    parts = utils.split_rnn_params(flat, "lstm", 2, 3, 4, True, 2)
+    assert sum(part.size for part in parts.values()) == flat.size
+    assert parts["r1_h2r_weight"].shape == (2, 4)
+    assert numpy.array_equal(parts["l0_i2h_weight"].asnumpy().ravel(), flat.asnumpy()[: 16 * 3])
+    parts["l0_i2h_weight"][:] = 0
+    assert flat[0].item() != 0

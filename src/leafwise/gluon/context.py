@@ -41,8 +41,11 @@ class Context:
         no such GPU."""
         if self.device_type != "gpu":
             return torch.device("cpu")
-        if self.device_id >= (count := torch.cuda.device_count()):
-            raise MXNetError(f"{self} cannot be used: PyTorch finds {count} GPUs; use cpu(), or check num_gpus() first")
+        if self.device_id >= num_gpus():
+            raise MXNetError(
+                f"GPU is not enabled: {self} cannot be used, PyTorch finds {num_gpus()} GPUs; use cpu(), or check "
+                "num_gpus() first"
+            )
         return torch.device("cuda", self.device_id)
 
     def __eq__(self, other: object) -> bool:

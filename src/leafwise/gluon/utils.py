@@ -19,6 +19,7 @@ from leafwise.gluon.base import refusal
 from leafwise.gluon.context import as_context
 from leafwise.gluon.data.conversion import array_by_mode
 from leafwise.gluon.dialect import is_v1
+from leafwise.gluon.ops.recurrent import Sizes, split_parameters
 from leafwise.gluon.text import brief_list, indented
 
 
@@ -123,6 +124,29 @@ def repo_url() -> str:
 def repo_file_url(namespace: str, filename: str) -> str:
     """The address of one of MXNet's files."""
     return f"{repo_url()}{namespace}/{filename}"
+
+
+def split_rnn_params(
+    param: Any,
+    mode: str,
+    num_layers: int,
+    input_size: int,
+    hidden_size: int,
+    bidirectional: bool = False,
+    projection_size: int | None = None,
+) -> dict[str, Any]:
+    """Copies of the weights and biases in the one flat parameter of a recurrent layer of MXNet 2.x, by name.
+
+    >>> from leafwise.gluon import np, rnn, utils
+    >>> layer = rnn.LSTM(4)
+    >>> layer.initialize()
+    >>> outputs = layer(np.ones((5, 1, 3)))
+    >>> parts = utils.split_rnn_params(layer.rnn_param.data(), "lstm", 1, 3, 4)
+    >>> {name: part.shape for name, part in parts.items()}
+    {'l0_i2h_weight': (16, 3), 'l0_h2h_weight': (16, 4), 'l0_i2h_bias': (16,), 'l0_h2h_bias': (16,)}
+    """
+    sizes = Sizes(mode, input_size, hidden_size, num_layers, 2 if bidirectional else 1, projection_size or None)
+    return {name: wrap_like(param, part.clone()) for name, part in split_parameters(plain(param), sizes).items()}
 
 
 def shape_is_known(shape: Sequence[int] | None) -> bool:

@@ -65,12 +65,12 @@ class ArrayValues:
 
     def __repr__(self) -> str:
         values = self.asnumpy()
-        text = numpy.array2string(values, separator=", ", prefix="array(")
+        text = numpy.array2string(values, separator=", ", prefix="array(", suffix=")")
         if not values.size and values.shape != (0,):
             text += f", shape={values.shape}"
         is_told = values.dtype.name == "float32" or (values.dtype.name == "bool" and values.size)
         if not is_told:
-            text += f", dtype={values.dtype}"
+            text += f",{_space_before_dtype(text, values.dtype)}dtype={values.dtype}"
         if self.ctx.device_type != "cpu":
             text += f", {'ctx' if is_v1() else 'device'}={self.ctx}"
         return f"array({text})"
@@ -140,6 +140,13 @@ class ArrayValues:
         if copy is False:
             raise ValueError("cannot convert an ndarray to a NumPy array without a copy; leave out copy=False")
         return self.asnumpy() if dtype is None else self.asnumpy().astype(dtype)
+
+
+def _space_before_dtype(text: str, dtype: Any) -> str:
+    """A space, or a new line where NumPy starts one. There is none for its default dtypes, which NumPy leaves out."""
+    last_line = f"array({text},".rpartition("\n")[2]
+    is_long = len(last_line) + len(f" dtype={dtype})") > numpy.get_printoptions()["linewidth"]
+    return "\n      " if is_long and dtype.name not in ("int64", "float64") else " "
 
 
 def plain(value: Any) -> Any:

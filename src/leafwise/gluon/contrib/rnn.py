@@ -13,6 +13,7 @@ from leafwise.gluon.rnn.conv_rnn_cell import (
     Conv3DLSTMCell,
     Conv3DRNNCell,
 )
+from leafwise.gluon.rnn.dynamic import dynamic_unroll
 from leafwise.gluon.rnn.modifiers import VariationalDropoutCell
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Conv3DRNNCell",
     "LSTMPCell",
     "VariationalDropoutCell",
+    "dynamic_unroll",
 ]
 
 __getattr__ = names_of("mxnet.gluon.contrib.rnn")

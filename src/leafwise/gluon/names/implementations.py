@@ -30,8 +30,6 @@ _STANDS_FOR: dict[str, tuple[str, ...]] = {
     "mxnet.ndarray.op": ("nd",),
     "mxnet.numpy": ("np",),
     "mxnet.numpy.fallback": ("np",),
-    "mxnet.numpy.multiarray": ("np",),
-    "mxnet.numpy.utils": ("np",),
     "mxnet.numpy.fallback_linalg": ("np.linalg",),
     "mxnet.numpy.multiarray": ("np",),
     "mxnet.numpy.type_functions": ("np",),

@@ -14,6 +14,7 @@ from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.context import as_context, current_context
 from leafwise.gluon.modes import is_np_shape
 from leafwise.gluon.ops.legacy.shaping import as_tuple
+from leafwise.gluon.ops.ranges import arithmetic_range
 from leafwise.gluon.ops.shaping import owned
 
 __all__ = [
@@ -119,13 +120,13 @@ def arange(
     first, last = (0, start) if stop is None else (start, stop)
     if not step:
         raise MXNetError("nd.arange: the step cannot be 0")
-    numbers = numpy.arange(first, last, step, dtype="float64")
-    if not len(numbers):
-        raise MXNetError(f"nd.arange: there is no number from {first} to {last} in steps of {step}")
     kind = torch_dtype(dtype)
     if kind in (torch.bool, torch.int16, torch.uint16, torch.uint32):
         raise MXNetError(f"nd.arange is not defined for {dtype_name(kind)}; use .astype() on the result")
-    return array(numpy.repeat(numbers, repeat), ctx, kind)
+    numbers = arithmetic_range(first, last, step, kind)
+    if not len(numbers):
+        raise MXNetError(f"nd.arange: there is no number from {first} to {last} in steps of {step}")
+    return array(numbers.repeat_interleave(repeat), ctx)
 
 
 def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Any = None, dtype: Any = None) -> NDArray:

@@ -11,6 +11,7 @@ from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.np.results import placed, result, sizes, tensor_of
+from leafwise.gluon.ops.ranges import arithmetic_range
 
 
 def array(object: Any, dtype: Any = None, ctx: Any = None, device: Any = None) -> ndarray:
@@ -107,18 +108,26 @@ def full(
 
 
 def arange(
-    start: float, stop: float | None = None, step: float = 1, dtype: Any = None, ctx: Any = None, device: Any = None
+    start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, ctx: Any = None, device: Any = None
 ) -> ndarray:
+    """Numbers from `start` (0 if only one number is given) up to `stop`, float32 by default."""
     first, last = (0, start) if stop is None else (start, stop)
+    first, last, step = (_number(value) for value in (first, last, step))
+    kind = torch_dtype(dtype)
     if step == 0:
         raise ZeroDivisionError("np.arange: the step is 0")
-    if (last - first) / step <= 0:
-        return placed(torch.zeros(0, dtype=torch_dtype(dtype)), ctx, device)
-    kind = torch_dtype(dtype)
-    if kind == torch.bool:
-        raise MXNetError("np.arange is not defined for bool")
-    computed = kind if kind.is_floating_point or kind.is_signed else torch.int64  # PyTorch has no arange of uint16
-    return placed(torch.arange(first, last, step, dtype=computed).to(kind), ctx, device)
+    if kind is torch.bool:
+        raise MXNetError("np.arange: the dtype cannot be bool")
+    return placed(arithmetic_range(first, last, step, kind), ctx, device)
+
+
+def _number(value: Any) -> float:
+    """An argument of np.arange: a number, or in MXNet 1.x an array without dimensions."""
+    if not isinstance(value, ArrayValues):
+        return value  # type: ignore[no-any-return]
+    if value.ndim or not is_v1():
+        raise MXNetError("np.arange needs numbers, not arrays; use float(x) or int(x)")
+    return value.item()  # type: ignore[no-any-return]
 
 
 def eye(

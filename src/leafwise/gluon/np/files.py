@@ -19,6 +19,6 @@ def from_dlpack(x: Any) -> ndarray:
     return wrap(torch.utils.dlpack.from_dlpack(x.tensor.detach() if isinstance(x, ArrayValues) else x))
 
 
-def set_printoptions(**options: Any) -> None:
+def set_printoptions(*args: Any, **options: Any) -> None:
     """Sets how arrays are printed; the options are those of NumPy."""
-    numpy.set_printoptions(**options)
+    numpy.set_printoptions(*args, **options)

@@ -23,6 +23,8 @@ def concatenate(seq: Sequence[Any], axis: int | None = 0, out: Any = None) -> nd
     array([[1., 1.],
            [0., 0.]])
     """
+    if not isinstance(seq, ArrayValues):
+        seq = list(seq)
     return result("concatenate", joining.concatenated("concatenate", tensors_of(seq, "concatenate"), axis), seq[0], out)
 
 
@@ -32,8 +34,7 @@ def concat(seq: Sequence[Any], axis: int | None = 0, out: Any = None) -> ndarray
 
 def stack(arrays: Any, axis: int = 0, out: Any = None) -> ndarray:
     """Arrays of one shape, joined along a new axis."""
-    if isinstance(arrays, ArrayValues):
-        arrays = list(arrays)
+    arrays = list(arrays)
     return result("stack", joining.stacked("stack", tensors_of(arrays, "stack"), axis), arrays[0], out)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from leafwise.gluon.arrays.legacy import wrap_legacy
 from leafwise.gluon.arrays.ndarray import ndarray
 from leafwise.gluon.base import refusal
+from leafwise.gluon.modes import is_np_array
 from leafwise.gluon.optimizer.base import Optimizer
 
 
@@ -55,7 +56,7 @@ class Updater:
 
     def _classic(self, array: Any) -> Any:
         """As in MXNet, an array of `mxnet.np` becomes one of `mxnet.nd` over the same memory."""
-        if isinstance(array, ndarray) and not self.optimizer.allow_np_array:
+        if isinstance(array, ndarray) and not getattr(self.optimizer, "allow_np_array", is_np_array()):
             raise ValueError("Converting np.ndarray to mx.nd.NDArray is not allowed")
         return wrap_legacy(array.tensor.detach(), array.ctx)
 

@@ -215,7 +215,7 @@ class Parameter:
             self._deferred_init = (*self._deferred_init[:3], values.to(torch_dtype(self.dtype), copy=True))
             return
         with torch.no_grad():
-            for tensor in self.tensors:
+            for tensor in self._replicas.placed:
                 tensor.copy_(values)
 
     def check_values(
@@ -267,7 +267,7 @@ class Parameter:
         """Whether it has values."""
         if self._replicas.is_filled_by_pytorch:
             self._keep_values_of_pytorch()
-        return bool(self._replicas.contexts)
+        return self._replicas.has_values
 
     @property
     def is_deferred(self) -> bool:
@@ -307,7 +307,7 @@ class Parameter:
     def list_data(self) -> list[Any]:
         """The live arrays on all contexts."""
         self.check_initialized()
-        return [self._replicas.array(index) for index in range(len(self.tensors))]
+        return [self._replicas.array(index) for index in range(len(self._replicas.placed))]
 
     def grad(self, device: Any = None, ctx: Any = None) -> Any:
         """The gradient; zeros before any backward."""
@@ -317,7 +317,7 @@ class Parameter:
     def list_grad(self) -> list[Any]:
         """The gradients on all contexts."""
         self._check_gradient()
-        return [self._replicas.gradient(index) for index in range(len(self.tensors))]
+        return [self._replicas.gradient(index) for index in range(len(self._replicas.placed))]
 
     def _check_gradient(self) -> None:
         self.check_initialized()
@@ -326,7 +326,7 @@ class Parameter:
 
     def zero_grad(self) -> None:
         """Sets the gradient to zero, in place."""
-        for tensor in self.tensors:
+        for tensor in self._replicas.placed:
             if tensor.grad is not None:
                 tensor.grad.zero_()
 
@@ -343,6 +343,8 @@ class Parameter:
     def mean(self) -> torch.Tensor:
         """A copy of the values; on several contexts, their mean, which is what MXNet saves."""
         self.check_initialized()
+        if not self._replicas.placed:
+            self._replicas.index(None, self.name)  # raises
         return self._replicas.mean()
 
     # -- contexts ------------------------------------------------------------------------------------

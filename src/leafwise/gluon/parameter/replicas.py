@@ -19,8 +19,11 @@ class Replicas:
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.first: Any = UninitializedParameter(requires_grad=dtype.is_floating_point, dtype=dtype)  # type: ignore[call-arg]
+        self.first: Any = UninitializedParameter(  # type: ignore[call-arg]
+            requires_grad=dtype.is_floating_point, dtype=dtype
+        )
         self.others: list[Any] = []
+        self.has_values = False  # `place` was called, perhaps with an empty list of contexts
         self._contexts: list[Context] = []
         self.only_context: Context | None = None  # the context, if there is just one
         self._arrays: dict[tuple[int, bool], Any] = {}  # what `array` returned, by position and NumPy mode
@@ -29,6 +32,11 @@ class Replicas:
     @property
     def tensors(self) -> list[Any]:
         return [self.first, *self.others]
+
+    @property
+    def placed(self) -> list[Any]:
+        """The tensors on the contexts; none before there are values."""
+        return self.tensors if self._contexts else []
 
     @property
     def contexts(self) -> list[Context]:
@@ -42,6 +50,10 @@ class Replicas:
         """Copies values to every context. They replace what was there, also its shape and dtype."""
         self._let_go()
         is_frozen = not self.first.requires_grad  # by PyTorch or leafwise: it stays frozen
+        self.has_values = True
+        if not contexts:  # MXNet accepts an empty list, such as that of all GPUs where there are none
+            self._contexts, self.only_context, self.others = [], None, []
+            return
         copies = [values.detach().to(context.torch_device, copy=True) for context in contexts]
         if isinstance(self.first, UninitializedParameter):
             self.first.materialize(copies[0].shape, device=copies[0].device, dtype=copies[0].dtype)
@@ -64,6 +76,7 @@ class Replicas:
         """Forgets the values, until `place` gives new ones."""
         self._let_go()
         self._is_dropped = not isinstance(self.first, UninitializedParameter)
+        self.has_values = False
         self._contexts, self.only_context, self.others = [], None, []
 
     def require_gradients(self, grad_req: str) -> None:

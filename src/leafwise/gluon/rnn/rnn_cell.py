@@ -3,6 +3,7 @@
 from leafwise.gluon.names.lookup import names_of
 from leafwise.gluon.rnn.basic_cells import GRUCell, LSTMCell, LSTMPCell, RNNCell
 from leafwise.gluon.rnn.bidirectional import BidirectionalCell
+from leafwise.gluon.rnn.dynamic import dynamic_unroll
 from leafwise.gluon.rnn.modifiers import DropoutCell, ModifierCell, ResidualCell, VariationalDropoutCell, ZoneoutCell
 from leafwise.gluon.rnn.recurrent_cell import HybridRecurrentCell, RecurrentCell
 from leafwise.gluon.rnn.stacks import HybridSequentialRNNCell, SequentialRNNCell
@@ -22,6 +23,7 @@ __all__ = [
     "SequentialRNNCell",
     "VariationalDropoutCell",
     "ZoneoutCell",
+    "dynamic_unroll",
 ]
 
 __getattr__ = names_of("mxnet.gluon.rnn.rnn_cell")

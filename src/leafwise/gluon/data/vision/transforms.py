@@ -10,10 +10,42 @@ from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.block import Block, HybridBlock
 from leafwise.gluon.class_names import shown_as
+from leafwise.gluon.data.vision.colours import (
+    RandomBrightness,
+    RandomColorJitter,
+    RandomContrast,
+    RandomGray,
+    RandomHue,
+    RandomLighting,
+    RandomSaturation,
+)
 from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.nn.containers import HybridSequential, Sequential
 from leafwise.gluon.np import random as np_random
-from leafwise.gluon.ops import images
+from leafwise.gluon.ops import crops, images
+
+__all__ = [
+    "Cast",
+    "CenterCrop",
+    "Compose",
+    "CropResize",
+    "HybridCompose",
+    "Normalize",
+    "RandomApply",
+    "RandomBrightness",
+    "RandomColorJitter",
+    "RandomContrast",
+    "RandomCrop",
+    "RandomFlipLeftRight",
+    "RandomFlipTopBottom",
+    "RandomGray",
+    "RandomHue",
+    "RandomLighting",
+    "RandomResizedCrop",
+    "RandomSaturation",
+    "Resize",
+    "ToTensor",
+]
 
 
 class Compose(Sequential):
@@ -188,21 +220,37 @@ class RandomFlipTopBottom(RandomFlipLeftRight):
     axis = -3
 
 
-class RandomBrightness(HybridBlock):
-    """Multiplies the image with a random number between `1 - brightness` and `1 + brightness`."""
+class RandomResizedCrop(HybridBlock):
+    """A random part of the image, in another size: (width, height), or one number.
 
-    def __init__(self, brightness: float) -> None:
+    `scale` is the range of the part's share of the area, `ratio` that of its width divided by its height. MXNet 1.x
+    takes the random numbers of Python's `random`, MXNet 2.x those of `np.random`.
+
+    >>> from leafwise.gluon import np
+    >>> from leafwise.gluon.data.vision import transforms
+    >>> transforms.RandomResizedCrop(8, scale=(0.5, 1))(np.zeros((12, 20, 3))).shape
+    (8, 8, 3)
+    """
+
+    def __init__(
+        self, size: Any, scale: Any = (0.08, 1.0), ratio: Any = (3.0 / 4.0, 4.0 / 3.0), interpolation: int = 1
+    ) -> None:
         super().__init__()
-        self._range = max(0, 1 - brightness), 1 + brightness
+        self._size, self._interpolation = _both(size), interpolation
+        self._scale, self._ratio = (scale if isinstance(scale, list | tuple) else (scale, 1.0)), ratio
 
     def forward(self, x: Any, *args: Any) -> Any:
-        low, high = self._range
-        factor = low + (high - low) * float(np_random.uniform(size=1).asnumpy()[0])
         image = plain(x)
-        brighter = image.to(torch.float32) * factor
-        if image.dtype == torch.uint8:
-            brighter = brighter.clamp(0, 255)  # fractions are cut off, not rounded
-        return _with(wrap_like(x, brighter.to(image.dtype)), args)
+        choose = crops.chosen_by_python if is_v1() else crops.chosen_by_stream
+        part = choose(image.shape[-2], image.shape[-3], self._scale, self._ratio)
+        if part is None and is_v1():
+            return _with(wrap_like(x, images.crop_somewhere(image, (0.5, 0.5), *self._size, self._interpolation)), args)
+        if part is None:
+            part = crops.middle(image.shape[-2], image.shape[-3], *self._size)
+        cropped = images.crop(image, *part)
+        if part[2:] != self._size:
+            cropped = images.resize(cropped, self._size, False, self._interpolation)
+        return _with(wrap_like(x, cropped), args)
 
 
 class RandomApply(Sequential):
