@@ -1,5 +1,5 @@
-"""The cost of a Gluon network compared with the same network in torch.nn: ten Dense layers, width 256, batch 64. The cost
-of `np.random.normal`, which draws MXNet's numbers, compared with NumPy's generator of the same kind.
+"""The cost of a Gluon network compared with the same network in torch.nn: ten Dense layers, width 256, batch 64.
+And the cost of `np.random.normal`, which draws MXNet's numbers, compared with NumPy's generator of the same kind.
 
     python benchmarks/bench_gluon.py
 

@@ -1,5 +1,7 @@
 """Optimizers from scratch next to those of the Trainer. Runs on both versions of MXNet."""
 
+# ruff: noqa: N806
+
 import numpy
 from _printing import heading, rounded
 from mxnet import autograd, gluon, init, lr_scheduler, np, npx
@@ -64,13 +66,13 @@ def from_scratch(update, states):
     for param in params:
         param.attach_grad()
     step = 0
-    for epoch in range(3):
+    for _ in range(3):
         for X, y in batches():
             with autograd.record():
                 loss = squared_loss(np.dot(X, params[0]) + params[1], y).mean()
             loss.backward()
             step += 1
-            for param, parts in zip(params, state):
+            for param, parts in zip(params, state, strict=True):
                 update(param, param.grad, parts, step)
         print(f"{float(loss):.4f}", end=" ")
     print(rounded(params[0], 3), rounded(params[1], 3))
@@ -81,7 +83,7 @@ def with_trainer(name, options):
     net.initialize(init.Constant(0.1))
     trainer = gluon.Trainer(net.collect_params(), name, options)
     criterion = gluon.loss.L2Loss()
-    for epoch in range(3):
+    for _ in range(3):
         for X, y in batches():
             with autograd.record():
                 loss = criterion(net(X), y)
