@@ -1,4 +1,5 @@
 """The cost of a Gluon network compared with the same network in torch.nn: ten Dense layers, width 256, batch 64.
+And the cost of `np.random.normal`, which draws MXNet's numbers, compared with NumPy's generator of the same kind.
 
     python benchmarks/bench_gluon.py
 
@@ -12,6 +13,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import sys
 from typing import Any
 
+import numpy
 import torch
 from common import interleaved, machine
 from figures import exit_status, report
@@ -20,6 +22,8 @@ from leafwise.gluon import autograd, nn, np
 
 LAYERS, WIDTH, BATCH = 10, 256, 64
 PASSES, ROUNDS = 20, 15
+DRAWS = 1_000_000
+FIRST_DRAWS = [2.2122064, 1.1630787, 0.7740038, 0.4838046]  # of MXNet after mx.random.seed(0)
 
 
 def networks() -> tuple[Any, torch.nn.Module]:
@@ -32,6 +36,14 @@ def networks() -> tuple[Any, torch.nn.Module]:
     for mine, theirs in zip(plain.parameters(), gluon.parameters(), strict=True):
         mine.data.copy_(theirs)
     return gluon, plain
+
+
+def random_times() -> dict[str, float]:
+    """The seconds that a million normal numbers take, here and with NumPy's Mersenne Twister and polar method."""
+    np.random.seed(0)
+    numpy.testing.assert_allclose(np.random.normal(size=4).asnumpy(), FIRST_DRAWS, rtol=1e-6)
+    peer = numpy.random.RandomState(0)
+    return interleaved(ROUNDS, arrays=lambda: np.random.normal(size=DRAWS), numpy=lambda: peer.normal(size=DRAWS))
 
 
 def main() -> int:
@@ -66,12 +78,15 @@ def main() -> int:
         torch.testing.assert_close(mine.grad, theirs.grad)
     times = interleaved(ROUNDS, arrays=with_arrays, tensors=with_tensors, torch=with_torch)
     print("# " + ", ".join(f"{name} {time / PASSES * 1e3:.2f} ms" for name, time in times.items()))
+    draws = random_times()
+    print("# " + ", ".join(f"{name} {time * 1e3:.1f} ms a million" for name, time in draws.items()))
     return exit_status(
         [
             report("Gluon with arrays / torch.nn, forward and backward, time", times["arrays"] / times["torch"], 1.15),
             report(
                 "Gluon with tensors / torch.nn, forward and backward, time", times["tensors"] / times["torch"], 1.15
             ),
+            report("np.random.normal / numpy's RandomState.normal, time", draws["arrays"] / draws["numpy"], 2.5),
         ]
     )
 

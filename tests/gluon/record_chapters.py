@@ -1,6 +1,7 @@
-"""Records what MXNet prints for the scripts in chapters/ that are written for its version, in files next to them.
+"""Records what MXNet prints for the scripts in chapters/, in files next to them.
 
-Run it with interpreters that have MXNet 1 and MXNet 2, in separate environments (Python 3.11):
+A script whose name ends in _1 or _2 is for that version only; the others are for both. Run it with interpreters that
+have MXNet 1 and MXNet 2, in separate environments (Python 3.11); with names of chapters, it records only those:
 
     python -m venv mx1 && mx1/bin/pip install mxnet==1.9.1 numpy==1.23.5
     python -m venv mx2 && mx2/bin/pip install mxnet==2.0.0b1 numpy==1.23.5
@@ -16,10 +17,16 @@ def main() -> None:
     import mxnet
 
     version = mxnet.__version__.partition(".")[0]
-    for script in sorted((Path(__file__).parent / "chapters").glob(f"*_{version}.py")):
+    chapters = Path(__file__).parent / "chapters"
+    for script in sorted(chapters.glob("[!_]*.py")):
+        name, _, only = script.stem.rpartition("_")
+        if only not in ("1", "2"):
+            name, only = script.stem, version
+        if only != version or (sys.argv[1:] and name not in sys.argv[1:]):
+            continue
         command = [sys.executable, "-W", "ignore", script]
         done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
-        script.with_suffix(".golden.txt").write_text(done.stdout)
+        (chapters / f"{name}_{version}.golden.txt").write_text(done.stdout, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,9 @@ def load(path: str) -> "dict[str, torch.Tensor] | list[torch.Tensor]":
     with closing(opened):
         if not opened.is_flat:
             raise MXNetError(f"{path}: this file does not contain a plain list of arrays; use lw.load")
-        tensors = {name: _tensor_of(array) for name, array in opened.content.items()}
+        # MXNet 2.x gives the arrays of an npz file in the order of their names, whatever their order in the file.
+        arrays = opened.content.items() if opened.format != "npz" else sorted(opened.content.items())
+        tensors = {name: _tensor_of(array) for name, array in arrays}
     is_list = opened.is_numbered or opened.format == "npy"
     return list(tensors.values()) if is_list else tensors
 

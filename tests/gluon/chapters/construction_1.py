@@ -2,13 +2,9 @@
 
 # ruff: noqa: N803
 
+from _printing import heading
 from mxnet import gluon, nd
 from mxnet.gluon import nn
-
-
-def heading(text):
-    print()
-    print("#", text)
 
 
 def rounded(array):

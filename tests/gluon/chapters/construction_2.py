@@ -4,13 +4,9 @@
 
 import warnings
 
+from _printing import heading, rounded
 from mxnet import autograd, gluon, init, np, npx
 from mxnet.gluon import nn
-
-
-def heading(text):
-    print()
-    print("#", text)
 
 
 def error(call):
@@ -18,10 +14,6 @@ def error(call):
         print(call())
     except Exception as problem:
         print(type(problem).__name__, str(problem).split("\n")[0])
-
-
-def rounded(array):
-    return [f"{float(value):.4f}" for value in array.reshape(-1)]
 
 
 def warned(call):

@@ -3,24 +3,9 @@
 # ruff: noqa: N803
 
 import mxnet as mx
+from _printing import error, heading, rounded
 from mxnet import gluon, init, nd
 from mxnet.gluon import nn
-
-
-def heading(text):
-    print()
-    print("#", text)
-
-
-def error(call):
-    try:
-        print(call())
-    except Exception as problem:
-        print(type(problem).__name__, str(problem).split("\n")[0][:75])
-
-
-def rounded(array):
-    return [f"{float(value):.4f}" for value in array.asnumpy().ravel()]
 
 
 class Reporting(init.Initializer):

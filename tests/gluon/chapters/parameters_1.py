@@ -3,13 +3,9 @@
 import warnings
 
 import mxnet as mx
+from _printing import heading
 from mxnet import autograd, gluon, init, nd
 from mxnet.gluon import nn
-
-
-def heading(text):
-    print()
-    print("#", text)
 
 
 def error(call):

@@ -2,14 +2,11 @@
 
 # ruff: noqa: N803
 
+from _printing import rounded
 from mxnet import init, np, npx
 from mxnet.gluon import nn
 
 npx.set_np()
-
-
-def rounded(array):
-    return [f"{float(value):.4f}" for value in array.reshape(-1)]
 
 
 X = np.random.uniform(size=(2, 4))

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from leafwise.gluon import dialect, saved_arrays
+from leafwise.gluon import dialect
 from leafwise.gluon.arrays.autograd_state import STATE
 from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.ndarray import ndarray
@@ -18,7 +18,7 @@ from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import refusal
 from leafwise.gluon.block.children import Children
 from leafwise.gluon.block.hooks import HookHandle
-from leafwise.gluon.block.loading import load_into
+from leafwise.gluon.block.loading import load_into, read_named
 from leafwise.gluon.block.naming import BlockScope
 from leafwise.gluon.block.saving import save_values
 from leafwise.gluon.block.summary import LayerRows
@@ -267,7 +267,7 @@ class Block(nn.Module):
         - `cast_dtype`: values of another dtype are cast, to the dtype of the parameter, or with `dtype_source="saved"`
           the parameter gets the dtype of the file.
         """
-        loaded = saved_arrays.load_named(str(filename))
+        loaded = read_named(str(filename))
         parameters = self._collect_params_with_prefix()
         if not loaded and (self._scope is None or not parameters):
             return
@@ -286,7 +286,7 @@ class Block(nn.Module):
             return
         if self._scope is None and contexts is None:
             contexts = current_context()
-        source = f"file: {filename}" if self._scope is None else str(filename)
+        source = f"'file: {filename}'" if self._scope is None else f"file '{filename}'"
         load_into(parameters, loaded, source, contexts=contexts, **options)
 
     def load_dict(
@@ -303,7 +303,7 @@ class Block(nn.Module):
         load_into(
             self.parameters_by_path(),
             param_dict,
-            "param_dict",
+            "'param_dict'",
             contexts=ctx if device is None else device,
             allow_missing=allow_missing,
             ignore_extra=ignore_extra,

@@ -2,6 +2,12 @@
 
 DIFFERENT: tuple[tuple[str, str], ...] = (
     (
+        "mxnet.gluon.block.HybridBlock",
+        "In 1.x, a network that is hybridized before its first input draws deferred random values in the order of its "
+        "graph: the left side of `a + b` first. Here, it draws them in the order in which the layers run, as without "
+        "`hybridize()`. Networks without branches get the same values.",
+    ),
+    (
         "mxnet.gluon.data.dataloader.DataLoader",
         "In 2.x, with workers and a dataset of arrays, MXNet reads in C++: it gives tuples in place of lists, and "
         "shuffles with another generator. Here, batches are lists, and NumPy's generator shuffles, as without workers. "

@@ -37,7 +37,7 @@ def save(file: str, arr: Any) -> None:
     if isinstance(arr, ndarray):
         arr = [arr]
     if not isinstance(arr, list | dict):
-        raise ValueError("data needs to either be a `ndarray`, dict of `str` to `ndarray`s or a list of `ndarray`s.")
+        raise ValueError("data needs to either be a ndarray, dict of (str, ndarray) pairs or a list of ndarrays.")
     values = arr.values() if isinstance(arr, dict) else arr
     if any(not isinstance(value, ndarray) for value in values) or (
         isinstance(arr, dict) and any(not isinstance(name, str) for name in arr)
