@@ -201,3 +201,17 @@ def test_a_block_compiles() -> None:
     compiled = torch.compile(net, backend="eager")
     x = torch.rand(3, 2)
     assert torch.equal(compiled(x), net(x))
+
+
+def test_a_hybridized_block_gives_several_results_as_lists() -> None:
+    class Several(HybridBlock):
+        def forward(self, x: Any) -> Any:
+            return x, (x * 2, x * 3)
+
+    block, x = Several(), np.ones(2)
+    assert isinstance(block(x), tuple)
+    block.hybridize()
+    first, rest = block(x)
+    assert isinstance(block(x), list)
+    assert isinstance(rest, list)
+    assert first.tolist() == [1, 1]

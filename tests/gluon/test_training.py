@@ -186,3 +186,14 @@ def test_a_user_s_own_loss_and_keywords() -> None:
     x, y = np.array([[1.0, 3.0]]), np.array([[0.0, 0.0]])
     assert Twice()(x, y).item() == 5.0
     assert loss.L2Loss()(x, y, sample_weight=np.array([[2.0]])).item() == 5.0
+
+
+def test_ftml_with_a_learning_rate_of_0_gives_nan_as_in_mxnet() -> None:
+    parameter = Parameter("w", shape=(2,), init="ones", lr_mult=0.0)
+    parameter.initialize()
+    trainer = Trainer([parameter], "ftml")
+    with autograd.record():
+        total = (parameter.data() * 2).sum()
+    total.backward()
+    trainer.step(1)
+    assert numpy.isnan(parameter.data().asnumpy()).all()

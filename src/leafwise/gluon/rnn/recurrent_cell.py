@@ -11,6 +11,7 @@ from leafwise.gluon.arrays.dtypes import torch_dtype
 from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.block import Block, HybridBlock
 from leafwise.gluon.context import as_context
+from leafwise.gluon.dialect import is_v1
 from leafwise.gluon.rnn.sequences import formatted, is_array, last_valid, masked
 
 _MODIFIED = (
@@ -117,6 +118,10 @@ class RecurrentCell(Block):
 
 class HybridRecurrentCell(RecurrentCell, HybridBlock):
     """A recurrent cell that is a HybridBlock."""
+
+    def is_compiled(self) -> bool:
+        """MXNet 2.x never compiles a cell by itself."""
+        return is_v1() and super().is_compiled()
 
 
 def initial_states(infos: list[dict[str, Any]], func: Any, options: dict[str, Any]) -> list[Any]:
