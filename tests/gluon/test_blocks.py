@@ -245,3 +245,17 @@ def test_a_constant_may_have_integers() -> None:
 def test_outside_numpy_mode_a_constant_of_mxnet_1_is_float32_unless_it_is_an_array(mxnet1: None) -> None:
     assert Constant("c", numpy.array([1, 2])).dtype == numpy.float32
     assert Constant("c", nd.array([1, 2], dtype="int32")).dtype == numpy.int32
+
+
+def test_a_hybridized_block_gives_several_results_as_lists() -> None:
+    class Several(HybridBlock):
+        def forward(self, x: Any) -> Any:
+            return x, (x * 2, x * 3)
+
+    block, x = Several(), np.ones(2)
+    assert isinstance(block(x), tuple)
+    block.hybridize()
+    first, rest = block(x)
+    assert isinstance(block(x), list)
+    assert isinstance(rest, list)
+    assert first.tolist() == [1, 1]

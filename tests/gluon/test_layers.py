@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import leafwise as lw
-from leafwise.gluon import MXNetError, autograd, dialect, modes, nd, nn, np, npx
+from leafwise.gluon import MXNetError, autograd, dialect, loss, modes, nd, nn, np, npx
 from leafwise.gluon.nn.lambdas import Concurrent
 
 
@@ -293,3 +293,52 @@ def test_texts_of_version_1_before_the_first_input(version_1: None) -> None:
     assert repr(nn.LayerNorm()) == "LayerNorm(eps=1e-05, axis=-1, center=True, scale=True, in_channels=0)"
     assert repr(nn.BatchNorm()).endswith("in_channels=None)")
     assert repr(nn.GroupNorm(2)) == "GroupNorm(eps=1e-05, num_groups=2, center=True, scale=True)"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_backward_of_a_batch_norm_in_predict_mode_takes_running_statistics_for_those_of_the_batch(
+    version: Any, version_1: None
+) -> None:
+    dialect.use_version(version)
+    arrays: Any = nd if version == 1 else np
+    layer = nn.BatchNorm(axis=-1)
+    layer.initialize()
+    x = arrays.array(numpy.random.RandomState(0).normal(size=(4, 3)), dtype="float32")
+    above = arrays.array(numpy.random.RandomState(1).normal(size=(4, 3)), dtype="float32")
+    x.attach_grad()
+    with autograd.record(train_mode=False):
+        y = layer(x)
+    y.backward(above)
+    # as MXNet computed it
+    numpy.testing.assert_allclose(
+        x.grad.asnumpy().ravel()[:4], [0.2234089, -1.0201765, 0.9317907, -2.7142584], rtol=1e-4, atol=1e-5
+    )
+    numpy.testing.assert_allclose(layer.gamma.grad().asnumpy()[:2], [2.0163467, 1.697213], rtol=1e-4)
+    assert layer.running_mean.data().asnumpy().tolist() == [0, 0, 0]
+    with autograd.record(train_mode=False):
+        y = layer(x)
+    y.backward(above, train_mode=False)
+    numpy.testing.assert_allclose(
+        x.grad.asnumpy().ravel()[:4], [1.6243373, -0.61175334, -0.52816916, -1.0729632], rtol=1e-4
+    )
+
+
+def test_a_batch_norm_in_training_mode_refuses_a_backward_pass_in_predict_mode() -> None:
+    layer = nn.BatchNorm()
+    layer.initialize()
+    with autograd.record():
+        y = layer(np.array(_random(4, 3)))
+    with pytest.raises(MXNetError, match=r"BatchNorm in training mode with backward\(train_mode=False\)"):
+        y.backward(train_mode=False)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_losses_of_np_arrays_are_means_in_float32(dtype: str, version_1: None) -> None:
+    dialect.use_version(2)
+    pred, label = np.ones((3, 2), dtype=dtype), np.zeros((3, 2), dtype=dtype)
+    for name in ("L2Loss", "L1Loss", "HuberLoss", "HingeLoss", "SigmoidBCELoss", "KLDivLoss", "SDMLLoss"):
+        assert getattr(loss, name)()(pred, label).dtype == numpy.float32
+    assert loss.TripletLoss()(pred, label, label).dtype == numpy.dtype(dtype)
+    assert loss.L2Loss()(torch.ones(3, 2, dtype=torch.float64), torch.ones(3, 2)).dtype == torch.float64
+    dialect.use_version(1)
+    assert loss.L2Loss()(nd.ones((3, 2), dtype=dtype), nd.ones((3, 2), dtype=dtype)).dtype == numpy.dtype(dtype)

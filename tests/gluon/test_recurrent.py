@@ -305,3 +305,28 @@ def test_the_parts_of_a_flat_parameter_are_copies() -> None:
     assert numpy.array_equal(parts["l0_i2h_weight"].asnumpy().ravel(), flat.asnumpy()[: 16 * 3])
     parts["l0_i2h_weight"][:] = 0
     assert flat[0].item() != 0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_hybridized_layer_gives_states_whenever_its_first_call_was_with_states(version: Any) -> None:
+    dialect.use_version(version)
+    arrays: Any = nd if version == 1 else np
+    x = arrays.ones((3, 2, 4))
+    for with_states in (True, False):
+        layer = rnn.LSTM(2)
+        layer.initialize()
+        layer.hybridize()
+        states = layer.begin_state(batch_size=2)
+        calls = [lambda: layer(x, states), lambda: layer(x)]  # noqa: B023
+        first, second = calls if with_states else calls[::-1]
+        assert isinstance(first(), list) == with_states
+        assert isinstance(second(), list) == with_states
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_hybridized_cell_is_compiled_in_mxnet_1_only(version: Any) -> None:
+    dialect.use_version(version)
+    cell, x = rnn.GRUCell(2, input_size=4), (nd if version == 1 else np).ones((2, 4))
+    cell.initialize()
+    cell.hybridize()
+    assert isinstance(cell(x, cell.begin_state(2)), list if version == 1 else tuple)

@@ -192,3 +192,35 @@ def test_a_user_s_own_loss_and_keywords() -> None:
     x, y = np.array([[1.0, 3.0]]), np.array([[0.0, 0.0]])
     assert Twice()(x, y).item() == 5.0
     assert loss.L2Loss()(x, y, sample_weight=np.array([[2.0]])).item() == 5.0
+
+
+def test_ftml_with_a_learning_rate_of_0_gives_nan_as_in_mxnet() -> None:
+    parameter = Parameter("w", shape=(2,), init="ones", lr_mult=0.0)
+    parameter.initialize()
+    trainer = Trainer([parameter], "ftml")
+    with autograd.record():
+        total = (parameter.data() * 2).sum()
+    total.backward()
+    trainer.step(1)
+    assert numpy.isnan(parameter.data().asnumpy()).all()
+
+
+@pytest.mark.parametrize("update_on_kvstore", [True, False])
+def test_set_data_drops_the_momentum_of_a_store_that_updates(update_on_kvstore: bool) -> None:
+    contexts = [cpu(0), cpu(1)]
+    parameter = Parameter("w", shape=(2,), init="ones")
+    parameter.initialize(device=contexts)
+    options = {"learning_rate": 0.1, "momentum": 0.9}
+    trainer = Trainer([parameter], "sgd", options, update_on_kvstore=update_on_kvstore)
+    seen = []
+    for step in range(4):
+        if step == 2:
+            parameter.set_data(np.full(2, 3.0))
+        with autograd.record():
+            totals = [(parameter.data(context) * 2).sum() for context in contexts]
+        for total in totals:
+            total.backward()
+        trainer.step(1)
+        seen.append(float(parameter.data(contexts[1])[0]))
+    # as MXNet computed it
+    assert seen == pytest.approx([0.6, -0.16, *([2.6, 1.84] if update_on_kvstore else [1.916, 0.5404])], abs=1e-5)

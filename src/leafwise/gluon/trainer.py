@@ -111,6 +111,16 @@ class Trainer:
         self._kvstore: LocalStore | None = None
         self._update_on_kvstore: bool | None = None
 
+    def _ensure_kvstore(self) -> None:
+        """As in MXNet, a store that updates the parameters begins anew, without states, once one was set."""
+        if self._update_on_kvstore and self._times_set != self._count_times_set():
+            self._reset_kvstore()
+        if not self._kv_initialized:
+            self._init_kvstore()
+
+    def _count_times_set(self) -> int:
+        return sum(param.times_set for param in self._params)
+
     def _init_kvstore(self) -> None:
         """Decides where parameters are updated: without a store on one context, as MXNet does on several."""
         for param in self._params:
@@ -128,10 +138,10 @@ class Trainer:
                     for tensor in param.tensors[1:]:
                         tensor.copy_(param.tensor)
         self._kv_initialized = True
+        self._times_set = self._count_times_set()
 
     def _check_store(self, method: str) -> None:
-        if not self._kv_initialized:
-            self._init_kvstore()
+        self._ensure_kvstore()
         assert not self._update_on_kvstore, (
             f"{method}() when parameters are updated on kvstore is not supported. Try setting `update_on_kvstore` to "
             "False when creating trainer."
@@ -160,8 +170,7 @@ class Trainer:
         `ignore_stale_grad`, such parameters stay as they are.
         """
         self._optimizer.rescale_grad = self._scale / batch_size
-        if not self._kv_initialized:
-            self._init_kvstore()
+        self._ensure_kvstore()
         self._allreduce_grads()
         self._update(ignore_stale_grad)
 
@@ -217,14 +226,12 @@ class Trainer:
 
         It is a safetensors file, not the pickle that MXNet writes; MXNet cannot read it.
         """
-        if not self._kv_initialized:
-            self._init_kvstore()
+        self._ensure_kvstore()
         save_states(fname, self._state_keepers()[0].states, self._optimizer)
 
     def load_states(self, fname: Any) -> None:
         """Reads a file that `save_states` has written. Files of MXNet's Trainer are pickles, and are refused."""
-        if not self._kv_initialized:
-            self._init_kvstore()
+        self._ensure_kvstore()
         states = load_states(fname, self._optimizer)
         for updater, context in zip(self._state_keepers(), self._contexts, strict=False):
             updater.states = {index: _copied(state, context) for index, state in states.items()}

@@ -8,6 +8,7 @@ import torch
 class _AutogradState(threading.local):
     recording = False
     training = False
+    backward_trains = True  # whether the backward pass under way is in training mode, as by default
 
 
 STATE = _AutogradState()

@@ -96,12 +96,12 @@ def _prepared(heads: Any, head_grads: Any) -> tuple[list[torch.Tensor], list[tor
 @contextmanager
 def _modes(training: bool) -> Iterator[None]:
     """What code of the user's own sees during backward: nothing is recorded, and layers are in training mode."""
-    before = STATE.recording, STATE.training
-    STATE.recording, STATE.training = False, training
+    before = STATE.recording, STATE.training, STATE.backward_trains
+    STATE.recording, STATE.training, STATE.backward_trains = False, training, training
     try:
         yield
     finally:
-        STATE.recording, STATE.training = before
+        STATE.recording, STATE.training, STATE.backward_trains = before
 
 
 def keep_gradient(tensor: Any, grad_req: str) -> None:

@@ -31,6 +31,11 @@ def structure(value: Any, where: str = "input") -> Any:
     return [structure(entry, where) for entry in value]
 
 
+def as_lists(result: Any) -> Any:
+    """The results of a compiled graph: tuples become lists."""
+    return [as_lists(entry) for entry in result] if isinstance(result, list | tuple) else result
+
+
 def check_structure(given: list[Any], first: list[Any]) -> None:
     """Raises if the arguments do not have the structure of the first call; one may leave out None at the end."""
     shorter, longer = sorted((given, first), key=len)

@@ -13,7 +13,7 @@ from leafwise.gluon.arrays.legacy import NDArray
 from leafwise.gluon.arrays.ndarray import ndarray
 from leafwise.gluon.arrays.values import ArrayValues
 from leafwise.gluon.base import DeferredInitializationError, refusal
-from leafwise.gluon.block.arguments import COMPILED, check_structure, structure
+from leafwise.gluon.block.arguments import COMPILED, as_lists, check_structure, structure
 from leafwise.gluon.block.plain_block import Block
 from leafwise.gluon.block.shape_probe import probe_shapes
 from leafwise.gluon.shapes import shape_is_known
@@ -120,19 +120,24 @@ class HybridBlock(Block):
                 for parameter in self._reg_params.values():
                     parameter.finish_deferred_init()
                 self.__dict__["_has_inferred"] = True
-        if self._active and not COMPILED.inside:
+        if self.is_compiled():
             return self._call_compiled(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
+    def is_compiled(self) -> bool:
+        """Whether MXNet runs the next call as a compiled graph: hybridized, and called by the user."""
+        return self._active and not COMPILED.inside
+
     def _call_compiled(self, *args: Any, **kwargs: Any) -> Any:
-        """The call of a hybridized block by the user: its arguments must have the structure of the first call."""
+        """The call of a hybridized block by the user: its arguments must have the structure of the first call, and
+        several results come as lists."""
         given = structure(args)
         if self._structure is None:
             self.__dict__["_structure"] = given
         check_structure(given, self._structure)
         COMPILED.inside = True
         try:
-            return super().__call__(*args, **kwargs)
+            return as_lists(super().__call__(*args, **kwargs))
         finally:
             COMPILED.inside = False
 

@@ -11,6 +11,7 @@ from leafwise.gluon.arrays.values import ArrayValues, plain
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.block import HybridBlock
 from leafwise.gluon.modes import is_np_shape
+from leafwise.gluon.ops import reductions
 
 
 class Loss(HybridBlock):
@@ -23,6 +24,7 @@ class Loss(HybridBlock):
         super().__init__(**kwargs)
         self._weight = weight
         self._batch_axis = batch_axis
+        self.has_np_arrays = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_axis={self._batch_axis}, w={self._weight})"
@@ -33,6 +35,7 @@ class Loss(HybridBlock):
                 f"{type(self).__name__} with a batch_axis for arrays of np in MXNet 1.x, which ignores it",
                 "transpose the arrays, so that the first axis is the batch",
             )
+        self.__dict__["has_np_arrays"] = bool(args) and isinstance(args[0], ndarray)
         tensors = [plain(value) for value in args]
         result = self.compute(*tensors, **{name: plain(value) for name, value in kwargs.items()})
         if isinstance(args[0], ArrayValues) and not result.dim() and not is_np_shape():
@@ -57,8 +60,10 @@ class Loss(HybridBlock):
         return loss * weight
 
     def mean_of_examples(self, loss: torch.Tensor) -> torch.Tensor:
-        """The mean over every axis but the batch axis."""
+        """The mean over every axis but the batch axis. Of arrays of np, it is float32 where `np.mean` is."""
         axes = self._other_axes(loss)
+        if self.has_np_arrays:
+            return reductions.mean(loss, tuple(axes), None, keepdims=False)
         return loss.mean(dim=axes) if axes else loss
 
     def sum_of_examples(self, loss: torch.Tensor) -> torch.Tensor:

@@ -65,5 +65,6 @@ class SDMLLoss(Loss):
         size = x1.shape[0]
         pairs = torch.eye(size, device=x1.device)
         labels = pairs * (1 - self.smoothing_parameter) + (1 - pairs) * self.smoothing_parameter / (size - 1)
+        self.kl_loss.has_np_arrays = self.has_np_arrays
         distances = (x1.unsqueeze(1) - x2.unsqueeze(0)).square().sum(dim=2)
         return KLDivLoss.compute(self.kl_loss, (-distances).log_softmax(dim=1), labels)

@@ -44,7 +44,7 @@ def status(path: str, version: Version) -> Status:
     """Whether a public name of MXNet is the same here, different or missing.
 
     >>> from leafwise.gluon.names.table import status
-    >>> status("mxnet.gluon.nn.basic_layers.Dense", 2), status("mxnet.symbol.symbol.Symbol", 2)
+    >>> status("mxnet.gluon.nn.basic_layers.Flatten", 2), status("mxnet.symbol.symbol.Symbol", 2)
     ('same', 'missing')
     """
     from leafwise.gluon.names.implementations import is_implemented

@@ -5,6 +5,7 @@ from typing import Any
 import numpy
 import torch
 
+from leafwise.gluon.arrays.autograd_state import STATE
 from leafwise.gluon.arrays.random_stream import STREAM
 from leafwise.gluon.base import MXNetError, refusal
 from leafwise.gluon.dialect import is_v1
@@ -31,8 +32,10 @@ def batch_norm(
 ) -> Any:
     """Normalizes each channel by the statistics of the batch in training, and by the running ones otherwise.
 
-    As in MXNet, variances are biased, and the backward pass updates the running statistics, in place; with
-    `updates_in_forward`, which layers use for plain tensors, the forward pass does. `fix_gamma` sets gamma to 1.
+    As in MXNet, variances are biased, and the backward pass updates the running statistics, in place. After a forward
+    pass in predict mode, backward(), which is in training mode by default, takes the running statistics for those of
+    the batch. With `updates_in_forward`, which layers use for plain tensors, the forward pass updates, and gradients
+    are PyTorch's. `fix_gamma` sets gamma to 1.
     """
     floating("BatchNorm", data)
     axis = axis_of("BatchNorm", axis, data.ndim)
@@ -54,15 +57,17 @@ def batch_norm(
     else:
         mean, var = moving_mean.detach().to(wide.dtype), moving_var.detach().to(wide.dtype)
         shape = (-1, *[1] * (data.ndim - 2))
-        scale = gamma * torch.rsqrt(var + eps)
-        result = (wide - mean.reshape(shape)) * scale.reshape(shape) + beta.reshape(shape)
+        scale = torch.rsqrt(var + eps)
+        if not use_global_stats and not updates_in_forward:
+            wide = _AsFromBatch.apply(wide, mean.reshape(shape), scale.reshape(shape))  # type: ignore[no-untyped-call]
+        result = (wide - mean.reshape(shape)) * (gamma * scale).reshape(shape) + beta.reshape(shape)
     result = result.movedim(1, axis).contiguous().to(data.dtype)
     if from_batch:
         update = _Update(moving_mean, moving_var, mean, var, momentum)
         if updates_in_forward:
             update()
         elif result.requires_grad:
-            result.register_hook(lambda gradient: update())  # type: ignore[no-untyped-call]
+            result.register_hook(update.in_backward)  # type: ignore[no-untyped-call]
     if not output_mean_var:
         return result
     return result, with_zero_gradient(mean, data), with_zero_gradient(torch.rsqrt(var + eps), data)
@@ -81,6 +86,37 @@ class _Update:
         with torch.no_grad():
             for running, batch in self._pairs:
                 running.mul_(self._momentum).add_(batch, alpha=1 - self._momentum)
+
+    def in_backward(self, gradient: torch.Tensor) -> None:
+        if not STATE.backward_trains:
+            raise refusal(
+                "BatchNorm in training mode with backward(train_mode=False), which takes the running statistics for "
+                "those of the batch",
+                "use backward(), or record(train_mode=False)",
+            )
+        self()
+
+
+class _AsFromBatch(torch.autograd.Function):
+    """The data that running statistics are about to normalize. A backward pass in training mode corrects its gradient
+    as if the statistics had been computed from it."""
+
+    @staticmethod
+    def forward(ctx: Any, data: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(data, mean, scale)
+        return data.view_as(data)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (gradient,) = grads
+        if not STATE.backward_trains:
+            return gradient, None, None
+        data, mean, scale = ctx.saved_tensors
+        normal = (data - mean) * scale
+        others = [number for number in range(data.ndim) if number != 1]
+        average = gradient.mean(others, keepdim=True)
+        slope = (gradient * normal).mean(others, keepdim=True)
+        return gradient - average - normal * slope, None, None
 
 
 def layer_norm(

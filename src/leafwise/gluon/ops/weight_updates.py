@@ -4,6 +4,8 @@ Each function returns the new weight, and changes the tensors of the optimizer's
 differ in the order of clipping and weight decay, and in the place of epsilon; such functions ask the dialect.
 """
 
+import math
+
 import numpy
 import torch
 from torch import Tensor
@@ -223,7 +225,8 @@ def ftml(
 ) -> Tensor:
     scaled = _gradient(weight, grad, wd, rescale_grad, clip_grad, decay_first=dialect.is_v1())
     v.mul_(beta2).addcmul_(scaled, scaled, value=_rest(beta2, weight))
-    new_d = (1 - beta1**t) / lr * ((v / _bias(beta2, t, weight)).sqrt() + epsilon)
+    # With a learning rate of 0, the weight becomes nan, as in MXNet.
+    new_d = ((1 - beta1**t) / lr if lr else math.inf) * ((v / _bias(beta2, t, weight)).sqrt() + epsilon)
     z.mul_(beta1).add_(scaled, alpha=_rest(beta1, weight)).sub_((new_d - beta1 * d) * weight)
     d.copy_(new_d)
     return -z / new_d

@@ -64,6 +64,7 @@ class Parameter:
         # values that `set_data` was given since.
         self._deferred_init: tuple[Any, list[Context], Any, Any] | tuple[()] = ()
         self.number = next(_NUMBERS)  # says in which order parameters were made
+        self.times_set = 0  # how often `set_data` has replaced the values
         self._names_itself = dialect.is_v1()  # whether the text shows the name
         self._replicas = Replicas(torch_dtype(dtype))
         check_grad_req(grad_req)
@@ -214,6 +215,7 @@ class Parameter:
             assert self._deferred_init, f"Parameter '{self.name}' has not been initialized"
             self._deferred_init = (*self._deferred_init[:3], values.to(torch_dtype(self.dtype), copy=True))
             return
+        self.times_set += 1
         with torch.no_grad():
             for tensor in self._replicas.placed:
                 tensor.copy_(values)

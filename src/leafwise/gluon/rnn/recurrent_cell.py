@@ -120,6 +120,10 @@ class RecurrentCell(Block):
 class HybridRecurrentCell(RecurrentCell, HybridBlock):
     """A recurrent cell that is a HybridBlock."""
 
+    def is_compiled(self) -> bool:
+        """MXNet 2.x never compiles a cell by itself."""
+        return is_v1() and super().is_compiled()
+
 
 def initial_states(infos: list[dict[str, Any]], func: Any, options: dict[str, Any]) -> list[Any]:
     """An array for each state: zeros, or what `func(shape=...)` returns. `options` are `dtype`, and `ctx` or `device`;

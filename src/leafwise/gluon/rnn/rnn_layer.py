@@ -135,6 +135,16 @@ class RecurrentLayer(HybridBlock):
 
     # -- forward -------------------------------------------------------------------------------------------
 
+    def _call_compiled(self, inputs: Any, states: Any = None, sequence_length: Any = None) -> Any:
+        """As MXNet's compiled graph, it gives the last states whenever its first call was with states."""
+        if self._structure is None:
+            self.__dict__["_gives_states"] = states is not None
+        if states is None:
+            states = [wrap_like(inputs, state) for state in self._checked_states(inputs, None)]
+        given = (inputs, [states] if is_array(states) else states)
+        output, last = super()._call_compiled(*given, *([] if sequence_length is None else [sequence_length]))
+        return [output, last] if self._gives_states else output
+
     def forward(self, inputs: Any, states: Any = None, sequence_length: Any = None) -> Any:
         """The outputs; if states are given, also the last states."""
         if sequence_length is not None:

@@ -165,6 +165,8 @@ class CenterCrop(HybridBlock):
         self._size, self._interpolation = _both(size), interpolation
 
     def forward(self, x: Any, *args: Any) -> Any:
+        if not is_v1():
+            np_random.uniform(size=2)  # MXNet 2.x takes the middle as a random place, and so moves on the random stream
         part = images.crop_somewhere(plain(x), (0.5, 0.5), *self._size, self._interpolation)
         return _with(wrap_like(x, part), args)
 
