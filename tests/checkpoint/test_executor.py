@@ -255,5 +255,8 @@ def test_a_url_is_not_written_by_workers(pool: Executor, dry_run: bool, tmp_path
 
 def test_npz_files_are_not_written_by_workers(tmp_path: Path) -> None:
     source = lw.save({"w": torch.ones(10)}, tmp_path / "source.safetensors")
-    with ThreadPoolExecutor(1) as executor, pytest.raises(lw.QueryError, match="the format npz is written by one process"):
+    with (
+        ThreadPoolExecutor(1) as executor,
+        pytest.raises(lw.QueryError, match="the format npz is written by one process"),
+    ):
         lw.edit(source, tmp_path / "out.npz", executor=executor)

@@ -109,7 +109,6 @@ def test_a_missing_name_raises_its_row_on_use() -> None:
         ("nd", "mxnet.ndarray", "Correlation"),
         ("nd.random", "mxnet.ndarray.random", "binomial"),
         ("optimizer", "mxnet.optimizer", "SGLD"),
-        ("rnn.rnn_cell", "mxnet.gluon.rnn.rnn_cell", "dynamic_unroll"),
     ],
 )
 def test_a_module_of_the_front_end_raises_the_row_of_a_missing_name(module: str, of_mxnet: str, name: str) -> None:

@@ -20,11 +20,11 @@ def check_overlap(operation: str, array: ArrayValues, other: Any) -> None:
         raise refusal(f"{operation} with an overlapping part of the same array", "use a copy of the part")
 
 
-def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+def shares_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether the memory from the first to the last element of two tensors overlaps."""
-    if one.device != other.device or not (one.numel() and other.numel()):
+    if tensor.device != other.device or not (tensor.numel() and other.numel()):
         return False
-    return one.data_ptr() < _end(other) and other.data_ptr() < _end(one)
+    return tensor.data_ptr() < _end(other) and other.data_ptr() < _end(tensor)
 
 
 def _end(tensor: torch.Tensor) -> int:

@@ -117,7 +117,7 @@ def arange(
     if step == 0:
         raise ZeroDivisionError("np.arange: the step is 0")
     if kind is torch.bool:
-        raise MXNetError("np.arange: the dtype cannot be bool")
+        raise MXNetError("np.arange is not defined for bool")
     return placed(arithmetic_range(first, last, step, kind), ctx, device)
 
 
