@@ -35,6 +35,17 @@ DIFFERENT: tuple[tuple[str, str], ...] = (
         "mxnet.gluon.data.vision.transforms.RandomFlip* mxnet.gluon.data.vision.transforms.image.RandomFlip*",
         "MXNet 1.x leaves the middle column or row of a mirrored image of odd size uninitialised; here, it is copied.",
     ),
+    ("mxnet.numpy.random.choice", "In 2.x, MXNet ignores `p`. Here, the numbers are those of MXNet 1.x."),
+    ("mxnet.numpy.random.multivariate_normal", "The distribution is MXNet's, the numbers are not."),
+    (
+        "mxnet.numpy.random.exponential mxnet.numpy.random.gamma mxnet.numpy.random.gumbel mxnet.numpy.random.l* "
+        "mxnet.numpy.random.pareto mxnet.numpy.random.power mxnet.numpy.random.rayleigh mxnet.numpy.random.weibull",
+        "The numbers may differ from MXNet's in the last bits.",
+    ),
+    (
+        "mxnet.gluon.rnn.rnn_layer.*",
+        "With `dropout`, other elements are dropped between the layers than in MXNet.",
+    ),
     ("mxnet.gluon.data.dataset.RecordFileDataset", "It raises an error: RecordIO files are not supported."),
     ("mxnet.gluon.utils.download", "It gives a file that is there already, and otherwise raises an error."),
     ("mxnet.engine.*", "The size is remembered, but has no effect: PyTorch runs each operation at once."),
