@@ -54,3 +54,14 @@ def test_an_unknown_network_is_an_error_that_lists_the_known_ones() -> None:
 
     with pytest.raises(ValueError, match=r"Model nonet is not supported\. Available options are\n\talexnet"):
         vision.get_model("nonet")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", ["resnet18_v1", "resnet50_v1", "resnet18_v2", "squeezenet1.1", "mobilenetv2_0.25"])
+def test_initial_values_are_drawn_in_mxnets_order(version: Any, name: str) -> None:
+    with as_mxnet(version):
+        import mxnet as mx
+        from mxnet.gluon.model_zoo import vision
+
+        facts = zoo_facts.initial_facts(mx, vision, name)
+    numpy.testing.assert_allclose(facts, GOLDEN[version]["initial"][name], rtol=1e-5, atol=1e-3)

@@ -45,6 +45,16 @@ def facts(vision: Any, array: Any, name: str, **arguments: str) -> dict[str, Any
     }
 
 
+def initial_facts(mx: Any, vision: Any, name: str) -> list[float]:
+    """The sums of the initial weights of a network after its first input, in the order of the parameters."""
+    mx.random.seed(7)
+    net = vision.get_model(name, classes=10)
+    net.initialize(mx.init.Xavier())
+    net((mx.nd if mx.__version__[0] == "1" else mx.np).zeros((1, 3, 224, 224)))
+    parameters = net._collect_params_with_prefix().items()
+    return [float(one.data().asnumpy().sum()) for path, one in parameters if path.endswith("weight")]
+
+
 def values(path: str, shape: tuple[int, ...]) -> Any:
     """Values for a parameter, which depend on its path, and keep the outputs of layers at a similar scale."""
     random = numpy.random.RandomState(zlib.crc32(path.encode()))

@@ -42,8 +42,8 @@ class _ResidualV1(HybridBlock):
         )
 
     def forward(self, x: Any) -> Any:
-        shortcut = x if self.downsample is None else self.downsample(x)
-        return torch.relu(shortcut + self.body(x))
+        inside = self.body(x)  # first: layers draw their initial values in the order in which they run
+        return torch.relu((x if self.downsample is None else self.downsample(x)) + inside)
 
 
 class BasicBlockV1(_ResidualV1):
