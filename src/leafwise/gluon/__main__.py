@@ -12,7 +12,11 @@ def main() -> None:
         description="Run a Gluon script on PyTorch. In this process only, `import mxnet` imports leafwise.gluon.",
     )
     parser.add_argument(
-        "--mxnet", type=int, choices=(1, 2), default=2, help="the version of MXNet that the script was written for (default: 2)"
+        "--mxnet",
+        type=int,
+        choices=(1, 2),
+        default=2,
+        help="the version of MXNet that the script was written for (default: 2)",
     )
     parser.add_argument("script", help="the Python file to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments passed on to the script")
