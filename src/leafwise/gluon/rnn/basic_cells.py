@@ -132,10 +132,8 @@ class RNNCell(GatedCell):
         return f"{super().__repr__()[:-1]}, {self._activation})"
 
 
-class LSTMCell(GatedCell):
-    """One step of a long short-term memory network, whose states are the output and the memory."""
-
-    gates = 4
+class ActivatedCell(GatedCell):
+    """A cell with one activation for its output and one for its gates."""
 
     def __init__(
         self,
@@ -153,6 +151,12 @@ class LSTMCell(GatedCell):
         initializers = (i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer)
         super().__init__(hidden_size, *initializers, input_size, prefix, params)
         self._activation, self._recurrent_activation = activation, recurrent_activation
+
+
+class LSTMCell(ActivatedCell):
+    """One step of a long short-term memory network, whose states are the output and the memory."""
+
+    gates = 4
 
     def _alias(self) -> str:
         return "lstm"
@@ -213,27 +217,10 @@ class LSTMPCell(GatedCell):
         return f"{super().__repr__()[:-1]} -> {self._projection_size})"
 
 
-class GRUCell(GatedCell):
+class GRUCell(ActivatedCell):
     """One step of a network of gated recurrent units. The reset gate applies after the product with the state."""
 
     gates = 3
-
-    def __init__(
-        self,
-        hidden_size: int,
-        i2h_weight_initializer: Any = None,
-        h2h_weight_initializer: Any = None,
-        i2h_bias_initializer: Any = "zeros",
-        h2h_bias_initializer: Any = "zeros",
-        input_size: int = 0,
-        prefix: str | None = None,
-        params: Any = None,
-        activation: Any = "tanh",
-        recurrent_activation: Any = "sigmoid",
-    ) -> None:
-        initializers = (i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer)
-        super().__init__(hidden_size, *initializers, input_size, prefix, params)
-        self._activation, self._recurrent_activation = activation, recurrent_activation
 
     def _alias(self) -> str:
         return "gru"
