@@ -234,8 +234,8 @@ class RemoteTransaction:
 
     def _place_last(self, last: RemoteOutput) -> None:
         """Makes everything visible. If that fails, it may have happened nevertheless, or may still happen: a request
-        whose response was lost can be on its way. The other files are removed only if it is certain that it has not
-        and will not."""
+        whose response was lost can be on its way. The other files are removed only if it is certain that no such
+        request was or will be carried out."""
         self._stays = True
         try:
             last.place()
