@@ -9,11 +9,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 IN_PARALLEL = --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))') --dist loadfile
 # Where $(VENV) finds JAX, too.
 WITH_JAX = $$PWD/src:$$(printf %s "$$PWD"/build/jax_alone/lib/python*/site-packages)
+# Repeats a sweep.
+SEEDED = $(if $(SEED),--seed $(SEED))
 # All processes of a run have the same order of sets, another in each run.
 HASH_SEED = $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
+.PHONY: help run test quick long gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
 	kinds pictures page wheel clean
 
 help:  ## Show this list
@@ -33,11 +35,15 @@ test: $(VENV)/dev.stamp build/deepspeed/stamp build/jax_alone/stamp  ## Run the 
 gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=
 	@$(PYTHON) -m tools.gpu
 
+# Each sweep draws another random sample, and records its result in docs/sweeps.json; SEED= repeats one.
+long: $(VENV)/dev.stamp  ## Run the tests that have a longer version, at full length (half an hour)
+	@$(BIN)/python -m tools.long_tests $(SEEDED)
+
 faults: $(VENV)/dev.stamp  ## Test saves against kills, full disks, flipped bits and crashes (minutes)
-	@LEAFWISE_FAULTS=long $(BIN)/python -m pytest -q tests/checkpoint/test_faults.py tests/checkpoint/test_damage.py tests/files/test_streaming.py
+	@$(BIN)/python -m tools.long_tests faults $(SEEDED)
 
 fuzz: $(VENV)/dev.stamp  ## Read damaged files of every format, with the C code sanitized (minutes)
-	@$(BIN)/python -m tools.fuzz
+	@$(BIN)/python -m tools.fuzz $(SEEDED)
 
 check: $(VENV)/dev.stamp  ## Check lint, formatting, types, the page's build, and the site's links
 	@$(BIN)/ruff check .
@@ -67,33 +73,33 @@ variants: $(VENV)/dev.stamp  ## Test docs and numbers with older CPU features, o
 	@$(BIN)/python -m tools.matrix --short
 
 matrix: $(VENV)/dev.stamp  ## Run the tests as on other machines, for docs/platforms.md (hours)
-	@$(BIN)/python -m tools.matrix --write
+	@$(BIN)/python -m tools.matrix
 
 ties: $(VENV)/dev.stamp  ## Check that ties of transformers' models survive (minutes)
-	@$(BIN)/python tools/tied_transformers.py
+	@$(BIN)/python -m tools.tied_transformers $(SEEDED)
 
-sweep: metaloads renames saved timmrules optimizers  ## Run the next five targets (two hours)
+sweep: metaloads renames saved timmrules optimizers ties  ## Run the next five targets, and ties (an hour)
 
 metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers into a meta model (minutes)
-	@$(BIN)/python -m tools.meta_loads
+	@$(BIN)/python -m tools.meta_loads $(SEEDED)
 
 renames: $(VENV)/dev.stamp  ## Match the stored names of every architecture of transformers (minutes)
-	@$(BIN)/python -m tools.auto_renames
+	@$(BIN)/python -m tools.auto_renames $(SEEDED)
 
 saved: $(VENV)/dev.stamp  ## Load every architecture of transformers as it saves it (half an hour)
-	@$(BIN)/python -m tools.saved_transformers
+	@$(BIN)/python -m tools.saved_transformers $(SEEDED)
 
 timmrules: $(VENV)/dev.stamp  ## Compare layer_decay and no_decay with timm's rules (minutes)
 	@$(BIN)/python -m tools.timm_rules
 
 optimizers: $(VENV)/dev.stamp  ## Resume runs with every optimizer of torch, timm, pytorch_optimizer
-	@$(BIN)/python -m tools.optimizers
+	@$(BIN)/python -m tools.optimizers $(SEEDED)
 
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and the planted faults it finds (minutes)
-	@$(BIN)/python -m tools.alarms
+	@$(BIN)/python -m tools.alarms $(SEEDED)
 
 kinds: build/kinds/stamp  ## Open 36 kinds of checkpoints, written by the tools that people use (minutes)
-	@PYTHONPATH=src build/kinds/bin/python -m tools.checkpoint_kinds
+	@PYTHONPATH=src build/kinds/bin/python -m tools.checkpoint_kinds $(SEEDED)
 
 pictures: $(VENV)/dev.stamp  ## Draw the pictures of the docs again; needs Chromium
 	@$(BIN)/python tools/docs_pictures.py

@@ -1,36 +1,34 @@
 """Counts false alarms of `lw.check` on healthy models, and how many planted faults it finds.
 
-    python -m tools.alarms            layers, trained models and every architecture of transformers (some minutes)
-    python -m tools.alarms --quick    only a few architectures
-    python -m tools.alarms --write    everything, and writes the tables into docs/check.md
+    python -m tools.alarms            layers, trained models and every architecture of transformers; records the tables
+    python -m tools.alarms bert t5    only some architectures
 
 The exit status is 1 if there was a false alarm or a fault was not found.
 """
 
-import argparse
 import copy
 import datetime
 import json
 import os
-import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tools.healthy_models import Healthy, architectures, layers, trained
-from tools.pages import put_table
+from tools import sweeps
+from tools.architectures import names
+from tools.healthy_models import Healthy, architecture, layers, trained
 from torch import nn
 
 import leafwise as lw
 from leafwise.inspect.check.rules.registry import all_rules
 
 PAGE = Path(__file__).parent.parent / "docs" / "check.md"
-START, END = "<!-- alarms -->", "<!-- /alarms -->"
-FEW = ["bert", "t5", "gpt2", "llama", "mixtral", "vit", "wav2vec2", "clip", "mamba", "convnext", "whisper", "sam"]
+START, END = "<!-- sweep alarms -->", "<!-- /sweep alarms -->"
 
 
 class Planted(NamedTuple):
@@ -421,55 +419,84 @@ def outcome(healthy: Healthy, code: str) -> bool | None:
     return any(one.path == planted.path or not planted.path for one in found)
 
 
-def tables(quick: bool) -> tuple[str, list[str]]:
-    """The tables, and the false alarms and missed faults."""
-    kinds: dict[str, Callable[[], Iterator[Healthy]]] = {
-        "fresh layers of every type of `torch.nn`": layers,
-        "trained small models": trained,
-        "architectures of transformers": lambda: architectures(FEW if quick else None),
-    }
-    rows, wrong = [], []
-    planted: Counter[str] = Counter()
-    found: Counter[str] = Counter()
-    for kind, models in kinds.items():
-        count = leaves = 0
-        levels: Counter[str] = Counter()
-        for healthy, findings in alarms(models()):
-            count, leaves = count + 1, leaves + findings.checked
-            levels.update(one.level for one in findings)
-            wrong += [f"{healthy.name}: {one}" for one in (*findings.errors, *findings.warnings)]
-            for code in FAULTS if kind != "architectures of transformers" or healthy.name.isidentifier() else ():
-                if (result := outcome(healthy, code)) is not None:
-                    planted[code] += 1
-                    found[code] += result
-                    wrong += [] if result else [f"{healthy.name}: {code} not found"]
-            print(f"\r{kind}: {count}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
-        rows.append(
-            f"| {kind} | {count:,} | {leaves:,} | {levels['error']} | {levels['warning']} | {levels['note']:,} |"
-        )
-    lines = ["| healthy models | models | leaves | errors | warnings | notes |", "|---|---|---|---|---|---|", *rows, ""]
-    lines += ["| rule | planted in | found in |", "|---|---|---|"]
+class Tally(NamedTuple):
+    """What was found in some healthy models, and in copies of them with planted faults."""
+
+    models: int
+    leaves: int
+    levels: Counter[str]
+    planted: Counter[str]
+    found: Counter[str]
+    wrong: list[str]
+
+
+def tally(models: Iterable[Healthy]) -> Tally:
+    """Checks models, and plants every fault in each; of the variants of an architecture, only in the fresh one."""
+    count = leaves = 0
+    levels, planted, found = Counter[str](), Counter[str](), Counter[str]()
+    wrong = []
+    for healthy, findings in alarms(models):
+        count, leaves = count + 1, leaves + findings.checked
+        levels.update(one.level for one in findings)
+        wrong += [f"{healthy.name}: {one}" for one in (*findings.errors, *findings.warnings)]
+        for code in () if healthy.name.endswith((", bfloat16", ", stepped")) else FAULTS:
+            if (result := outcome(healthy, code)) is not None:
+                planted[code] += 1
+                found[code] += result
+                wrong += [] if result else [f"{healthy.name}: {code} not found"]
+    return Tally(count, leaves, levels, planted, found, wrong)
+
+
+def architecture_tally(name: str, seed: int | None = None) -> Tally:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tally(architecture(name, seed))
+
+
+def _total(tallies: Sequence[Tally]) -> Tally:
+    counters = [sum((one[place] for one in tallies), Counter[str]()) for place in (2, 3, 4)]
+    count, leaves = sum(one.models for one in tallies), sum(one.leaves for one in tallies)
+    return Tally(count, leaves, *counters, [line for one in tallies for line in one.wrong])
+
+
+def table(tallies: dict[str, Tally], architectures: int) -> str:
+    import transformers
+
+    lines = ["| healthy models | models | leaves | errors | warnings | notes |", "|---|---|---|---|---|---|"]
+    for kind, one in tallies.items():
+        counts = [one.models, one.leaves, one.levels["error"], one.levels["warning"], one.levels["note"]]
+        lines.append(f"| {kind} | " + " | ".join(f"{count:,}" for count in counts) + " |")
+    lines += ["", "| rule | planted in | found in |", "|---|---|---|"]
     names = {code: one.name for code, one in all_rules().items()}
-    lines += [f"| `{code}` {names[code]} | {planted[code]:,} | {found[code]:,} |" for code in sorted(FAULTS)]
-    return "\n".join(lines), wrong
+    whole = _total([*tallies.values()])
+    lines += [
+        f"| `{code}` {names[code]} | {whole.planted[code]:,} | {whole.found[code]:,} |" for code in sorted(FAULTS)
+    ]
+    lines += [
+        "",
+        f"{architectures} architectures of transformers {transformers.__version__}, three variants each; faults were "
+        f"planted in the fresh ones. torch {torch.__version__.partition('+')[0]}.",
+    ]
+    return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="only a few architectures of transformers")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/check.md")
-    options = parser.parse_args()
+    options = sweeps.parser(__doc__, "architectures").parse_args()
     warnings.simplefilter("ignore")
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    text, wrong = tables(options.quick)
-    print(text)
+    sweeps.be_quiet()
+    work = partial(architecture_tally, seed=options.seed)
+    each = [one for one in sweeps.in_processes(work, options.only or names(), "architectures") if one.models]
+    tallies = {
+        "fresh layers of every type of `torch.nn`": tally(layers(options.seed)),
+        "trained small models": tally(trained(seed=options.seed)),
+        "architectures of transformers": _total(each),
+    }
+    print(table(tallies, len(each)))
+    wrong = _total([*tallies.values()]).wrong
     for one in wrong:
         print("WRONG", one)
-    if options.write:
-        put_table(PAGE, START, END, text)
+    if not options.only:
+        sweeps.record("make alarms", {"alarms": table(tallies, len(each))}, options.seed)
     return bool(wrong)
 
 

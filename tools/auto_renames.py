@@ -1,6 +1,6 @@
 """Saves every architecture of transformers with `save_pretrained`, and loads it into a state dict.
 
-    python -m tools.auto_renames              every architecture that can be built small, with a table (minutes)
+    python -m tools.auto_renames              every architecture that can be built small; records the table (minutes)
     python -m tools.auto_renames vit mixtral  some of them
 
 `save_pretrained` stores many leaves under names that the model does not have. leafwise knows them if it loads into the
@@ -13,13 +13,13 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tools.healthy_models import classes
-from tools.tied_transformers import build
+from tools import sweeps
+from tools.architectures import models, names
 from torch import nn
 
 import leafwise as lw
@@ -108,39 +108,48 @@ def _loaded(model: nn.Module, fresh: nn.Module, folder: Path) -> tuple[str, str]
     return "not certain", f"{old} → {new} ({len(plan.missing)})"
 
 
-def outcomes(only: list[str]) -> Iterator[Outcome]:
-    for name, config_class, model_class in classes():
-        if only and name not in only:
-            continue
-        with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-            warnings.simplefilter("ignore")
-            model, fresh = build(config_class, model_class), build(config_class, model_class)
-            if model is not None and fresh is not None:
-                distinct(model)
-                yield outcome(name, model, fresh, Path(folder))
+def outcome_of(name: str, seed: int | None = None) -> Outcome | None:
+    """The result for an architecture; None if it cannot be built small."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        built = models(name, 2, seed)
+        if not built:
+            return None
+        model, fresh = built
+        distinct(model)
+        return outcome(name, model, fresh, Path(folder))
+
+
+def table(found: list[Outcome]) -> str:
+    import transformers
+
+    counts = Counter(one.kind for one in found)
+    there = sum(one.is_exact_there for one in found)
+    return "\n".join(
+        [
+            f"{len(found)} architectures of transformers {transformers.__version__} can be built small; "
+            f"`from_pretrained` restores {there} of them exactly.",
+            "",
+            "| architectures | |",
+            "|---:|---|",
+            *(f"| {counts[kind]} | {words} |" for kind, words in OUTCOMES.items()),
+        ]
+    )
 
 
 def main() -> int:
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    found = []
-    for one in outcomes(sys.argv[1:]):
-        found.append(one)
-        print(f"\r{len(found)} loaded", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    counts = Counter(one.kind for one in found)
-    there = sum(one.is_exact_there for one in found)
-    print(f"transformers {transformers.__version__}: {len(found)} architectures ({there} exact by `from_pretrained`)\n")
-    print("| architectures | |\n|---:|---|")
-    for kind, words in OUTCOMES.items():
-        print(f"| {counts[kind]} | {words} |")
+    options = sweeps.parser(__doc__, "architectures").parse_args()
+    sweeps.be_quiet()
+    work = partial(outcome_of, seed=options.seed)
+    found = [one for one in sweeps.in_processes(work, options.only or names(), "architectures") if one]
+    print(table(found))
     for kind in ("WRONG", "not certain", "stored otherwise"):
         some = [f"- {one.name}: {one.detail}" for one in found if one.kind == kind]
         if some:
             print(f"\n{kind}:", *some, sep="\n")
-    return int(bool(counts["WRONG"]))
+    if not options.only:
+        sweeps.record("make renames", {"renames": table(found)}, options.seed)
+    return int(any(one.kind == "WRONG" for one in found))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tools import sweeps
 from tools.fuzz_mutations import mutate
 from tools.fuzz_seeds import SEEDS, STALE, files_of, generator, write_seeds
 from tools.fuzz_worker import KERNELS, MAX_MEGABYTES, MAX_SECONDS
@@ -299,6 +300,15 @@ def table(tallies: dict[str, Tally]) -> str:
     return "\n".join("  ".join([row[0].ljust(widths[0]), *line[1:]]) for row, line in zip(rows, lines, strict=True))
 
 
+def summary(run: Run) -> str:
+    """The counts, for docs/guarantees.md."""
+    whole = _sum(run.tallies.values())
+    return (
+        f"{whole.cases:,} cases of {len(run.tallies)} kinds: {whole.opened:,} opened, {whole.cases - whole.opened:,} "
+        f"refused, {len(whole.failures):,} failed. A case took at most {whole.seconds:.1f} s and {whole.megabytes:.0f} MB."
+    )
+
+
 def _sum(tallies: Any) -> Tally:
     whole = Tally()
     for tally in tallies:
@@ -342,6 +352,8 @@ def main() -> int:
     print(table(run.tallies))
     sanitizers = "with sanitizers" if run.sanitized else "without sanitizers, because gcc or its libraries are missing"
     print(f"seed {options.seed}; the C code was built {sanitizers}")
+    if not options.only_case and not options.format:
+        sweeps.record("make fuzz", {"fuzz": summary(run)}, options.seed)
     return 1 if run.failures else 0
 
 

@@ -3,16 +3,23 @@
     make gpu PYTHON=python3
 
 Uses the interpreter that runs it, with the torch that it has; nothing is installed. The C library is built in place.
-The tests are those that take a device from `tests.kernels.gpu`, so a new one is found without being listed here.
+The tests are those that take a device from `tests.kernels.gpu`, so a new one is found without being listed here, and
+those of JAX.
 A benchmark that misses its target does not make the exit status 1, because other GPUs are slower; one that fails does.
 """
 
 import os
 import subprocess
 import sys
+import tempfile
+from importlib.util import find_spec
 from pathlib import Path
+from xml.etree import ElementTree
+
+from tools import sweeps
 
 ROOT = Path(__file__).parents[1]
+_FOR_JAX = ("jax", "flax", "equinox", "optax", "orbax")
 _MISSED = 3  # the exit status of benchmarks/run.py if everything ran, and a target was missed
 
 
@@ -39,9 +46,28 @@ def main() -> int:
         return 1
     if run("setup.py", "--quiet", "build_ext", "--inplace"):
         print("the C library was not built; statistics on the CPU are computed with NumPy", file=sys.stderr)
-    tests = run("-m", "pytest", "-q", *device_tests())
+    results = {"with PyTorch": tests(*device_tests())}
+    if missing := [name for name in _FOR_JAX if find_spec(name) is None]:
+        print(f"the tests of JAX are not run: {', '.join(missing)} is not installed", file=sys.stderr)
+    else:
+        results["with JAX"] = tests("tests/jax")
     benchmarks = run("benchmarks/run.py", "gpu")
-    return 1 if tests or benchmarks not in (0, _MISSED) else 0
+    failed = any(status for status, _ in results.values()) or benchmarks not in (0, _MISSED)
+    if not failed:
+        device = torch.cuda.get_device_name()
+        lines = [f"| {device}, tests {name} | {summary} |" for name, (_, summary) in results.items()]
+        sweeps.record("make gpu", {"gpu": "\n".join(["| | |", "|---|---|", *lines])})
+    return int(failed)
+
+
+def tests(*paths: str) -> tuple[int, str]:
+    """The exit status of tests, and pytest's last line without the time."""
+    with tempfile.NamedTemporaryFile("r", suffix=".xml", encoding="utf-8") as report:
+        status = run("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report.name}", *paths)
+        [suite] = ElementTree.parse(report.name).getroot().iter("testsuite")
+    counts = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
+    wrong = counts["failures"] + counts["errors"]
+    return status, f"{counts['tests'] - wrong - counts['skipped']} passed, {wrong} failed, {counts['skipped']} skipped"
 
 
 if __name__ == "__main__":

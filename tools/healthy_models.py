@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from tools import tied_transformers
+from tools.architectures import models
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
@@ -120,11 +120,11 @@ def _zero_scale() -> nn.Module:
     return block
 
 
-def layers() -> Iterator[Healthy]:
+def layers(seed: int = 0) -> Iterator[Healthy]:
     """Fresh layers, in two precisions."""
     for name, build in {**LAYERS, **VARIANTS}.items():
         for dtype in (torch.float32, torch.bfloat16):
-            torch.manual_seed(len(name))
+            torch.manual_seed(seed + len(name))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model = build().to(dtype)
@@ -219,11 +219,11 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
-def trained(steps: int = 150) -> Iterator[Healthy]:
+def trained(steps: int = 150, seed: int = 1) -> Iterator[Healthy]:
     """Small models after some training steps, with the gradients of the last step."""
     for name, (build, batch) in TRAINED.items():
         for how, make in OPTIMIZERS.items():
-            torch.manual_seed(1)
+            torch.manual_seed(seed)
             model = build()
             before = copy.deepcopy(model)
             optimizer = make(model.parameters())
@@ -240,36 +240,13 @@ def trained(steps: int = 150) -> Iterator[Healthy]:
 # -- architectures -----------------------------------------------------------------------------------------------
 
 
-def architectures(only: list[str] | None = None) -> Iterator[Healthy]:
-    """Architectures of transformers, built small: fresh, in bfloat16, and after a step that changes every parameter."""
-    for name, config_class, model_class in classes():
-        if only is not None and name not in only:
-            continue
-        torch.manual_seed(2)
-        model = tied_transformers.build(config_class, model_class)
-        if model is None:
-            continue
+def architecture(name: str, seed: int | None = None) -> Iterator[Healthy]:
+    """An architecture of transformers, built small: fresh, in bfloat16, and after a step that changes every parameter.
+    Nothing if it cannot be built."""
+    for model in models(name, seed=seed):
         yield Healthy(name, model, torch.optim.AdamW(model.parameters()))
         yield Healthy(f"{name}, bfloat16", copy.deepcopy(model).to(torch.bfloat16))
         yield _stepped(name, model)
-
-
-def classes() -> Iterator[tuple[str, type, type]]:
-    from transformers.models.auto import modeling_auto
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    for name, config_class, model_class in tied_transformers.architectures():
-        yield name, config_class, model_class
-    known = {name for name, _, _ in tied_transformers.architectures()}
-    for name in modeling_auto.MODEL_MAPPING_NAMES:
-        if name in known:
-            continue
-        try:
-            config = CONFIG_MAPPING[name]
-            model = modeling_auto.MODEL_MAPPING[config]
-        except Exception:
-            continue  # needs a package that is not installed
-        yield name, config, model[0] if isinstance(model, tuple) else model
 
 
 def _stepped(name: str, model: nn.Module) -> Healthy:

@@ -1,9 +1,8 @@
-"""Runs the tests under the conditions of other machines, for docs/platforms.md.
+"""Runs the tests under the conditions of other machines, and records the results, which docs/platforms.md shows.
 
     python -m tools.matrix                  # everything: some hours, and gigabytes for other versions of PyTorch
     python -m tools.matrix --list
     python -m tools.matrix threads locale   # the rows whose group or name contains one of these words
-    python -m tools.matrix --write          # also write the results into docs/platforms.md
     python -m tools.matrix --short          # what continuous integration runs: the docs and the numeric tests
 
 It needs root on Debian, locales-all and the packages that tools/kernel_matrix.py names. Other versions of Python are
@@ -24,8 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tools import sweeps
+
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "platforms.md"
 # The tests that depend on the processor, on threads and on the locale, and the examples in the docs.
 NUMERIC = ["tests/test_docs.py", "tests/kernels", "tests/inspect", "tests/iterate", "tests/checkpoint/test_resume.py"]
 # These run or compile the kernels for GPUs, for which the processor and the number of threads do not matter.
@@ -247,25 +247,29 @@ def _short() -> list[Row]:
     ]
 
 
-def line(row: Row, result: str) -> str:
+def line(row: Row, result: str, *more: str) -> str:
     """A row of the table; line breaks and bars in the result are replaced."""
-    return f"| {row.group} | {row.name} | {' '.join(result.split()).replace('|', '/')} |"
+    return f"| {' | '.join([row.group, row.name, ' '.join(result.split()).replace('|', '/'), *more])} |"
 
 
-def write(results: list[tuple[Row, str]]) -> None:
-    """Writes results into the page: in place of the same rows, or at the end. Rows that were not run are left alone."""
-    lines = PAGE.read_text("utf-8").splitlines()
-    for row, result in results:
-        if result.startswith("not run"):
-            continue
-        start = f"| {row.group} | {row.name} |"
-        places = [number for number, text in enumerate(lines) if text.startswith(start)]
-        if places:
-            lines[places[0]] = line(row, result)
-        else:
-            last = max(number for number, text in enumerate(lines) if text.startswith("| "))
-            lines.insert(last + 1, line(row, result))
-    PAGE.write_text("\n".join(lines) + "\n", "utf-8")
+HEAD = ["| | what is different | result | date, commit |", "|---|---|---|---|"]
+
+
+def with_row(table: str, row: Row, result: str) -> str:
+    """The table with a result in place of that of the same row, or at its end. Rows that were not run stay as they
+    are."""
+    lines = table.splitlines() or HEAD
+    if not result.startswith("not run"):
+        new = line(row, result, f"{sweeps.today()}, {sweeps.commit_here()}")
+        places = [place for place, text in enumerate(lines) if text.startswith(f"| {row.group} | {row.name} |")]
+        lines = [*lines[: places[0]], new, *lines[places[0] + 1 :]] if places else [*lines, new]
+    return "\n".join(lines)
+
+
+def write(row: Row, result: str) -> None:
+    """Records the result of a row."""
+    before = sweeps.results().get("platforms")
+    sweeps.record("python -m tools.matrix", {"platforms": with_row(before.text if before else "", row, result)})
 
 
 def main() -> int:
@@ -273,7 +277,6 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only the rows whose group or name contains one of these")
     parser.add_argument("--short", action="store_true", help="only the docs and the numeric tests (a few minutes)")
     parser.add_argument("--list", action="store_true", help="list the rows and stop")
-    parser.add_argument("--write", action="store_true", help="write the results into docs/platforms.md")
     given = parser.parse_args()
     rows = _short() if given.short else _rows()
     if given.words:
@@ -288,8 +291,7 @@ def main() -> int:
         for row, (result, has_failed, seconds) in zip(rows, pool.map(run_row, rows), strict=True):
             failed = failed or has_failed
             print(f"{line(row, result)} {seconds:.0f} s", flush=True)
-            if given.write:
-                write([(row, result)])
+            write(row, result)
     return int(failed)
 
 

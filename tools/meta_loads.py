@@ -1,6 +1,6 @@
 """Saves every architecture of transformers, and loads it into a model on the meta device.
 
-    python -m tools.meta_loads              every architecture that can be built small, with a summary (minutes)
+    python -m tools.meta_loads              every architecture that can be built small, and records the counts (minutes)
     python -m tools.meta_loads clip bert    some of them
 
 Every tensor, including buffers that are not in the checkpoint, must be bit for bit equal to the model that was saved.
@@ -11,13 +11,13 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from tools.healthy_models import classes
-from tools.tied_transformers import build
+from tools import sweeps
+from tools.architectures import models, names
 from torch import nn
 
 import leafwise as lw
@@ -55,24 +55,46 @@ def result(model: Any, folder: Path) -> str:
     return f"WRONG: {', '.join(wrong[:4])} ({len(wrong)})" if wrong else "exact"
 
 
-def results(only: list[str]) -> Iterator[tuple[str, str]]:
-    for name, config_class, model_class in classes():
-        if only and name not in only:
-            continue
-        with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-            warnings.simplefilter("ignore")
-            model = build(config_class, model_class)
-            if model is not None:
-                yield f"{name} ({model_class.__name__})", result(model, Path(folder))
+def result_of(name: str, seed: int | None = None) -> tuple[str, str] | None:
+    """The name and class of an architecture, and the result; None if it cannot be built small."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        for model in models(name, seed=seed):
+            return f"{name} ({type(model).__name__})", result(model, Path(folder))
+    return None
+
+
+def table(counts: Counter[str]) -> str:
+    import transformers
+
+    rows = {
+        "exact": "every parameter and buffer has the same bits as in the model that was saved",
+        "WRONG": "a value is wrong",
+        "refused": "refused",
+        "cannot be built on meta": "cannot be built on meta by transformers",
+    }
+    return "\n".join(
+        [
+            f"| architectures of transformers {transformers.__version__} | |",
+            "|---:|---|",
+            *(f"| {counts[kind]} | {words} |" for kind, words in rows.items()),
+        ]
+    )
 
 
 def main() -> int:
+    options = sweeps.parser(__doc__, "architectures").parse_args()
+    sweeps.be_quiet()
     counts: Counter[str] = Counter()
-    for name, found in results(sys.argv[1:]):
-        counts[found.partition(":")[0]] += 1
-        if found != "exact":
-            print(f"{name}: {found}", flush=True)
-    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    work = partial(result_of, seed=options.seed)
+    for one in sweeps.in_processes(work, options.only or names(), "architectures"):
+        if one is not None:
+            counts[one[1].partition(":")[0]] += 1
+            if one[1] != "exact":
+                print(f"{one[0]}: {one[1]}", flush=True)
+    print(table(counts))
+    if not options.only:
+        sweeps.record("make metaloads", {"metaloads": table(counts)}, options.seed)
     return int(bool(counts["WRONG"]))
 
 

@@ -4,12 +4,10 @@ A run of a few steps is saved with `lw.save` and loaded into a fresh model and o
 steps with the same batches. The parameters must then be equal, bit for bit, unless `lw.save` refused the run. The same
 is tried with only `state_dict()` and `load_state_dict()`, for comparison.
 
-    python -m tools.optimizers                     every optimizer, and a table (minutes)
-    python -m tools.optimizers --only timm.lamb    some of them
-    python -m tools.optimizers --write             every optimizer, and writes the table into docs/guarantees.md
+    python -m tools.optimizers              every optimizer, and records the table (minutes)
+    python -m tools.optimizers timm.lamb    some of them
 """
 
-import argparse
 import copy
 import inspect
 import random
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tools.pages import put_table
+from tools import sweeps
 from tools.with_timm import import_timm
 from torch import nn
 
@@ -160,26 +158,27 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 # -- resuming --------------------------------------------------------------------------------------------------
 
 
-def outcome(case: Case, folder: Path) -> Outcome:
+def outcome(case: Case, folder: Path, seed: int = 0) -> Outcome:
+    """Resumes a run. The seed chooses the initial values and the batches."""
     with torch.compiler.set_stance("force_eager"):  # some compile their steps, which not every machine can do
-        return _outcome(case, folder)
+        return _outcome(case, folder, seed)
 
 
-def _outcome(case: Case, folder: Path) -> Outcome:
-    torch.manual_seed(0)
+def _outcome(case: Case, folder: Path, seed: int) -> Outcome:
+    torch.manual_seed(seed)
     try:
         model = build()
         optimizer = case.make(model)
-        steps(model, optimizer, range(BEFORE))
+        steps(model, optimizer, range(seed, seed + BEFORE))
     except Exception as error:
         return Outcome("cannot run", None, f"{type(error).__name__}: {error}".splitlines()[0])
-    native = _native(case)
+    native = _native(case, seed)
     path = folder / f"{case.name}.safetensors"
     try:
         lw.save({"model": model, "optimizer": optimizer}, path)
     except lw.Error as error:
         return Outcome("refused", native, str(error).splitlines()[0])
-    torch.manual_seed(1)
+    torch.manual_seed(seed + 1)
     fresh = build()
     other = case.make(fresh)
     try:
@@ -187,13 +186,15 @@ def _outcome(case: Case, folder: Path) -> Outcome:
     except lw.Error as error:
         return Outcome("refused at load", native, " | ".join(str(error).splitlines()[:3]))
     try:
-        return Outcome(*_went_on(model, optimizer, fresh, other, native))
+        return Outcome(*_went_on(model, optimizer, fresh, other, seed, native))
     except Exception as error:
         return Outcome("wrong", native, f"after the load: {type(error).__name__}: {error}".splitlines()[0])
 
 
-def _went_on(model: nn.Module, optimizer: Any, fresh: nn.Module, other: Any, native: bool | None) -> tuple[Any, ...]:
-    numbers = range(BEFORE, BEFORE + AFTER)
+def _went_on(
+    model: nn.Module, optimizer: Any, fresh: nn.Module, other: Any, seed: int, native: bool | None
+) -> tuple[Any, ...]:
+    numbers = range(seed + BEFORE, seed + BEFORE + AFTER)
     steps(model, optimizer, numbers)
     steps(fresh, other, numbers)
     pairs = zip(model.named_parameters(), fresh.parameters(), strict=True)
@@ -201,25 +202,23 @@ def _went_on(model: nn.Module, optimizer: Any, fresh: nn.Module, other: Any, nat
     return ("wrong", native, f"differs in {', '.join(differing)}") if differing else ("exact", native)
 
 
-def _native(case: Case) -> bool | None:
+def _native(case: Case, seed: int) -> bool | None:
     """Whether the state dicts alone resume exactly; None if loading them fails."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = build()
     optimizer = case.make(model)
-    steps(model, optimizer, range(BEFORE))
-    torch.manual_seed(1)
+    steps(model, optimizer, range(seed, seed + BEFORE))
+    torch.manual_seed(seed + 1)
     fresh = build()
     other = case.make(fresh)
     try:
         fresh.load_state_dict(copy.deepcopy(model.state_dict()))
         other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        return bool(_went_on(model, optimizer, fresh, other, None)[0] == "exact")
+        return bool(_went_on(model, optimizer, fresh, other, seed, None)[0] == "exact")
     except Exception:
         return None
 
 
-PAGE = Path(__file__).parent.parent / "docs" / "guarantees.md"
-START, END = "<!-- optimizers -->", "<!-- /optimizers -->"
 _KINDS = ("exact", "refused", "wrong", "refused at load", "cannot run")
 
 
@@ -258,24 +257,21 @@ def _shortened(why: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="only optimizers whose name contains this")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/guarantees.md")
-    options = parser.parse_args()
+    options = sweeps.parser(__doc__, "optimizers, by a part of their names").parse_args()
     warnings.simplefilter("ignore")
     found: list[tuple[Case, Outcome]] = []
     with tempfile.TemporaryDirectory() as folder:
         for case in cases():
-            if options.only not in f"{case.library}.{case.name}":
+            if options.only and not any(part in f"{case.library}.{case.name}" for part in options.only):
                 continue
-            one = outcome(case, Path(folder))
+            one = outcome(case, Path(folder), options.seed)
             found.append((case, one))
             if one.kind != "exact" or one.native is not True:
                 native = {True: "exact", False: "different", None: "fails"}[one.native]
                 print(f"{case.library:18} {case.name:28} {one.kind:15} alone {native:10} {one.why[:170]}", flush=True)
     print(table(found))
-    if options.write and not options.only:
-        put_table(PAGE, START, END, table(found))
+    if not options.only:
+        sweeps.record("make optimizers", {"optimizers": table(found)}, options.seed)
     return 1 if any(one.kind in ("wrong", "refused at load") for _, one in found) else 0
 
 

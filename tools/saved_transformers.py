@@ -1,8 +1,7 @@
 """Saves every architecture of transformers with `save_pretrained`, and loads it with leafwise.
 
-    python -m tools.saved_transformers                every architecture that can be built small (half an hour)
+    python -m tools.saved_transformers                every architecture, and records the table (half an hour)
     python -m tools.saved_transformers mixtral vit    some of them
-    python -m tools.saved_transformers --write        every architecture; writes the table in docs/loading.md
 
 The checkpoint is one file or shards, loaded into a model with other values, or one file loaded into a model on meta.
 A state dict, which has the names of the model, must load without any conversion. Every tensor, including buffers, must
@@ -14,22 +13,19 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tools import sweeps
+from tools.architectures import models, names
 from tools.auto_renames import save
-from tools.healthy_models import classes
 from tools.meta_loads import on_meta, tensors
-from tools.pages import put_table
-from tools.tied_transformers import build
 from torch import nn
 
 import leafwise as lw
 
-PAGE = Path(__file__).parents[1] / "docs" / "loading.md"
-START, END = "<!-- saved -->", "<!-- /saved -->"
 MODES = {
     "one file": "`save_pretrained`, one file",
     "shards": "`save_pretrained`, shards",
@@ -115,15 +111,12 @@ def outcome(name: str, model: Any, fresh: nn.Module, folder: Path) -> Outcome:
     return Outcome(name, {mode: found[mode][0] for mode in MODES}, found["one file"][1], there)
 
 
-def outcomes(only: list[str]) -> Iterator[Outcome]:
-    for name, config_class, model_class in classes():
-        if only and name not in only:
-            continue
-        with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-            warnings.simplefilter("ignore")
-            model, fresh = build(config_class, model_class), build(config_class, model_class)
-            if model is not None and fresh is not None:
-                yield outcome(name, model, fresh, Path(folder))
+def outcome_of(name: str, seed: int | None = None) -> Outcome | None:
+    """The result for an architecture; None if it cannot be built small."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        built = models(name, 2, seed)
+        return outcome(name, *built, Path(folder)) if built else None
 
 
 def table(found: list[Outcome]) -> str:
@@ -145,24 +138,20 @@ def table(found: list[Outcome]) -> str:
 
 
 def main() -> int:
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    only = [name for name in sys.argv[1:] if not name.startswith("--")]
+    options = sweeps.parser(__doc__, "architectures").parse_args()
+    sweeps.be_quiet()
     found = []
-    for one in outcomes(only):
-        found.append(one)
-        for mode, kind in one.modes.items():
-            if kind != "exact":
-                print(f"{one.name} ({mode}): {kind}", flush=True)
-        print(f"\r{len(found)} loaded", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    text = table(found)
-    print(f"\n{text}")
+    work = partial(outcome_of, seed=options.seed)
+    for one in sweeps.in_processes(work, options.only or names(), "architectures"):
+        if one is not None:
+            found.append(one)
+            for mode, kind in one.modes.items():
+                if kind != "exact":
+                    print(f"{one.name} ({mode}): {kind}", flush=True)
+    print(f"\n{table(found)}")
     print("\nnot exact by from_pretrained:", ", ".join(one.name for one in found if not one.is_exact_there) or "none")
-    if "--write" in sys.argv:
-        put_table(PAGE, START, END, text)
+    if not options.only:
+        sweeps.record("make saved", {"saved": table(found)}, options.seed)
     return int(any(kind.startswith("WRONG") for one in found for kind in one.modes.values()))
 
 

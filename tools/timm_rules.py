@@ -1,32 +1,27 @@
 """Compares `lw.layer_decay` and `lw.no_decay` with timm's own rules, on every model of timm.
 
-    python -m tools.timm_rules                     every model of every family (minutes)
+    python -m tools.timm_rules                     every model of every family, and records the tables (minutes)
     python -m tools.timm_rules swin_transformer    some families
-    python -m tools.timm_rules --write             every family, and writes the table into docs/groups.md
 
 The reference is timm's `param_groups_layer_decay` and `param_groups_weight_decay` with the model's `no_weight_decay()`.
 Models are built on the meta device, because only names and shapes matter. The exit status is 1 if there is a difference
 that the table does not explain.
 """
 
-import argparse
 import math
-import sys
 import warnings
-from pathlib import Path
+from collections import Counter
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from tools.pages import put_table
+from tools import sweeps
 from tools.with_timm import import_timm
 from torch import nn
 
 import leafwise as lw
 from leafwise.homes.torch.grouping import TorchGrouping
 
-PAGE = Path(__file__).parent.parent / "docs" / "groups.md"
-START, END = "<!-- timm -->", "<!-- /timm -->"
 DECAY = 0.75
 
 
@@ -174,35 +169,42 @@ HEAD = [
 ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("families", nargs="*", help="only these families of timm")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/groups.md")
-    options = parser.parse_args()
-    lines, wrong, everything = [], [], []
-    for family in options.families or families():
-        found = [compared(name) for name in models(family)]
-        everything += found
-        wrong += [f"{family}: {one.name} {one.why} {one.only_leafwise}" for one in found if not one.is_explained]
-        lines.append(line(family, found))
-        print(lines[-1], file=sys.stderr, flush=True)
-    same_rates, same_decay = (
-        sum(not one.why for one in everything), sum(not (one.only_timm or one.only_leafwise) for one in everything),
-    )  # fmt: skip
-    text = "\n".join(
+def summary(everything: list[Compared], families: int) -> str:
+    """The counts, for docs/guarantees.md."""
+    whys = Counter(one.why for one in everything if one.why)
+    reasons = "; ".join(f"{count}: {why}" for why, count in whys.most_common())
+    rates, decay = sum(whys.values()), sum(bool(one.only_timm or one.only_leafwise) for one in everything)
+    total = len(everything)
+    return "\n".join(
         [
-            f"timm {import_timm().__version__}: {len(everything):,} models of {len(lines)} families. Rates are equal "
-            f"for {same_rates:,} of them, decay for {same_decay:,}.",
+            f"{total:,} models of the {families} families of timm {import_timm().__version__}:",
             "",
-            *HEAD,
-            *lines,
+            "| | equal to timm | different |",
+            "|---|--:|---|",
+            f"| rates of layer decay | {total - rates:,} | {rates:,} ({reasons}) |",
+            f"| which leaves are decayed | {total - decay:,} | {decay:,}: leafwise also exempts scales with several "
+            "axes, such as a `gamma` of 8×1×1, which timm decays |",
+            f"| leaves that leafwise decays and timm exempts | | {sum(len(one.only_leafwise) for one in everything)} |",
         ]
     )
-    print(text)
+
+
+def compared_family(family: str) -> list[Compared]:
+    return [compared(name) for name in models(family)]
+
+
+def main() -> int:
+    options = sweeps.parser(__doc__, "families").parse_args()
+    chosen = options.only or families()
+    found = dict(zip(chosen, sweeps.in_processes(compared_family, chosen, "families"), strict=True))
+    everything = [one for some in found.values() for one in some]
+    text = "\n".join([*HEAD, *(line(family, some) for family, some in found.items())])
+    print(text, summary(everything, len(found)), sep="\n\n")
+    wrong = [f"{one.name} {one.why} {one.only_leafwise}" for one in everything if not one.is_explained]
     for one in wrong:
         print("WRONG", one)
-    if options.write:
-        put_table(PAGE, START, END, text)
+    if not options.only:
+        sweeps.record("make timmrules", {"timmrules": summary(everything, len(found)), "timm families": text})
     return bool(wrong)
 
 

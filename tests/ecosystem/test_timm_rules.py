@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
-from tools import timm_rules
+from tools import sweeps, timm_rules
 
 import leafwise as lw
 
@@ -49,6 +49,6 @@ def test_the_page_explains_every_difference_from_timm() -> None:
 
 
 def test_the_page_has_every_family() -> None:
-    table = timm_rules.PAGE.read_text("utf-8").partition(timm_rules.START)[2].partition(timm_rules.END)[0]
+    table = sweeps.results()["timm families"].text
     families = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| ")]
     assert families[1:] == timm_rules.families()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.kernels.test_cpu import COMPILER, of_the_library
-from tools import kernel_matrix, matrix
+from tools import kernel_matrix, matrix, sweeps
 
 
 @of_the_library
@@ -21,18 +21,18 @@ def test_the_driver_finds_what_the_library_finds_and_the_comparison_can_fail(tmp
         assert "runs gave different results" in kernel_matrix.tried(build, tmp_path, data, tuple(changed))
 
 
-def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "platforms.md"
-    page.write_text("# Where it runs\n\n| | what | result |\n|---|---|---|\n| Threads | one | 1 passed |\n\nThe end.\n")
-    monkeypatch.setattr(matrix, "PAGE", page)
+def test_a_result_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "today", lambda: "2026-02-03")
+    monkeypatch.setattr(sweeps, "commit_here", lambda: "abc")
     rows = [matrix.Row("Threads", name, lambda: "") for name in ("one", "two")]
-    matrix.write([(rows[0], "3 passed"), (rows[1], "4\npassed | all")])
-    matrix.write([(rows[0], "not run: there is no such thing here")])
-    assert page.read_text("utf-8").splitlines()[4:] == [
-        "| Threads | one | 3 passed |",
-        "| Threads | two | 4 passed / all |",
-        "",
-        "The end.",
+    table = ""
+    for row, result in (
+        (rows[0], "1 passed"), (rows[1], "4\npassed | all"), (rows[0], "3 passed"), (rows[0], "not run: missing"),
+    ):  # fmt: skip
+        table = matrix.with_row(table, row, result)
+    assert table.splitlines()[2:] == [
+        "| Threads | one | 3 passed | 2026-02-03, abc |",
+        "| Threads | two | 4 passed / all | 2026-02-03, abc |",
     ]
 
 

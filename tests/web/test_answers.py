@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
@@ -63,6 +62,8 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def built(name: str) -> torch.nn.Module:
+    import transformers
+
     torch.manual_seed(0)
     cls = getattr(transformers, name)
     model: torch.nn.Module = cls(cls.config_class(**MODELS[name]))
@@ -82,9 +83,8 @@ def training_checkpoint(path: Path) -> None:
 
 
 def sharded(path: Path) -> None:
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(**MODELS["GPT2LMHeadModel"])).save_pretrained(
-        path, max_shard_size="20KB"
-    )
+    model: Any = built("GPT2LMHeadModel")
+    model.save_pretrained(path, max_shard_size="20KB")
     assert len(list(path.glob("*.safetensors"))) > 3
 
 
@@ -105,15 +105,17 @@ def finished(*trees: lw.Tree, measure: bool | None = True) -> Session:
     return session
 
 
-@pytest.fixture(params=[*MODELS, *FILES])
-def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
+# Once for all tests of a model or file: they only ask, and most of their time would be spent on building it.
+@pytest.fixture(scope="module", params=[*MODELS, *FILES])
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     name = request.param
     if name in MODELS:
         shown = finished(lw.tree(built(name)))
         yield shown
     else:
-        FILES[name](tmp_path / "file")
-        with lw.open(tmp_path / "file") as t:
+        path = tmp_path_factory.mktemp("session") / "file"
+        FILES[name](path)
+        with lw.open(path) as t:
             shown = finished(t)
             yield shown
     shown.close()
@@ -295,24 +297,27 @@ QUERIES: dict[str, Callable[[lw.Tree], lw.Tree]] = {
 }
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_queries_find_what_the_library_finds(session: Session, query: str) -> None:
-    found = QUERIES[query](session.tree)
+def test_queries_find_what_the_library_finds(session: Session) -> None:
+    nodes = [row for row in everything(session, WHOLE, 500) if row["kind"] == "node"]
+    for query, find in QUERIES.items():
+        check_query(session, query, find(session.tree), nodes)
+
+
+def check_query(session: Session, query: str, found: lw.Tree, nodes: list[dict[str, Any]]) -> None:
     names = {str(path) for path, _ in found.items()}
     flat = everything(session, Asked(query=query, sort="path"))
     rows = everything(session, Asked(query=query))
     listed = {row["path"] for row in rows if row["kind"] == "leaf"}
-    assert names <= listed
-    assert {session.tree[path].number for path in listed} == {one.number for one in found}
-    assert {session.tree[row["path"]].number for row in flat} <= {one.number for one in found}
+    assert names <= listed, query
+    assert {session.tree[path].number for path in listed} == {one.number for one in found}, query
+    assert {session.tree[row["path"]].number for row in flat} <= {one.number for one in found}, query
     # Only lines above a match are listed, and all of them.
     kept = {row["id"] for row in rows}
-    for row in everything(session, WHOLE, 500):
-        if row["kind"] == "node":
-            below = any(row["id"] <= one["id"] < row["end"] for one in rows if one["kind"] != "node")
-            assert (row["id"] in kept) == below
+    for row in nodes:
+        below = any(row["id"] <= one["id"] < row["end"] for one in rows if one["kind"] != "node")
+        assert (row["id"] in kept) == below, (query, row["path"])
     table = tables.table(session, query, "", False, 0, 500)
-    assert {row["path"] for row in table["rows"]} <= listed
+    assert {row["path"] for row in table["rows"]} <= listed, query
 
 
 # -- the map ---------------------------------------------------------------------------------------------
@@ -324,8 +329,12 @@ def cells(cell: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from cells(child)
 
 
-@pytest.mark.parametrize("color", ["dtype", "role", "health", "magnitude"])
-def test_the_map_contains_every_byte_once(session: Session, color: str) -> None:
+def test_the_map_contains_every_byte_once(session: Session) -> None:
+    for color in ("dtype", "role", "health", "magnitude"):
+        check_map(session, color)
+
+
+def check_map(session: Session, color: str) -> None:
     t = session.tree
     found = map.treemap(session, "", color)
     assert found["cell"]["bytes"] == t.counts.bytes

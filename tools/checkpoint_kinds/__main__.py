@@ -1,14 +1,12 @@
 """Writes every kind of checkpoint, opens each with leafwise, and compares it with what was saved.
 
-    python -m tools.checkpoint_kinds                  every kind, and a table (minutes)
-    python -m tools.checkpoint_kinds --only timm      some of them
-    python -m tools.checkpoint_kinds --write          every kind, and writes the tables into docs/checkpoints.md
+    python -m tools.checkpoint_kinds           every kind, and records the tables (minutes)
+    python -m tools.checkpoint_kinds timm      some of them
 
 Tools that are not installed are skipped; `make kinds` installs them. The exit status is 1 if a checkpoint opens and an
 array, a tie or an object in it is not what was saved.
 """
 
-import argparse
 import multiprocessing
 import os
 import sys
@@ -20,21 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tools import sweeps
 from tools.checkpoint_kinds import HYPERPARAMETERS, KINDS
 from tools.checkpoint_kinds.comparing import Outcome, missing, outcome, shortened
 from tools.checkpoint_kinds.kind import Kind
-from tools.pages import put_table
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "checkpoints.md"
 MINUTES = 10  # for one kind
 
 
-def outcomes(kinds: Iterable[Kind]) -> Iterator[Outcome]:
+def outcomes(kinds: Iterable[Kind], seed: int = 0) -> Iterator[Outcome]:
     """Tries each kind in a process of its own: some tools change torch when they are imported."""
     context = multiprocessing.get_context("fork")
     for kind in kinds:
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_send, args=(kind, sender))
+        process = context.Process(target=_send, args=(kind, sender, seed))
         process.start()
         sender.close()
         try:
@@ -50,12 +47,12 @@ def _failed(kind: Kind, why: str) -> Outcome:
     return Outcome(kind, problems=(why,))
 
 
-def _send(kind: Kind, sender: Any) -> None:
+def _send(kind: Kind, sender: Any, seed: int) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     warnings.simplefilter("ignore")
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     with tempfile.TemporaryDirectory() as folder:
         try:
             result = outcome(kind, Path(folder))
@@ -96,25 +93,24 @@ def summary(results: list[Outcome], what: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="only kinds whose name contains this")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/checkpoints.md")
-    options = parser.parse_args()
-    wrong = False
+    options = sweeps.parser(__doc__, "kinds, by a part of their names").parse_args()
+    wrong, texts, not_installed = False, {}, set()
     for kinds, mark, what in ((KINDS.values(), "kinds", "kinds"), (HYPERPARAMETERS, "values", "hyperparameters")):
-        chosen = [kind for kind in kinds if options.only.lower() in kind.name.lower()]
-        absent = {module for kind in chosen for module in missing(kind)}
+        words = [word.lower() for word in options.only]
+        chosen = [kind for kind in kinds if not words or any(word in kind.name.lower() for word in words)]
+        not_installed |= {module for kind in chosen for module in missing(kind)}
         results = []
-        for one in outcomes([kind for kind in chosen if not missing(kind)]):
+        for one in outcomes([kind for kind in chosen if not missing(kind)], options.seed):
             results.append(one)
             print(f"{one.kind.name:60} {_opens(one)}", *one.problems, sep="\n    ", flush=True)
-        text = f"{summary(results, what)}\n\n{table(results, 'checkpoint' if mark == 'kinds' else 'hyperparameter')}"
-        print(f"\n{text}\n")
-        if absent:
-            print(f"not tried, because they are not installed: {', '.join(sorted(absent))}; run make kinds\n")
-        if options.write and not options.only and not absent:
-            put_table(PAGE, f"<!-- {mark} -->", f"<!-- /{mark} -->", text)
+        heading = "checkpoint" if mark == "kinds" else "hyperparameter"
+        texts[mark] = f"{summary(results, what)}\n\n{table(results, heading)}"
+        print(f"\n{texts[mark]}\n")
         wrong |= any(one.problems for one in results)
+    if not_installed:
+        print(f"not tried, because they are not installed: {', '.join(sorted(not_installed))}; run make kinds\n")
+    elif not options.only:
+        sweeps.record("make kinds", texts, options.seed)
     return 1 if wrong else 0
 
 
