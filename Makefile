@@ -4,19 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# One process more than there are cores, because many tests wait for files and other processes, but not more than four, because some need
-# gigabytes. The tests of a file share fixtures.
-IN_PARALLEL = --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))') --dist loadfile
 # Where $(VENV) finds JAX, too.
 WITH_JAX = $$PWD/src:$$(printf %s "$$PWD"/build/jax_alone/lib/python*/site-packages)
 # Repeats a sweep.
 SEEDED = $(if $(SEED),--seed $(SEED))
-# All processes of a run have the same order of sets, another in each run.
-HASH_SEED = $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick long gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules optimizers ties alarms \
-	kinds pictures page wheel clean
+.PHONY: help run test quick long gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules \
+	optimizers ties alarms kinds pictures page wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,10 +21,10 @@ run: $(VENV)/run.stamp  ## Take the tour
 
 test: $(VENV)/dev.stamp build/deepspeed/stamp build/jax_alone/stamp  ## Run the tests and every example in the docs
 	@$(PYTHON) -m tools.chromium
-	@PYTHONHASHSEED=$(HASH_SEED) LEAFWISE_PINNED=1 $(BIN)/python -m pytest -q --durations=10 --durations-min=5 $(IN_PARALLEL)
-	@PYTHONPATH=src build/deepspeed/bin/python -m pytest -q tests/ecosystem/test_deepspeed.py
-	@PYTHONPATH="$$PWD/src" build/jax_alone/bin/python -m pytest -q tests/jax src/leafwise/homes/jax --ignore=tests/jax/with_torch $(IN_PARALLEL)
-	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python -m pytest -q tests/jax/with_torch $(IN_PARALLEL)
+	@$(BIN)/python -m tools.tests
+
+quick: $(VENV)/dev.stamp  ## Run the tests that take little time, without Gluon, the viewer and other libraries
+	@$(BIN)/python -m tools.tests --quick
 
 # Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
 gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=

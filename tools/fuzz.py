@@ -305,7 +305,8 @@ def summary(run: Run) -> str:
     whole = _sum(run.tallies.values())
     return (
         f"{whole.cases:,} cases of {len(run.tallies)} kinds: {whole.opened:,} opened, {whole.cases - whole.opened:,} "
-        f"refused, {len(whole.failures):,} failed. A case took at most {whole.seconds:.1f} s and {whole.megabytes:.0f} MB."
+        f"refused, {len(whole.failures):,} failed. "
+        f"A case took at most {whole.seconds:.1f} s and {whole.megabytes:.0f} MB."
     )
 
 

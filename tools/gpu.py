@@ -50,7 +50,9 @@ def main() -> int:
     if missing := [name for name in _FOR_JAX if find_spec(name) is None]:
         print(f"the tests of JAX are not run: {', '.join(missing)} is not installed", file=sys.stderr)
     else:
-        results["with JAX"] = tests("tests/jax")
+        os.environ |= {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        pages = [f"--ignore=tests/jax/{name}" for name in ("test_pages.py", "with_torch/test_docs_pages.py")]
+        results["with JAX"] = tests("tests/jax", *pages)  # what the pages of the docs print is on the CPU
     benchmarks = run("benchmarks/run.py", "gpu")
     failed = any(status for status, _ in results.values()) or benchmarks not in (0, _MISSED)
     if not failed:

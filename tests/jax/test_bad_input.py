@@ -405,7 +405,7 @@ def test_abstract_pytrees_are_shown_and_filled(tmp_path: Path) -> None:
 
 
 def test_abstract_arrays_are_filled_with_their_sharding() -> None:
-    mesh = jax.make_mesh((2,), ("x",))
+    mesh = jax.make_mesh((2,), ("x",), devices=jax.devices("cpu")[:2])
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
     abstract = {"w": jax.ShapeDtypeStruct((4, 3), jnp.float32, sharding=sharding)}
     values = np.arange(12, dtype="float32").reshape(4, 3)

@@ -73,7 +73,7 @@ def test_every_dtype_and_shape_survives_a_file(tmp_path: Path, dtype: str) -> No
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_survives_when_it_is_sharded(tmp_path: Path, dtype: str) -> None:
-    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
+    mesh = Mesh(np.array(jax.devices("cpu")).reshape(2, 4), ("x", "y"))
     for shape, spec in {
         (8, 16): ("y", "x"),
         (2, 8, 4): (None, "y", "x"),
@@ -107,7 +107,7 @@ def test_a_saved_file_has_the_values_of_a_transposed_array(tmp_path: Path) -> No
 def test_a_load_transposes_by_axes(tmp_path: Path, spec: tuple[Any, ...]) -> None:
     linear = eqx.nn.Linear(16, 24, key=jax.random.key(0))
     path = lw.save(linear, tmp_path / "a.safetensors")
-    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
+    mesh = Mesh(np.array(jax.devices("cpu")).reshape(2, 4), ("x", "y"))
     kernel = jax.device_put(jnp.zeros((16, 24), jnp.bfloat16), NamedSharding(mesh, PartitionSpec(*spec)))
     target = {"kernel": kernel, "bias": jnp.zeros(24)}
     for source in (path, linear):
@@ -151,7 +151,7 @@ def test_a_save_copies_almost_nothing(tmp_path: Path) -> None:
 
 
 def test_rooms_become_the_array() -> None:
-    value = jnp.zeros((64, 8))
+    value = jnp.zeros((64, 8), device=jax.devices("cpu")[0])
     (room,) = rooms_for(value)
     room.value[...] = 3
     array = array_from_rooms(value, [room])
@@ -161,7 +161,7 @@ def test_rooms_become_the_array() -> None:
 
 
 def test_arrays_are_compared_where_they_are() -> None:
-    array = jnp.arange(12.0).reshape(3, 4)
+    array = jax.device_put(jnp.arange(12.0).reshape(3, 4), jax.devices("cpu")[0])
     run = HOME.capability(Comparing).contiguous_run(array)
     assert run is not None
     assert (run.address, run.size, run.dtype) == (array.unsafe_buffer_pointer(), 12, "float32")

@@ -103,7 +103,7 @@ def test_a_donated_array_does_not_take_the_average_with_it() -> None:
 
 
 def test_sharded_arrays_are_averaged_where_they_are() -> None:
-    sharding = NamedSharding(jax.make_mesh((8,), ("data",)), PartitionSpec("data"))
+    sharding = NamedSharding(jax.make_mesh((8,), ("data",), devices=jax.devices("cpu")), PartitionSpec("data"))
     params = jax.device_put({"w": jnp.arange(16.0)}, sharding)
     average = lw.Average(params, decay=0.5)
     average.update(params)

@@ -108,7 +108,7 @@ def test_gradients_inside_of_jit_are_refused() -> None:
 
 
 def test_sharded_gradients_stay_sharded() -> None:
-    sharding = NamedSharding(jax.make_mesh((8,), ("data",)), PartitionSpec("data"))
+    sharding = NamedSharding(jax.make_mesh((8,), ("data",), devices=jax.devices("cpu")), PartitionSpec("data"))
     gradients = jax.device_put({"w": jnp.full(16, 2.0)}, sharding)
     norms = lw.clip(gradients, 4.0)
     assert norms.total == pytest.approx(8, rel=1e-6)

@@ -346,10 +346,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], type[Exception], str
         r"cast one first: model\.head\.kernel\.set_value\(model\.head\.kernel\.astype\(jnp\.float32\)\)",
     ),
     "another device": (
-        lambda: _with_kernel(nnx.Param(jax.device_put(jnp.ones((5, 3)), jax.devices()[1]))),
+        lambda: _with_kernel(nnx.Param(jax.device_put(jnp.ones((5, 3)), jax.devices("cpu")[1]))),
         {},
         lw.TieError,
-        r"is on cpu:1 and embed\.embedding is on cpu; move one first: .*jax\.devices\(\"cpu\"\)\[0\]",
+        r"is on cpu:1 and embed\.embedding is on (cpu|gpu:0); move one first: .*jax\.devices\(\"[cg]pu\"\)\[0\]",
     ),
     "a transpose": (
         lambda: _with_kernel(nnx.Param(jnp.ones((3, 5)))),

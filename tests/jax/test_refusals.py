@@ -101,5 +101,10 @@ def test_a_tree_that_is_too_deep_for_jax_is_refused() -> None:
     for _ in range(2_000):
         tree = {"a": tree}
     groups = lw.groups(tree, lr=0.1)
-    with pytest.raises(lw.WalkError, match="nested too deeply for JAX"):
-        groups.labels(tree)
+    try:
+        leaves = len(jax.tree.leaves(tree))
+    except (RecursionError, SystemError):
+        with pytest.raises(lw.WalkError, match="nested too deeply for JAX"):
+            groups.labels(tree)
+    else:  # newer versions of Python and JAX nest deeper
+        assert len(jax.tree.leaves(groups.labels(tree))) == leaves

@@ -21,7 +21,8 @@ from leafwise.homes.jax import arrays, placing, saving
 from leafwise.homes.jax.host_memory import host_shards, read_shards
 
 P = PartitionSpec
-MESH = Mesh(np.array(jax.devices()).reshape(2, 4), ("dp", "tp"))
+CPUS = jax.devices("cpu")  # the default device may be a GPU
+MESH = Mesh(np.array(CPUS).reshape(2, 4), ("dp", "tp"))
 SPECS = [
     P(),
     P("dp"),
@@ -96,8 +97,8 @@ def test_placements_say_which_elements_a_device_has() -> None:
 def test_arrays_on_one_device_have_no_sharding() -> None:
     tree = {
         "default": matrix(),
-        "third": jax.device_put(matrix(), jax.devices()[3]),
-        "mesh of one": jax.device_put(matrix(), NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P("x"))),
+        "third": jax.device_put(matrix(), CPUS[3]),
+        "mesh of one": jax.device_put(matrix(), NamedSharding(Mesh(np.array(CPUS[:1]), ("x",)), P("x"))),
     }
     t = lw.tree(tree)
     assert [leaf.sharding for leaf in t] == [None, None, None]
@@ -105,7 +106,7 @@ def test_arrays_on_one_device_have_no_sharding() -> None:
 
 
 def test_some_devices_are_named_one_by_one() -> None:
-    mesh = Mesh(np.array([jax.devices()[number] for number in (0, 2, 5)]), ("x",))
+    mesh = Mesh(np.array([CPUS[number] for number in (0, 2, 5)]), ("x",))
     leaf = lw.tree({"w": jax.device_put(jnp.ones((6, 2)), NamedSharding(mesh, P("x")))})["w"]
     assert leaf.device == "cpu:0,2,5"
     assert str(leaf.sharding) == "shard(0) over x=3"
@@ -363,10 +364,10 @@ def assert_values(first: Any, second: Any) -> None:
 
 def test_arrays_stay_where_they_were() -> None:
     free = jnp.zeros((16, 24))
-    fixed = jax.device_put(free, jax.devices()[3])
+    fixed = jax.device_put(free, CPUS[3])
     loaded = lw.load({"free": free, "fixed": fixed}, {"free": matrix(), "fixed": matrix(1)})
     assert not loaded["free"].committed  # JAX may still move it to the device of another array
-    assert loaded["fixed"].sharding == SingleDeviceSharding(jax.devices()[3])
+    assert loaded["fixed"].sharding == SingleDeviceSharding(CPUS[3])
     assert np.array_equal(np.asarray(loaded["fixed"] + loaded["free"]), np.asarray(matrix() + matrix(1)))
 
 

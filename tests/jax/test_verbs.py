@@ -26,7 +26,7 @@ def _pytree() -> dict[str, Any]:
 
 
 def _sharded() -> dict[str, Any]:
-    mesh = jax.make_mesh((8,), ("data",))
+    mesh = jax.make_mesh((8,), ("data",), devices=jax.devices("cpu"))
     return jax.device_put(_pytree(), NamedSharding(mesh, PartitionSpec(None)))
 
 
