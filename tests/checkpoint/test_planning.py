@@ -49,6 +49,7 @@ def test_wrappers_in_the_middle_of_names_are_left_off_and_two_candidates_are_not
     found = match(["a.b.weight", "head.weight"], ["a._orig_mod.b.weight", "model.head.weight"])
     assert found.sources == {0: 0, 1: 1}
     assert match(["x.weight"], ["module.x.weight", "model.x.weight"]).sources == {}  # two candidates: no guess
+    assert match(["module.x.weight", "model.x.weight"], ["x.weight"]).sources == {}
     assert match(["module.weight"], ["module.weight"]).prefixes == []
 
 
@@ -106,6 +107,12 @@ def test_a_rename_may_be_a_mapping_patterns_or_a_function() -> None:
 
 
 # -- the plan ----------------------------------------------------------------------------------------------
+
+
+def test_a_rename_that_gives_two_leaves_the_same_name_is_an_error() -> None:
+    source = {"old": torch.zeros(2, 2), "new": torch.ones(2, 2)}
+    with pytest.raises(lw.QueryError, match=r"'old' and 'new' would both become 'weight'"):
+        lw.plan(nn.Linear(2, 2, bias=False), source, rename={"old": "weight", "new": "weight"})
 
 
 def test_a_plan_reads_no_values_and_changes_nothing(tmp_path: Path) -> None:
@@ -266,6 +273,45 @@ def test_a_tied_leaf_needs_one_name_only() -> None:
         loaded = lw.load(build("embed", "head"), given, rename="auto")
         assert torch.equal(loaded["head"].weight, source["out"].weight)
         assert loaded["head"].weight is loaded["embed"].weight
+
+
+def _tied(embed: str, head: str) -> nn.ModuleDict:
+    model = nn.ModuleDict({embed: nn.Embedding(7, 4), head: nn.Linear(4, 7, bias=False)})
+    model[head].weight = model[embed].weight
+    return model
+
+
+def test_another_name_of_a_leaf_that_fills_a_tied_leaf_is_not_proposed_for_a_third() -> None:
+    model = _tied("embed", "head")
+    model["extra"] = nn.Linear(4, 7, bias=False)  # which the source does not have
+    plan = lw.plan(model, _tied("embed", "lm_head"), rename="auto")
+    assert (plan.missing, plan.applied, plan.proposals) == (["extra.weight"], [], [])
+
+
+def test_a_tied_source_fills_two_leaves_one_of_which_has_another_name() -> None:
+    model = nn.ModuleDict({"embed": nn.Embedding(7, 4), "head": nn.Linear(4, 7, bias=False)})
+    source = _tied("embed", "lm_head")
+    loaded = lw.load(model, source, rename="auto", ties="ignore")
+    assert torch.equal(loaded["head"].weight, source["embed"].weight)
+    assert loaded["head"].weight is not loaded["embed"].weight
+
+
+def test_a_leaf_of_which_only_a_slice_has_a_partner_is_still_renamed() -> None:
+    table = torch.zeros(4, 3)
+    source = {"matrix": torch.ones(4, 3), "part": torch.ones(2, 3)}
+    loaded = lw.load({"table": table, "part": table[:2]}, source, rename="auto")
+    assert torch.equal(loaded["table"], torch.ones(4, 3))
+
+
+def test_a_buffer_is_loaded_by_a_name_under_which_it_is_not_persistent() -> None:
+    model = nn.ModuleDict({"a": nn.Module(), "b": nn.Module()})
+    mask = torch.zeros(3)
+    model["a"].register_buffer("mask", mask)
+    model["b"].register_buffer("mask", mask, persistent=False)
+    for name in ("a.mask", "b.mask"):
+        mask.zero_()
+        lw.load(model, {name: torch.ones(3)})
+        assert mask.tolist() == [1, 1, 1]
 
 
 def test_leaves_with_different_kinds_of_numbers_are_not_matched() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leafwise.core.memory import Memory, Op, Region, compare, relation, view_op
+import leafwise as lw
+from leafwise.core.memory import Memory, Op, Region, compare, may_repeat, relation, view_op
 from leafwise.homes.numpy import HOME
 
 BASE = np.arange(6 * 4 * 5).reshape(6, 4, 5)
@@ -123,3 +124,15 @@ def test_very_many_parameters_over_one_memory_are_compared_quickly() -> None:
     whole = Region(0, Memory(0, (40_000,), (4,), 4, "float32"), True)
     parts = [Region(n + 1, Memory(8 * n, (2,), (4,), 4, "float32"), True) for n in range(20_000)]
     assert [len(one.members) for one in compare([whole, *parts])[1]] == [20_001]
+
+
+def test_an_array_inside_another_is_not_reported_as_shared_memory_with_a_third() -> None:
+    numbers = np.arange(10.0)
+    tree = lw.tree({"a": numbers[0:6], "b": numbers[2:10], "inside": numbers[4:8]})
+    assert [[str(name.path) for name in tie.names] for tie in tree.ties] == [["b", "inside"]]
+    assert [[str(leaf.path) for leaf in shared.leaves] for shared in tree.shared_memory] == [["a", "b"]]
+
+
+def test_rows_that_begin_inside_the_row_before_may_repeat_elements() -> None:
+    assert may_repeat(Memory(0, (3, 3), (8, 4), 4, "float32"))
+    assert not may_repeat(Memory(0, (3, 3), (12, 4), 4, "float32"))

@@ -314,3 +314,23 @@ def test_a_query_that_matches_nothing_suggests_one_that_does() -> None:
         with pytest.raises(lw.PathError) as raised:
             s.fold(where)
         assert message in str(raised.value)
+
+
+def test_a_tied_leaf_is_not_selected_by_what_excludes_one_of_its_names() -> None:
+    model = nn.ModuleDict({"embed": nn.Embedding(4, 2), "head": nn.Linear(2, 4)})
+    model["head"].weight = model["embed"].weight
+    selected = lw.tree(model).select(~lw.Query.of("head.weight"))
+    assert [str(path) for path, _ in selected.items()] == ["head.bias"]
+
+
+def test_queries_combined_with_and_match_every_name_of_a_tied_leaf() -> None:
+    model = nn.ModuleDict({"embed": nn.Embedding(4, 2), "head": nn.Linear(2, 4)})
+    model["head"].weight = model["embed"].weight
+    both = lw.where(ndim=2) & "**"
+    part = lw.tree(model)["head"]  # which does not have the first name of the leaf
+    assert [str(path) for path, _ in part.select(both).items()] == ["head.weight"]
+    # A rule for only one of the names would contradict the options of the other.
+    assert [group["param_names"] for group in lw.groups(model, [lw.Rule(both, lr=0.1)], lr=1.0)] == [
+        ["embed.weight"],
+        ["head.bias"],
+    ]

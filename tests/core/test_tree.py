@@ -212,6 +212,23 @@ def test_numpy_arrays_are_tied_as_tensors_are() -> None:
         lw.tree({"z": np.zeros(3, np.float32)})["z"].write(np.zeros(3))
 
 
+def test_all_names_of_a_view_become_names_of_the_array_that_contains_it() -> None:
+    whole = torch.arange(8.0)
+    view = whole[:4]
+    tree = lw.tree({"view": view, "again": view, "whole": whole})
+    [tie] = tree.ties
+    assert [f"{name.path}{name.op.describe()}" for name in tie.names] == ["whole", "view[0:4]", "again[0:4]"]
+    assert [str(leaf.path) for leaf in tree] == ["whole"]
+
+
+def test_a_part_that_knows_a_parameter_as_a_buffer_still_has_a_parameter() -> None:
+    model = nn.ModuleDict({"layer": nn.Linear(2, 2, bias=False), "cache": nn.Module()})
+    model["cache"].register_buffer("weight", model["layer"].weight.detach())
+    [group] = lw.groups(lw.tree(model)["cache"])
+    assert group["param_names"] == ["cache.weight"]
+    assert group["params"][0] is model["layer"].weight
+
+
 def test_trees_paths_and_leaves_can_be_copied_and_pickled() -> None:
     net = nn.Sequential(nn.Linear(2, 2))
     optimizer = torch.optim.Adam(net.parameters())

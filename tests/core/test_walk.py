@@ -1,6 +1,7 @@
 """The walk over unusual models: cycles, diamonds, deep nesting, modules that raise."""
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,17 @@ def test_a_cycle_through_module_references_ends() -> None:
     assert tree["child.parent.child.bias"] is tree["child.bias"]
     assert paths(tree["child.parent"]) == paths(tree)
     assert "→ the root" in tree.text()
+
+
+def test_the_modules_of_a_cycle_are_listed_once_wherever_else_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without the record of what is on a cycle, the walk would go round until this limit.
+    monkeypatch.setattr("leafwise.core.walk.MAX_REPEATED_NODES", 100)
+    parent, child = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    parent.child = child
+    child.parent = parent
+    tree = lw.tree(nn.ModuleDict({"first": parent, "second": parent, "third": child}))
+    assert [str(path) for leaf in tree for path in leaf.paths] == ["first.weight", "first.child.weight"]
+    assert tree["second.child.weight"] is tree["third.weight"] is tree["first.child.weight"]
 
 
 def test_modules_that_all_refer_to_each_other_are_walked_once() -> None:
@@ -174,3 +186,24 @@ def test_an_empty_root_has_no_leaves_and_a_root_of_plain_values_is_an_error() ->
     assert len(lw.tree([])) == 0
     with pytest.raises(lw.WalkError, match="cannot walk this list: it contains no arrays, only plain values"):
         lw.tree([1, 2])
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_buffer_that_is_persistent_under_any_of_its_names_is_saved(name: str, tmp_path: Path) -> None:
+    mask = torch.ones(3)
+    model = nn.ModuleDict({"a": nn.Module(), "b": nn.Module()})
+    for module, owner in model.items():
+        owner.register_buffer("mask", mask, persistent=module == name)
+    assert lw.tree(model)["a.mask"].persistent
+    file = lw.tree(lw.save(model, tmp_path / "m.safetensors"))
+    assert [[str(path) for path in leaf.paths] for leaf in file] == [["a.mask", "b.mask"]]
+
+
+def test_an_optimizer_before_its_model_names_its_state_by_the_parameters_of_the_model() -> None:
+    net = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    before, after = lw.tree({"optimizer": optimizer, "net": net}), lw.tree({"net": net, "optimizer": optimizer})
+    assert "optimizer.state.net.weight.momentum_buffer" in before
+    assert sorted(paths(before)) == sorted(paths(after))

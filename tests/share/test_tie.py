@@ -545,3 +545,26 @@ def test_homes_that_cannot_tie_say_so() -> None:
     state = {"a": torch.zeros(2), "b": torch.zeros(2)}
     with pytest.raises(lw.Unsupported, match=r"containers cannot tie"):
         lw.tie(state, "a", to="b")
+
+
+def test_non_persistent_buffers_of_modules_are_not_tied() -> None:
+    model = nn.ModuleDict({name: nn.Linear(2, 2, bias=False) for name in "ab"})
+    for number, module in enumerate(model.values()):
+        module.register_buffer("cache", torch.full((2,), float(number)), persistent=False)
+    lw.tie(model, "b", to="a", keep="source")
+    assert names(model) == [["a.weight", "b.weight"]]
+    assert model["b"].cache.tolist() == [1, 1]
+
+
+def test_a_negative_index_is_the_same_view_as_a_positive_one() -> None:
+    model: Any = nn.ModuleDict({"table": nn.Embedding(4, 3), "row": nn.Linear(1, 3)})
+    lw.tie(model, "row.bias", to="table.weight", slice=-1, keep="source")
+    lw.tie(model, "row.bias", to="table.weight", slice=3)
+    assert names(model) == [["table.weight", "row.bias[3, :]"]]
+
+
+def test_modules_that_are_tied_to_one_leaf_can_be_tied_to_each_other_again() -> None:
+    model = nn.ModuleDict({name: nn.Linear(2, 2, bias=False) for name in "abc"})
+    lw.tie(model, "{b,c}", to="a", keep="source")
+    lw.tie(model, "c", to="b")
+    assert names(model) == [["a.weight", "b.weight", "c.weight"]]

@@ -195,3 +195,24 @@ def test_negated_and_conjugated_views_are_compared_by_their_values() -> None:
     model = {"a": z.conj(), "b": z.conj().resolve_conj().clone(), "c": negated, "d": -torch.tensor([1.0, 2.0])}
     ties = lw.ties(model, equal_untied=True)
     assert [[str(leaf.path) for leaf in equal.leaves] for equal in ties.equal_untied or ()] == [["a", "b"], ["c", "d"]]
+
+
+def test_parameters_that_share_memory_are_not_listed_as_equal_but_untied() -> None:
+    model = nn.ModuleDict({name: nn.Linear(2, 2, bias=False) for name in "ab"})
+    model["b"].weight = nn.Parameter(model["a"].weight.detach())
+    found = lw.ties(model, equal_untied=True)
+    assert (len(found.shared_memory), found.equal_untied) == (1, [])
+
+
+def test_the_same_numbers_in_another_shape_are_not_equal() -> None:
+    numbers = torch.arange(6.0)
+    assert (
+        lw.ties({"a": numbers.reshape(2, 3), "b": numbers.reshape(3, 2).clone()}, equal_untied=True).equal_untied == []
+    )
+
+
+def test_equal_leaves_are_found_after_one_that_only_looks_like_them() -> None:
+    first = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
+    other = torch.tensor([[1.0, 2, 3], [4, 9, 8], [7, 6, 5]])  # the same numbers, first row and first column
+    [equal] = lw.ties({"first": first, "b": other, "c": other.clone()}, equal_untied=True).equal_untied or []
+    assert [str(leaf.path) for leaf in equal.leaves] == ["b", "c"]

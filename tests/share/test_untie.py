@@ -103,3 +103,48 @@ def test_a_module_inside_one_that_is_shared_is_untied_from_the_outside() -> None
     assert shared[0].weight is weight
     lw.untie(model, "a")
     assert len(lw.ties(model)) == 0
+
+
+def test_a_module_of_which_only_some_leaves_are_selected_is_not_copied() -> None:
+    shared = nn.Linear(2, 2)
+    model = nn.ModuleDict({"a": shared, "b": shared})
+    with pytest.raises(lw.TieError, match=r'only some of its leaves are selected; lw.untie\(model, "b"\)'):
+        lw.untie(lw.tree(model).select("**.weight"), "b")
+    assert model["a"] is model["b"] is shared
+    lw.untie(lw.tree(model).select("b.*"), "b")
+    assert names(model) == []
+
+
+def test_only_the_selected_leaves_of_a_module_are_untied() -> None:
+    model = nn.ModuleDict({name: nn.Linear(2, 2) for name in "ab"})
+    model["b"].weight, model["b"].bias = model["a"].weight, model["a"].bias
+    lw.untie(lw.tree(model).select("**.weight"), "b")
+    assert names(model) == [["a.bias", "b.bias"]]
+
+
+def test_ties_inside_a_module_stay_when_it_is_untied_from_the_others() -> None:
+    model: Any = nn.ModuleDict({"src": nn.Linear(2, 2, bias=False), "part": nn.Sequential()})
+    model["part"].extend(nn.Linear(2, 2, bias=False) for _ in range(3))
+    model["part"][0].weight = model["src"].weight
+    model["part"][2].weight = model["part"][1].weight
+    lw.untie(model, "part")
+    assert names(model) == [["part.1.weight", "part.2.weight"]]
+
+
+def test_untying_every_name_leaves_the_first_the_parameter_that_an_optimizer_has() -> None:
+    model = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(3)])
+    first = model[0].weight
+    model[1].weight = model[2].weight = first
+    lw.untie(model, "**")
+    assert names(model) == []
+    assert model[0].weight is first
+
+
+def test_a_tie_that_was_undone_can_be_given_up() -> None:
+    model = lw.tie(Parts(), "part.a.weight", to="src.weight", keep="source")
+    model.part["a"].weight = nn.Parameter(torch.ones(4, 4))
+    assert undone_names(model) == ["part.a.weight"]
+    with pytest.warns(lw.TieWarning, match=r"part\.a\.weight"):
+        lw.untie(model, "part.a.weight")
+    assert undone_names(model) == []
+    assert model.part["a"].weight.eq(1).all()
