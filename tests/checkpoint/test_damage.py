@@ -136,3 +136,41 @@ def test_a_rewritten_file_is_read_as_any_other_and_a_kept_entry_is_refused(tmp_p
                    | {"more": torch.zeros(3)}, tmp_path / "moved.safetensors", verify=False, ties="ignore",
                    allow={"unexpected"})  # fmt: skip
     assert torch.equal(kept["more"], torch.ones(3))
+
+
+def test_a_file_whose_header_is_damaged_is_read_as_any_other_if_it_is_not_verified(tmp_path: Path) -> None:
+    source = Tied()
+    path = Path(lw.save(source, tmp_path / "a.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"leafwise/1 ") + len(b"leafwise/1 ")] ^= 1  # the first digit of the checksums of the header
+    path.write_bytes(data)
+    with pytest.raises(lw.ChecksumError, match="the header is damaged"):
+        lw.load(Tied(), path)
+    loaded = lw.load(Tied(), path, verify=False)
+    assert bits(loaded) == bits(source)
+
+
+def test_damage_is_found_while_a_model_on_meta_gets_its_values(tmp_path: Path) -> None:
+    path = Path(lw.save(Tied(), tmp_path / "a.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with torch.device("meta"):
+        model = Tied()
+    model.scratch = torch.zeros(3)
+    with pytest.raises(lw.ChecksumError, match="is damaged"):
+        lw.load(model, path)
+    assert model.embed.weight.is_meta
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_damaged_checkpoint_does_not_get_new_checksums(background: bool, tmp_path: Path) -> None:
+    path = Path(lw.save(Tied(), tmp_path / "a.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(lw.ChecksumError, match="is damaged"):
+        saved = lw.save(lw.tree(path), tmp_path / "b.safetensors", background=background)
+        assert not isinstance(saved, str)
+        saved.wait()
+    assert not (tmp_path / "b.safetensors").exists()

@@ -255,6 +255,28 @@ def test_values_of_several_transposed_names_must_agree() -> None:
     assert (model.enc.weight == 1).all()
 
 
+def test_names_that_are_transposed_in_the_model_and_of_each_other_in_the_source_do_not_agree() -> None:
+    model: Any = nn.ModuleDict({name: nn.Linear(3, 3, bias=False) for name in ("enc", "d1", "d2")})
+    lw.tie(model, "{d1,d2}.weight", to="enc.weight", transpose=True, keep="source")
+    matrix = torch.arange(9.0).reshape(3, 3)
+    with pytest.raises(lw.LoadError, match=r"d2.weight is tied in the model, but the source has two different"):
+        lw.load(model, {"d1.weight": matrix, "d2.weight": matrix.T})
+    lw.load(model, {"d1.weight": matrix, "d2.weight": matrix})
+    assert torch.equal(model["enc"].weight, matrix.T)
+
+
+def test_a_tie_to_a_leaf_that_keeps_its_values_is_not_restored(tmp_path: Path) -> None:
+    source = nn.ModuleDict({"a": nn.Linear(3, 3, bias=False), "b": nn.Linear(3, 3, bias=False)})
+    source["b"].weight = source["a"].weight
+    path = lw.save(source, tmp_path / "tied.safetensors")
+    for wide, same in (("a", "b"), ("b", "a")):
+        model = nn.ModuleDict({wide: nn.Linear(5, 3, bias=False), same: nn.Linear(3, 3, bias=False)})
+        before = model[wide].weight.detach().clone()
+        lw.load(model, path, allow={"shape"})
+        assert torch.equal(model[same].weight, source["a"].weight)
+        assert torch.equal(model[wide].weight, before)
+
+
 def sliced(fused: bool) -> nn.Module:
     model: Any = nn.Module()
     if fused:
@@ -305,6 +327,15 @@ def test_a_model_on_meta_is_filled(tied: bool, saved: tuple[Tied, str]) -> None:
     assert target.head.weight is target.embed.weight
     assert isinstance(target.head.weight, nn.Parameter)
     assert bits_of_loaded(target) == {name: value for name, value in bits(model).items() if name != "scratch"}
+
+
+def test_a_part_on_meta_stays_tied_to_a_name_outside_of_it() -> None:
+    with torch.device("meta"):
+        model = Tied()
+    values = torch.arange(40.0).reshape(10, 4)
+    lw.load(lw.tree(model)["embed"], {"weight": values})
+    assert model.head.weight is model.embed.weight
+    assert torch.equal(model.head.weight, values)
 
 
 def test_attributes_of_parameters_on_meta_are_kept() -> None:
@@ -375,10 +406,11 @@ print(peak() - before - sum(p.nbytes for p in model.parameters()))
     assert int(done.stdout) < 64_000_000, done.stderr
 
 
-def test_what_is_written_counts_as_a_change_for_autograd() -> None:
+@pytest.mark.parametrize("live", [True, False])
+def test_what_is_written_counts_as_a_change_for_autograd(live: bool, tmp_path: Path) -> None:
     model = nn.Linear(3, 3)
     result = model(torch.ones(2, 3, requires_grad=True)).sum()
-    lw.load(model, nn.Linear(3, 3))
+    lw.load(model, nn.Linear(3, 3) if live else lw.save(nn.Linear(3, 3), tmp_path / "m.safetensors"))
     with pytest.raises(RuntimeError, match=r"modified by an inplace operation"):
         result.backward()
 

@@ -232,3 +232,15 @@ def test_an_option_that_is_an_object_of_an_unknown_class_is_refused(tmp_path: Pa
     with pytest.raises(lw.LoadError, match=r"o\.param_groups\.0\.lr is <datetime\.date, not loaded>"):
         lw.load({"m": model, "o": optimizer}, tmp_path / "a.pt")
     assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_damaged_state_is_not_given_to_an_optimizer(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    path = Path(lw.save({"optimizer": adam(model)}, tmp_path / "o.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    new = torch.optim.Adam(model.parameters())
+    with pytest.raises(lw.ChecksumError, match="is damaged"):
+        lw.load({"optimizer": new}, path)
+    assert not new.state

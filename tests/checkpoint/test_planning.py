@@ -322,6 +322,9 @@ def test_leaves_with_different_kinds_of_numbers_are_not_matched() -> None:
     source.register_buffer("count", torch.ones(3, dtype=torch.int64))
     loaded = lw.load(model, source, rename="auto")
     assert loaded.steps.tolist() == [1, 1, 1]
+    for other in (torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.bool), torch.ones(3, dtype=torch.cfloat)):
+        plan = lw.plan({"scale": torch.zeros(3)}, {"scale": other}, cast=True)
+        assert [problem.kind for problem in plan.problems] == ["dtype", "nothing"]
 
 
 def test_a_checkpoint_of_several_things_says_which_to_take(tmp_path: Path) -> None:

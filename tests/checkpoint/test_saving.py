@@ -21,7 +21,7 @@ from tests.checkpoint.models import Tied, run, train
 from torch import nn
 
 import leafwise as lw
-from leafwise.files import checkpoint_writer
+from leafwise.files import checkpoint_writer, record
 
 
 def arrays(path: Any) -> dict[str, Any]:
@@ -81,6 +81,8 @@ def test_transposed_and_sliced_ties_are_stored_once(tmp_path: Path) -> None:
 def test_every_name_is_written_if_asked(tmp_path: Path) -> None:
     path = lw.save(Tied(), tmp_path / "a.safetensors", ties="copy")
     assert "head.weight" in load_file(path)
+    with lw.open(path) as tree:  # the file has two arrays, although their values were one
+        assert (tree["head.weight"].names[1:], tree.counts.leaves) == ((), 9)
     other = Tied(tied=False)
     lw.load(other, path)
     assert other.head.weight is other.embed.weight
@@ -168,6 +170,17 @@ def test_only_saves_the_leaves_that_match(tmp_path: Path) -> None:
     with pytest.raises(lw.QueryError, match=r"no leaf matches where='nothing'"):
         lw.save(run(), tmp_path / "b.safetensors", where="nothing")
     assert not (tmp_path / "b.safetensors").exists()
+
+
+def test_names_that_are_saved_without_the_first_one_stay_tied(tmp_path: Path) -> None:
+    model: Any = nn.Module()
+    model.first = nn.Parameter(torch.arange(6.0).reshape(2, 3))
+    model.second = model.third = model.first
+    model.register_buffer("turned", model.first.detach().T)
+    with lw.open(lw.save(model, tmp_path / "a.safetensors", where="{second,third,turned}")) as tree:
+        [tie] = tree.ties
+        assert [f"{name.path}{name.op.describe()}" for name in tie.names] == ["second", "third", "turned.T"]
+        assert tree["turned"].numpy().tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_plain_values_are_saved_beside_arrays(tmp_path: Path) -> None:
@@ -422,3 +435,17 @@ def test_a_forked_child_does_not_wait_for_a_save_that_is_not_its_own(tmp_path: P
     with pytest.raises(lw.FileError, match=r"from which this process was forked"):
         saving.wait()
     assert not saving.done
+
+
+@pytest.mark.parametrize(("column", "reason"), [("kinds", "cannot be read back"), ("scalars", "has the wrong names")])
+def test_a_new_file_that_cannot_be_read_does_not_replace_the_old_one(
+    column: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lw.save({"w": torch.ones(2), "step": 1}, tmp_path / "a.safetensors")
+    text_of = record.text_of
+    empty: dict[str, Any] = {"kinds": "??", "scalars": {}}
+    monkeypatch.setattr(record, "text_of", lambda **columns: text_of(**{**columns, column: empty[column]}))
+    with pytest.raises(lw.FileError, match=reason):
+        lw.save({"w": torch.zeros(2), "step": 2}, path)
+    with lw.open(path) as tree:
+        assert (tree["step"], tree["w"].numpy().tolist()) == (1, [1, 1])

@@ -282,3 +282,13 @@ def test_what_was_written_is_proven_without_opening_twice_as_many_files(tmp_path
         check=False,
     )
     assert (done.stdout, done.stderr) == ("100\n", "")
+
+
+def test_the_kinds_and_ties_of_leaves_are_those_of_the_model(tmp_path: Path) -> None:
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.ones(50))
+    model.register_buffer("table", torch.zeros(50))
+    model.register_buffer("again", model.table)
+    tree = lw.tree(lw.save(model, tmp_path / "model.safetensors", shard_size=200))
+    assert [leaf.kind for leaf in tree] == ["parameter", "buffer"]
+    assert [[str(name.path) for name in tie.names] for tie in tree.ties] == [["table", "again"]]

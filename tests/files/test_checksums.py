@@ -17,7 +17,7 @@ from torch.serialization import set_crc32_options
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.checksums import crc32_of_both
+from leafwise.files.checksums import CHUNK, crc32_of_both
 
 CHECKED = {
     "npz": writers.npz,
@@ -203,4 +203,21 @@ def test_arrays_that_cannot_be_read_are_compared_too(compressed: bool, tmp_path:
     for place in range(at, at + 60):
         path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
         with pytest.raises(lw.FileError):
+            lw.verify(path)
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_every_chunk_of_an_array_has_its_own_checksum(live: bool, tmp_path: Path) -> None:
+    values = {"w": torch.arange(2 * CHUNK + 1000, dtype=torch.int64).to(torch.uint8)}
+    path = Path(lw.save(values, tmp_path / "w.safetensors"))
+    if not live:  # written from a file, by other code
+        path = Path(lw.save(lw.tree(path), tmp_path / "again.safetensors"))
+    assert lw.verify(path).ok
+    data = path.read_bytes()
+    start = len(data) - values["w"].nbytes
+    for chunk in range(3):
+        damaged = bytearray(data)
+        damaged[start + chunk * CHUNK + 7] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(lw.ChecksumError, match=f"at byte {start + chunk * CHUNK:,}: w is damaged"):
             lw.verify(path)

@@ -171,6 +171,33 @@ def test_a_save_that_was_killed_before_it_removed_the_old_layout_is_opened(tmp_p
         lw.open(tmp_path)
 
 
+def test_shards_that_a_killed_save_left_behind_are_opened_only_if_there_is_nothing_else(tmp_path: Path) -> None:
+    for name in ("killed", "file", "shards"):
+        (tmp_path / name).mkdir()
+    lw.save(filled(1), tmp_path / "killed" / "run.safetensors", shard_size="8B")
+    (tmp_path / "killed" / "run.safetensors.index.json").unlink()  # it is written last
+    assert value_of(tmp_path / "killed") == 1
+    lw.save(filled(2), tmp_path / "file" / "run.safetensors")
+    lw.save(filled(3), tmp_path / "shards" / "run.safetensors", shard_size="8B")
+    for folder, value in (("file", 2), ("shards", 3)):
+        shutil.copytree(tmp_path / "killed", tmp_path / folder, dirs_exist_ok=True)
+        assert value_of(tmp_path / folder) == value
+
+
+def test_shards_of_other_programs_beside_a_file_are_not_ignored(tmp_path: Path) -> None:
+    save_file(filled(1), tmp_path / "run.safetensors")
+    for number, (name, array) in enumerate(filled(2).items(), 1):
+        save_file({name: array}, tmp_path / f"other-{number:05}-of-00002.safetensors")
+    with pytest.raises(lw.FileError, match="2 checkpoints"):
+        lw.open(tmp_path)
+
+
+def test_safetensors_are_opened_rather_than_the_same_weights_as_bin(tmp_path: Path) -> None:
+    save_file(filled(1), tmp_path / "run.safetensors")
+    torch.save(filled(2), tmp_path / "run.bin")
+    assert value_of(tmp_path) == 1
+
+
 # -- several checkpoints ---------------------------------------------------------------------------------------
 
 
@@ -488,3 +515,11 @@ def test_shards_may_have_keys_that_cannot_be_compared(tmp_path: Path) -> None:
     torch.save({"b": torch.ones(2)}, tmp_path / "pytorch_model-00002-of-00002.bin")
     with lw.open(tmp_path) as t:
         assert sorted(leaf.size for leaf in t) == [1, 2, 2, 3]
+
+
+def test_only_what_an_index_lists_is_opened(tmp_path: Path) -> None:
+    sharded(tmp_path, 1)
+    save_file({**load_file(tmp_path / "model-00001-of-00002.safetensors"), "stale": torch.zeros(2)},
+              tmp_path / "model-00001-of-00002.safetensors")  # fmt: skip
+    with lw.open(tmp_path) as tree:
+        assert [str(path) for path, _ in tree.items()] == ["layer.bias", "layer.weight"]

@@ -83,6 +83,14 @@ def test_a_section_has_the_values_of_its_box(arrays: dict[str, Stored], box: Any
             assert bytes(memory) == expected.tobytes(), name
 
 
+def test_an_index_into_a_section_counts_from_the_start_of_the_section(arrays: dict[str, Stored]) -> None:
+    box = slice(2, 6), slice(1, 5), slice(1, 3)
+    for name, array in arrays.items():
+        part = section(array, box)
+        for index in ((0,), (3, slice(None), 1), (-1, 2, 0)):
+            assert np.array_equal(part.read(index), VALUES[box][index]), name
+
+
 def test_only_the_checksums_of_a_section_are_compared(tmp_path: Path) -> None:
     rows = 6
     values = np.random.default_rng(0).integers(0, 255, (rows, CHUNK), dtype=np.uint8)

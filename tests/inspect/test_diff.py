@@ -547,3 +547,9 @@ def test_a_diff_does_not_keep_models_in_memory() -> None:
     gc.collect()
     assert [weight() for weight in weights] == [None, None]
     assert [change.path for change in d] == ["weight", "bias"]  # which are made only now
+
+
+def test_changes_are_listed_in_the_order_of_the_first_tree_and_what_was_added_comes_last() -> None:
+    before = {name: torch.zeros(2) for name in "abcd"}
+    after = {"new": torch.ones(3), "a": torch.ones(2), "c": torch.zeros(2), "d": torch.ones(2)}
+    assert [change.path for change in lw.diff(before, after)] == ["a", "b", "c", "d", "new"]
