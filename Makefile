@@ -11,7 +11,7 @@ SEEDED = $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .PHONY: help run test quick long gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules \
-	optimizers ties alarms kinds pictures page wheel clean
+	optimizers ties alarms mutants kinds pictures page wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ optimizers: $(VENV)/dev.stamp  ## Resume runs with every optimizer of torch, tim
 
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and the planted faults it finds (minutes)
 	@$(BIN)/python -m tools.alarms $(SEEDED)
+
+mutants: $(VENV)/dev.stamp  ## Change the code in silent ways, and check that tests notice (minutes)
+	@$(BIN)/python -m tools.mutants
 
 kinds: build/kinds/stamp  ## Open 36 kinds of checkpoints, written by the tools that people use (minutes)
 	@PYTHONPATH=src build/kinds/bin/python -m tools.checkpoint_kinds $(SEEDED)

@@ -169,8 +169,12 @@ def test_a_damaged_checkpoint_does_not_get_new_checksums(background: bool, tmp_p
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(lw.ChecksumError, match="is damaged"):
+
+    def save_again() -> None:
         saved = lw.save(lw.tree(path), tmp_path / "b.safetensors", background=background)
-        assert not isinstance(saved, str)
-        saved.wait()
+        if not isinstance(saved, str):
+            saved.wait()
+
+    with pytest.raises(lw.ChecksumError, match="is damaged"):
+        save_again()
     assert not (tmp_path / "b.safetensors").exists()

@@ -269,11 +269,11 @@ def test_a_tie_to_a_leaf_that_keeps_its_values_is_not_restored(tmp_path: Path) -
     source = nn.ModuleDict({"a": nn.Linear(3, 3, bias=False), "b": nn.Linear(3, 3, bias=False)})
     source["b"].weight = source["a"].weight
     path = lw.save(source, tmp_path / "tied.safetensors")
-    for wide, same in (("a", "b"), ("b", "a")):
-        model = nn.ModuleDict({wide: nn.Linear(5, 3, bias=False), same: nn.Linear(3, 3, bias=False)})
+    for wide, narrow in (("a", "b"), ("b", "a")):
+        model = nn.ModuleDict({wide: nn.Linear(5, 3, bias=False), narrow: nn.Linear(3, 3, bias=False)})
         before = model[wide].weight.detach().clone()
         lw.load(model, path, allow={"shape"})
-        assert torch.equal(model[same].weight, source["a"].weight)
+        assert torch.equal(model[narrow].weight, source["a"].weight)
         assert torch.equal(model[wide].weight, before)
 
 

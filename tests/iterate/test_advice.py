@@ -252,8 +252,9 @@ def test_models_inside_of_models_have_wishes_too() -> None:
     assert undecayed(outer) == {"inner.layers.0.mix.weight", "inner.positions", "inner.table.weight"}
 
 
-def test_a_wish_for_one_name_of_a_shared_leaf_holds_for_the_leaf() -> None:
-    model = Picky({"table.weight"})
+@pytest.mark.parametrize("name", ["table.weight", "head.weight"])
+def test_a_wish_for_one_name_of_a_shared_leaf_holds_for_the_leaf(name: str) -> None:
+    model = Picky({name})
     model.head = nn.Linear(4, 7, bias=False)
     model.head.weight = model.table.weight
     assert undecayed(model) == {"table.weight"}

@@ -149,6 +149,19 @@ def test_an_average_is_saved_and_loaded_with_everything_else(tmp_path: Path) -> 
     assert all(torch.equal(ours["values"][name], theirs["values"][name]) for name in theirs["values"])
 
 
+def test_a_state_that_is_loaded_replaces_the_average_completely() -> None:
+    averages = []
+    for value in (1.0, 5.0):
+        model = nn.Linear(2, 2, bias=False)
+        nn.init.constant_(model.weight, value)
+        averages.append(lw.Average(model, 0.5))
+        averages[-1].update()
+    one, other = averages
+    one.load_state_dict(other.state_dict())
+    assert one.state_dict()["values"]["weight"].eq(5).all()
+    assert one.state_dict()["values"]["weight"] is not other.state_dict()["values"]["weight"]
+
+
 def test_another_copy_of_the_model_can_be_given() -> None:
     net, other = batch_normed(), batch_normed()
     average = lw.Average(net, 0.5)

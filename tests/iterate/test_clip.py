@@ -70,6 +70,17 @@ def test_per_leaf_clips_each_leaf_alone(flat: bool) -> None:
     assert held is None or held.grads is not None
 
 
+def test_per_leaf_clips_the_leaves_of_each_vector_of_a_flat_model_alone() -> None:
+    model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False).double())
+    for layer, gradient in zip(model, (3.0, 8.0), strict=True):
+        layer.weight.grad = torch.full_like(layer.weight, gradient)
+    flat = lw.flat(model)
+    assert len(flat.parts) == 2
+    lw.clip(flat, 1.0, per="leaf")
+    for layer in model:
+        assert layer.weight.grad.norm().item() == pytest.approx(1, rel=1e-4)
+
+
 def test_per_query_clips_those_together_and_leaves_the_others() -> None:
     model = trained()
     before = grads(model)

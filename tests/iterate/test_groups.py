@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.contract import toy
@@ -149,6 +150,13 @@ def test_a_rule_that_wins_settles_it(settling: lw.Rule) -> None:
     groups = lw.groups(LanguageModel(), [lw.Rule("embed.*", lr=0.1), lw.Rule("head.*", lr=0.5), settling])
     (lr,) = [group["lr"] for group in groups if "embed.weight" in group["param_names"]]
     assert lr == 0.5
+
+
+def test_a_leaf_is_covered_by_a_rule_for_any_of_its_names() -> None:
+    model = nn.ModuleDict({"embed": nn.Embedding(7, 4), "head": nn.Linear(4, 7, bias=False)})
+    model["head"].weight = model["embed"].weight
+    groups = lw.groups(model, [lw.Rule("head.weight", lr=0.5, wins=True)], strict=True)
+    assert (groups[0]["lr"], groups.uncovered) == (0.5, [])
 
 
 def test_the_last_rule_that_wins_decides() -> None:
@@ -467,3 +475,35 @@ def test_a_checkpoint_is_grouped_by_its_weights_without_buffers_and_the_account_
         groups.text().splitlines()[-1] == "weights only; left out: 12 leaves of optimizer state, 1 leaf of other state"
     )
     assert lw.groups(net).left_out == {}
+
+
+def test_whole_numbers_of_a_file_or_of_numpy_are_not_trained(tmp_path: Path) -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.ones(2, 2))
+    model.order = nn.Parameter(torch.arange(3), requires_grad=False)
+    path = lw.save(model, tmp_path / "m.safetensors")
+    for source in (path, {"weight": np.ones((2, 2)), "order": np.arange(3)}):
+        groups = lw.groups(source)
+        assert ([group["param_names"] for group in groups], groups.frozen) == ([["weight"]], [])
+
+
+def test_lists_that_differ_make_different_groups() -> None:
+    model = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(3)])
+    rules = [lw.Rule("0.*", betas=[0.9, 0.99]), lw.Rule("1.*", betas=[0.8, 0.99]), lw.Rule("2.*", betas=[0.9, 0.99])]
+    groups = lw.groups(model, rules)
+    assert [(group["param_names"], group["betas"]) for group in groups] == [
+        (["0.weight", "2.weight"], [0.9, 0.99]),
+        (["1.weight"], [0.8, 0.99]),
+    ]
+
+
+def test_a_group_has_its_leaves_in_the_order_of_the_model_whichever_rules_made_it() -> None:
+    model = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(3)])
+    for tied in (False, True):
+        rules = [lw.Rule("{0,2}.*", lr=0.1), lw.Rule("1.*", lr=0.1)]
+        if tied:
+            model.append(nn.Linear(2, 2, bias=False))
+            model[3].weight = model[2].weight
+            rules[0] = lw.Rule("{0,2,3}.*", lr=0.1)
+        [group] = lw.groups(model, rules)
+        assert group["param_names"] == ["0.weight", "1.weight", "2.weight"]
