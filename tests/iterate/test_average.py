@@ -228,7 +228,8 @@ def test_modules_that_are_replaced_are_followed() -> None:
     net[0] = nn.Linear(3, 4)
     before = average.state_dict()["values"]["0.weight"].clone()
     average.update()
-    assert torch.allclose(average.state_dict()["values"]["0.weight"], (before + net[0].weight) / 2)
+    # Where both values nearly cancel out, only the absolute error is small.
+    assert torch.allclose(average.state_dict()["values"]["0.weight"], (before + net[0].weight) / 2, atol=1e-6)
 
 
 def test_an_update_that_fails_changes_nothing() -> None:
