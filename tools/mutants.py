@@ -147,10 +147,10 @@ def results(
         for number in range(workers):
             copies.put(_Copy(root, Path(folder) / str(number)))
 
-        def failure(test: str) -> str:
+        def failure(tests: list[str]) -> str:
             with _taken(copies) as copy:
-                status, output = copy.run([test], limit)
-            return "" if status == 0 else f"{test} does not pass without a change:\n{output}"
+                status, output = copy.run(tests, limit * len(tests))
+            return "" if status == 0 else f"tests do not pass without a change:\n{output}"
 
         def outcome(mutant: Mutant) -> Outcome:
             with _taken(copies) as copy:
@@ -158,8 +158,11 @@ def results(
             report(found)
             return found
 
-        tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests) if baseline else {}
-        if failures := list(filter(None, pool.map(failure, tests))):
+        tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests)) if baseline else []
+        shares = [
+            share for number in range(workers) if (share := tests[number::workers])
+        ]  # torch is imported once each
+        if failures := list(filter(None, pool.map(failure, shares))):
             raise BaselineError("\n".join(failures))
         return list(pool.map(outcome, mutants))
 
