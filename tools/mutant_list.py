@@ -90,7 +90,6 @@ _CORE = (
         "core/test_memory.py share/test_ties.py",
         # Two parameters over one memory become one leaf.
         ('            if how == "inside" and not region.own_gradient:', '            if how == "inside":'),
-        ("                groups.leave(region)\n", ""),
         ("        reach += (size - 1) * stride\n", ""),
     ),
     *_mutants(
