@@ -1,5 +1,6 @@
 """The command line, as a shell would use it."""
 
+import gc
 import itertools
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -322,7 +324,7 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -
 
 def test_an_interrupt_prints_one_line(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
-        "import pathlib, time\ndef build():\n    pathlib.Path('started').touch()\n    time.sleep(60)\n"
+        "import pathlib, time\ndef build():\n    pathlib.Path('started').touch()\n    time.sleep(600)\n"
     )
     process = subprocess.Popen(
         command("stats", "slow:build"),
@@ -335,9 +337,54 @@ def test_an_interrupt_prints_one_line(tmp_path: Path) -> None:
     while not (tmp_path / "started").exists() and process.poll() is None:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    _, printed = process.communicate(timeout=30)
+    _, printed = process.communicate(timeout=120)
     assert process.returncode == 130
     assert printed == "leafwise: interrupted\n"
+
+
+def test_a_program_that_calls_main_keeps_its_settings_of_the_process(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether main returns, raises, or is ended by SIGTERM, which it handles itself while it runs."""
+    from leafwise.cli import ties
+
+    def settings() -> list[object]:
+        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        return [*handlers, gc.isenabled(), warnings.showwarning, warnings.filters[:], dict(os.environ), os.getcwd()]
+
+    def status(run: Callable[[object], object]) -> object:
+        monkeypatch.setattr(ties, "run", run)
+        try:
+            return main(["ties", str(saved)])
+        except (SystemExit, ZeroDivisionError) as error:
+            return error.code if isinstance(error, SystemExit) else "raised"
+
+    def fails(_: object) -> None:
+        raise lw.Error("no")
+
+    def is_interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    at_first, is_collecting = signal.getsignal(signal.SIGTERM), gc.isenabled()
+    try:
+        for handler, collect in [(print, gc.enable), (signal.SIG_DFL, gc.disable), (signal.SIG_IGN, gc.enable)]:
+            signal.signal(signal.SIGTERM, handler)
+            collect()
+            before = settings()
+            assert main(["check", f"{saved.parent}/*.safetensors"]) == 0  # which switches garbage collection on
+            assert settings() == before
+            for run, expected in [
+                (lambda _: 0, 0),
+                (fails, 1),
+                (is_interrupted, 130),
+                (lambda _: 1 / 0, "raised"),
+                (lambda _: signal.raise_signal(signal.SIGTERM), 143),
+            ]:
+                assert status(run) == expected
+                assert settings() == before
+    finally:
+        signal.signal(signal.SIGTERM, at_first)
+        (gc.enable if is_collecting else gc.disable)()
 
 
 def test_warnings_are_printed_like_errors(

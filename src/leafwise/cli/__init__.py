@@ -62,10 +62,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     # A listing makes hundreds of thousands of objects that stay alive: collecting garbage would only waste time.
     collecting = gc.isenabled()
     gc.disable()
-    with suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGTERM, _terminated)
     shown: Any = warnings.showwarning
     warnings.showwarning = cast(Any, _warn)
+    on_sigterm = _set_on_sigterm(_terminated)
     try:
         status = _with_limits(options)
         if sys.stdout is not None:  # it is None if it was closed before Python started
@@ -91,9 +90,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         return _unexpected(error, options)
     finally:
+        _set_on_sigterm(on_sigterm)
         warnings.showwarning = shown
         if collecting:
             gc.enable()
+        else:
+            gc.disable()  # a verb may have switched it on
 
 
 class Parsers(NamedTuple):
@@ -208,6 +210,15 @@ def _with_limits(options: argparse.Namespace) -> int:
 def _terminated(*_: object) -> NoReturn:
     """Ends the program like an error, so that unfinished files are removed. Schedulers send SIGTERM before SIGKILL."""
     raise SystemExit(143)
+
+
+def _set_on_sigterm(handler: Any) -> Any:
+    """Sets what SIGTERM does, and returns what it did before. A handler that was not set by Python is None, and stays,
+    because it could not be restored."""
+    with suppress(ValueError):  # not in the main thread
+        if handler is not None and signal.getsignal(signal.SIGTERM) is not None:
+            return signal.signal(signal.SIGTERM, handler)
+    return None
 
 
 def _set_errors(stream: Any, errors: str | None) -> None:
