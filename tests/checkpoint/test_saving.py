@@ -4,7 +4,6 @@ import enum
 import gc
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,9 +17,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from tests.checkpoint.models import Tied, run, train
+from tests.interrupts import interrupting
 from torch import nn
 
 import leafwise as lw
+from leafwise.checkpoint.background import BackgroundSave
 from leafwise.files import checkpoint_writer, record
 
 
@@ -370,18 +371,15 @@ def test_an_interrupt_while_waiting_does_not_end_the_save(tmp_path: Path, monkey
     may_go_on, write = threading.Event(), checkpoint_writer.write
 
     def slowly(*args: Any, **options: Any) -> str:
-        assert may_go_on.wait(60)
+        interrupt(inside=BackgroundSave.wait)
+        assert may_go_on.wait(120)
         return write(*args, **options)
 
     monkeypatch.setattr(checkpoint_writer, "write", slowly)
-    saving = lw.save({"a": torch.ones(10)}, tmp_path / "a.safetensors", background=True)
-    main_thread = threading.main_thread().ident
-    assert main_thread is not None
-    timer = threading.Timer(0.5, signal.pthread_kill, [main_thread, signal.SIGINT])
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        saving.wait()
-    timer.join()
+    with interrupting() as interrupt:
+        saving = lw.save({"a": torch.ones(10)}, tmp_path / "a.safetensors", background=True)
+        with pytest.raises(KeyboardInterrupt):
+            saving.wait()
     assert not saving.done
     timer = threading.Timer(0.5, may_go_on.set)
     timer.start()

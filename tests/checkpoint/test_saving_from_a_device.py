@@ -3,14 +3,13 @@ in the same way."""
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,14 @@ import numpy as np
 import pytest
 import torch
 from tests.files.faulty import FailingDisk, steps_of
+from tests.interrupts import interrupting
 from tests.kernels.gpu import DEVICE
 from torch import nn
 
 import leafwise as lw
 from leafwise.core import madvise
 from leafwise.core.capabilities.saving import Part
+from leafwise.core.threads import _SharedWork
 from leafwise.files import disk as local
 from leafwise.files import live_arrays, writer
 from leafwise.files.safetensors import CODES
@@ -374,16 +375,16 @@ def test_an_interrupt_ends_the_threads_before_the_file_is_closed(
     before = threading.active_count()
     copied = extraction.TorchExtraction.copied
 
+    calls = count(1)
+
     def slow(self: Any, parts: Any) -> Any:
-        time.sleep(0.05)
+        if next(calls) == 2:
+            interrupt(inside=_SharedWork.wait)  # returns when it was raised; this thread still has work to do
         return copied(self, parts)
 
     monkeypatch.setattr(extraction.TorchExtraction, "copied", slow)
-    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupting() as interrupt, pytest.raises(KeyboardInterrupt):
         lw.save({"a": torch.zeros(40_000_000, device=DEVICE)}, path)
-    timer.join()
     assert threading.active_count() == before
     assert os.listdir(tmp_path) == ["a.safetensors"]
     assert lw.open(path)["old"].shape == (2,)

@@ -3,15 +3,15 @@
 import os
 import signal
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from tests.executors import Shuffled, processes, tasks_of
+from tests.interrupts import interrupting
 
 import leafwise as lw
 from leafwise.core import crew as crews
@@ -31,9 +31,30 @@ class Answer:
         return self.number
 
 
-class Slow(Answer):
+class Stuck(Answer):
+    """A task that ends only once the test allows it; until then, its worker does nothing else."""
+
+    begun: ClassVar[list[int]] = []
+    may_end: ClassVar[threading.Event] = threading.Event()
+
     def __call__(self) -> int:
-        time.sleep(0.05)
+        self.begun.append(self.number)
+        assert self.may_end.wait(120)
+        return self.number
+
+
+class Interrupting(Stuck):
+    """The first task that is begun interrupts the main thread, once all tasks have been sent."""
+
+    all_sent: ClassVar[threading.Event] = threading.Event()
+    interrupt: ClassVar[Callable[[], None]]
+
+    def __call__(self) -> int:
+        if self.begun:
+            return super().__call__()
+        self.begun.append(self.number)
+        assert self.all_sent.wait(120)
+        Interrupting.interrupt()
         return self.number
 
 
@@ -63,6 +84,17 @@ class Unsendable(Answer):
 
 def double(number: int) -> tuple[int, bool]:
     return 2 * number, is_alone()
+
+
+@pytest.fixture
+def begun() -> Iterator[list[int]]:
+    """The numbers of the tasks of `Stuck` that have begun."""
+    Stuck.begun.clear()
+    Stuck.may_end.clear()
+    Interrupting.all_sent.clear()
+    with interrupting() as Interrupting.interrupt:
+        yield Stuck.begun
+    Stuck.may_end.set()
 
 
 @pytest.fixture
@@ -112,12 +144,12 @@ def test_a_task_that_cannot_be_sent_is_done_here(shuffled: Shuffled) -> None:
     assert shuffled.submitted == 2
 
 
-def test_an_error_of_a_worker_is_raised_and_the_rest_is_canceled() -> None:
+def test_an_error_of_a_worker_is_raised_and_the_rest_is_canceled(begun: list[int]) -> None:
     with ThreadPoolExecutor(1) as executor:
-        started = time.monotonic()
         with pytest.raises(lw.FileError, match="number 1 is damaged"):
-            Crew(executor).run([Answer(0), Failing(1), *map(Slow, range(200))])
-        assert time.monotonic() - started < 5  # instead of 10 seconds
+            Crew(executor).run([Answer(0), Failing(1), *map(Stuck, range(200))])
+        Stuck.may_end.set()
+    assert len(begun) <= 1  # the worker may begin one before the error is seen
 
 
 def test_an_unexpected_error_of_a_worker_says_what_it_was(shuffled: Shuffled) -> None:
@@ -155,25 +187,31 @@ def test_an_executor_that_was_shut_down_is_an_error() -> None:
         Crew(executor).run([Answer(1)])
 
 
-def test_an_interrupt_cancels_what_waits() -> None:
-    main = threading.get_ident()
+def test_an_interrupt_cancels_what_waits(begun: list[int]) -> None:
+    def tasks() -> Iterator[Answer]:
+        yield from map(Interrupting, range(400))
+        Interrupting.all_sent.set()
+
     with ThreadPoolExecutor(1) as executor:
-        threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-        started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            Crew(executor).run(map(Slow, range(400)))
-    assert time.monotonic() - started < 10  # instead of 20 seconds
+            Crew(executor).run(tasks())
+        Stuck.may_end.set()
+    assert len(begun) <= 2  # the worker may begin another before the interrupt is seen
 
 
-def test_an_interrupt_cancels_the_work_of_all_threads() -> None:
-    main = threading.get_ident()
+def test_an_interrupt_cancels_the_work_of_all_threads(begun: list[int]) -> None:
+    all_sent = threading.Barrier(6, Interrupting.all_sent.set)
+
+    def tasks() -> Iterator[Answer]:
+        yield from map(Interrupting, range(100))
+        all_sent.wait(120)
+
     with ThreadPoolExecutor(1) as executor:
         crew = Crew(executor)
-        threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-        started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            crew.concurrently(lambda item: crew.run(map(Slow, range(100))), range(6))
-    assert time.monotonic() - started < 15  # instead of 30 seconds
+            crew.concurrently(lambda item: crew.run(tasks()), range(6))
+        Stuck.may_end.set()
+    assert len(begun) <= 2
 
 
 def test_several_threads_get_their_own_results(shuffled: Shuffled) -> None:

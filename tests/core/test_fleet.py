@@ -2,9 +2,7 @@
 
 import json
 import os
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.executors import Shuffled, processes
+from tests.interrupts import interrupting
 
 import leafwise as lw
 from leafwise.core import crew as crews
@@ -223,14 +222,31 @@ def test_an_interrupt_ends_a_fleet_soon(tmp_path: Path) -> None:
     for number in range(30):
         lw.save({"w": torch.ones(2)}, tmp_path / f"{number:02}.safetensors")
 
-    class Slow(ThreadPoolExecutor):
-        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return super().submit(lambda: (time.sleep(0.3), fn(*args, **kwargs))[1])
+    may_end, all_sent = threading.Event(), threading.Event()
+    sent: list[Any] = []
+    begun: list[Any] = []
 
-    main = threading.get_ident()
-    with Slow(1) as executor:
-        threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-        started = time.monotonic()
+    class Interrupting(ThreadPoolExecutor):
+        """Its first task interrupts the main thread, once all checkpoints that are open have a task. The other tasks
+        end when the test allows it."""
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            def run() -> Any:
+                begun.append(fn)
+                if len(begun) == 1:
+                    assert all_sent.wait(120)
+                    interrupt()
+                else:
+                    assert may_end.wait(120)
+                return fn(*args, **kwargs)
+
+            sent.append(fn)
+            if len(sent) >= crews._AT_ONCE:
+                all_sent.set()
+            return super().submit(run)
+
+    with interrupting() as interrupt, Interrupting(1) as executor:
         with pytest.raises(KeyboardInterrupt):
             lw.stats(f"{tmp_path}/*", executor=executor)
-    assert time.monotonic() - started < 6  # instead of 9 seconds
+        may_end.set()
+    assert len(begun) <= 2  # the worker may begin another before the interrupt is seen

@@ -1,13 +1,11 @@
 """Tasks that several threads share."""
 
-import os
-import signal
 import threading
-import time
 
 import pytest
+from tests.interrupts import interrupting
 
-from leafwise.core.threads import in_order
+from leafwise.core.threads import _SharedWork, in_order
 
 
 def test_every_task_is_done_once_and_begun_in_order() -> None:
@@ -26,39 +24,54 @@ def test_every_task_is_done_once_and_begun_in_order() -> None:
 
 def test_the_error_of_the_first_task_that_failed_is_raised() -> None:
     begun: list[int] = []
+    later_failed = threading.Event()
 
     def work(number: int, task: int) -> None:
         begun.append(number)
         if number == 3:
-            time.sleep(0.05)  # a later task fails before it
+            assert later_failed.wait(120)
+        if number > 3:
+            later_failed.set()
         if number >= 3:
             raise ValueError(number)
 
     for _ in range(5):
         begun.clear()
+        later_failed.clear()
         with pytest.raises(ValueError, match=r"^3$"):
             in_order(work, range(100), threads=4)
         assert len(begun) < 20
 
 
-def test_an_interrupt_is_raised_once_all_threads_have_ended() -> None:
+def test_an_interrupt_is_raised_once_all_threads_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     begun: list[int] = []
+    waits = threading.Semaphore(0)  # released each time that the main thread begins to wait
+    waited_out = threading.Event()
+    wait = _SharedWork.wait
 
-    def work(number: int, task: float) -> None:
+    def waiting(self: _SharedWork[int]) -> None:
+        waits.release()
+        wait(self)
+
+    monkeypatch.setattr(_SharedWork, "wait", waiting)
+
+    def work(number: int, task: int) -> None:
         begun.append(number)
         if number == 1:
             for _ in range(2):  # the second interrupt comes while the first is waited out
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.05)
-        time.sleep(task)
+                assert waits.acquire(timeout=120)
+                interrupt()
+            assert waits.acquire(timeout=120)
+            waited_out.set()
+        # The other threads are still at work when the interrupts come: an interrupted join would take one for dead.
+        assert waited_out.wait(120)
         ended.append(number)
 
-    # The first thread is the slowest: an interrupted join would take it for dead.
-    with pytest.raises(KeyboardInterrupt):
-        in_order(work, [0.5, 0.1, 0.1, *[0.01] * 1000], threads=3)
+    with interrupting() as interrupt, pytest.raises(KeyboardInterrupt):
+        in_order(work, range(1000), threads=3)
     assert sorted(ended) == sorted(begun)
-    assert len(begun) < 1000
+    assert len(begun) <= 3
 
 
 def test_a_system_without_more_threads_uses_those_that_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:
