@@ -169,20 +169,18 @@ def test_a_full_disk_is_an_error_and_leaves_the_old_file(limited: list[str], tmp
 
 def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     text = """
+    import itertools, pytest
+    from tests.files.faulty import killed_after, steps_of
     path, times = Path(sys.argv[1]) / "model.safetensors", int(sys.argv[2])
     random.seed(0)
-    lw.save(checkpoint(0), path)
+    steps = max(
+        steps_of(lambda: lw.save(checkpoint(0), path, shard_size=size), pytest.MonkeyPatch()) for size in (500, None)
+    )
     seen = set()
     for turn in range(times):
-        child = os.fork()
-        if child == 0:
-            number = 1000 * turn
-            while True:
-                number += 1
-                lw.save(checkpoint(number), path, shard_size=None if turn % 2 else 500)
-        time.sleep(random.random() ** 2 * 0.06)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        numbers = itertools.count(1000 * turn + 1)
+        moment = int(random.random() ** 2 * 3 * steps)  # at the beginning, in the middle and at the end of one of three saves
+        killed_after(moment, lambda: lw.save(checkpoint(next(numbers)), path, shard_size=None if turn % 2 else 500))
         seen.add(generation(path))
     lw.save(checkpoint(-1), path)
     assert generation(path) == -1

@@ -1,6 +1,8 @@
 """A disk that crashes or fails at any chosen call that modifies it."""
 
 import os
+import signal
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -154,3 +156,38 @@ def crashing(work: Callable[[], object], stop_at: int, power: bool, monkeypatch:
     disk.die()
     if power:
         disk.lose_power()
+
+
+class _AnnouncingDisk(FailingDisk):
+    """Writes a byte to a pipe before each call that modifies the disk."""
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__(-1, Crash)
+        self._pipe = pipe
+
+    def _step(self) -> None:
+        os.write(self._pipe, b".")
+
+
+def killed_after(calls: int, work: Callable[[], object]) -> None:
+    """Does some work again and again in another process, and kills that when it has begun so many calls that modify the
+    disk, or a little later. By then, it has done as much on a slow machine as on a fast one."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            local.disk = _AnnouncingDisk(writing)
+            while True:
+                work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    try:
+        for _ in range(calls):
+            assert os.read(reading, 1), "the other process has failed"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)

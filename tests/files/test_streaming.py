@@ -509,23 +509,18 @@ def test_an_interrupt_leaves_the_old_file_and_no_thread_behind(tmp_path: Path) -
 def test_a_stream_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     times = 100 if os.environ.get("LEAFWISE_FAULTS") == "long" else 10
     script = """
-    import os, random, signal, sys, time
+    import itertools, os, pytest, random, sys
     from pathlib import Path
+    from tests.files.faulty import killed_after, steps_of
     from tests.files.streams import stream
     from tests.files.test_streaming import generation, generation_of
     path = Path(sys.argv[1], "model.safetensors")
     random.seed(0)
-    stream(generation(0), path)
+    steps = max(steps_of(lambda: stream(generation(0), path, size), pytest.MonkeyPatch()) for size in (1_000_000, None))
     for turn in range(int(sys.argv[2])):
-        child = os.fork()
-        if child == 0:
-            number = 1000 * turn
-            while True:
-                number += 1
-                stream(generation(number), path, None if turn % 2 else 1_000_000)
-        time.sleep(random.random() ** 2 * 0.2)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        numbers = itertools.count(1000 * turn + 1)
+        moment = int(random.random() ** 2 * 3 * steps)  # at the beginning, in the middle and at the end of one of three streams
+        killed_after(moment, lambda: stream(generation(next(numbers)), path, None if turn % 2 else 1_000_000))
         generation_of(path)
     stream(generation(-1), path)
     assert generation_of(path) == -1
