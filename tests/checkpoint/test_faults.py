@@ -179,7 +179,7 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     seen = set()
     for turn in range(times):
         numbers = itertools.count(1000 * turn + 1)
-        moment = int(random.random() ** 2 * 3 * steps)  # at the beginning, in the middle and at the end of one of three saves
+        moment = int(random.random() ** 2 * 3 * steps)  # in any part of three saves
         killed_after(moment, lambda: lw.save(checkpoint(next(numbers)), path, shard_size=None if turn % 2 else 500))
         seen.add(generation(path))
     lw.save(checkpoint(-1), path)

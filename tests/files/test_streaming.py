@@ -519,7 +519,7 @@ def test_a_stream_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     steps = max(steps_of(lambda: stream(generation(0), path, size), pytest.MonkeyPatch()) for size in (1_000_000, None))
     for turn in range(int(sys.argv[2])):
         numbers = itertools.count(1000 * turn + 1)
-        moment = int(random.random() ** 2 * 3 * steps)  # at the beginning, in the middle and at the end of one of three streams
+        moment = int(random.random() ** 2 * 3 * steps)  # in any part of three streams
         killed_after(moment, lambda: stream(generation(next(numbers)), path, None if turn % 2 else 1_000_000))
         generation_of(path)
     stream(generation(-1), path)
