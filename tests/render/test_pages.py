@@ -78,7 +78,7 @@ def test_no_page_is_wider_than_its_window_in_a_browser(pixels: int, tmp_path: Pa
     sheet.write_text(f"<!doctype html><meta charset=utf-8><title></title>{MEASURE}{''.join(frames)}", "utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars"]
     options += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom"]
-    run = subprocess.run([browser, *options, sheet.as_uri()], capture_output=True, timeout=120, check=True)
+    run = subprocess.run([browser, *options, sheet.as_uri()], capture_output=True, timeout=600, check=True)
     title = re.search("<title>(.*?)</title>", run.stdout.decode("utf-8"))
     assert title is not None
     measured = json.loads(unescape(title[1]))

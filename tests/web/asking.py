@@ -55,7 +55,7 @@ class Client:
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
         """A request with a path as it is. The usual headers are added, unless they are given."""
-        connection = HTTPConnection(self.host, self.port, timeout=60)
+        connection = HTTPConnection(self.host, self.port, timeout=300)
         try:
             given = {name.lower() for name in headers or ()}
             connection.putrequest(method, path, skip_host="host" in given, skip_accept_encoding=True)
@@ -84,7 +84,7 @@ class Client:
 
     def raw(self, data: bytes) -> Answer:
         """Bytes as they are; the answer is read until the server closes the connection."""
-        with socket.create_connection((self.host, self.port), timeout=60) as sock:
+        with socket.create_connection((self.host, self.port), timeout=300) as sock:
             received = b""
             try:
                 sock.sendall(data)

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tools.chromium import ARGUMENTS, MISSING, find_chromium
 
 SIZE = {"width": 1400, "height": 1_000}
+MILLISECONDS = 300_000  # that anything may take: a busy machine is slow, and only what never happens is an error
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
@@ -19,7 +20,7 @@ def started() -> Iterator[Browser]:
     path = find_chromium()
     assert path is not None, MISSING
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, headless=True, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, headless=True, args=ARGUMENTS, timeout=MILLISECONDS)
         try:
             yield browser
         finally:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
-from tests.web.browser import SIZE, Problems, started
+from playwright.sync_api import Browser, Page, expect
+from tests.web.browser import MILLISECONDS, SIZE, Problems, started
 from tools.chromium import find_chromium, starts
 
 
@@ -29,7 +29,8 @@ def page(browser: Browser, problems: list[Problems]) -> Iterator[Page]:
     """An empty page. At the end of the test, nothing may have gone wrong in it, and nothing may have been asked of
     another machine."""
     context = browser.new_context(viewport=SIZE, reduced_motion="reduce")
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(MILLISECONDS)
+    expect.set_options(timeout=MILLISECONDS)
     watched = Problems(context)
     problems.append(watched)
     try:

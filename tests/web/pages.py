@@ -11,7 +11,7 @@ import leafwise as lw
 def until(condition: Callable[[], Any], what: str = "") -> Any:
     """Waits until a function returns something true. Playwright's `wait_for_function` evaluates text in the page, which
     its Content-Security-Policy forbids."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300  # only for what never happens: on a busy machine, everything takes long
     while True:
         if result := condition():
             return result

@@ -122,11 +122,12 @@ def test_a_replaced_layer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_closing_during_requests_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    begun = threading.Barrier(7, timeout=20)  # as many as are answered at the same time, and this one
+    begun = threading.Barrier(7, timeout=300)  # as many as are answered at the same time, and this one
+    closed = threading.Event()
 
     def slow(*_: object) -> None:
         begun.wait()
-        time.sleep(3)
+        assert closed.wait(300)
 
     monkeypatch.setattr(whole, "summary", slow)
     view = lw.view({"w": np.ones(3)}, browser=False)
@@ -138,7 +139,8 @@ def test_closing_during_requests_prints_nothing(
     begun.wait()
     view.close()
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
+    closed.set()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
     assert len(answers) == 9
     assert set(answers) <= {503}

@@ -37,7 +37,7 @@ def running(*arguments: str, **environment: str) -> Iterator[tuple["subprocess.P
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url), (url, process.communicate(timeout=60))
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url), (url, process.communicate(timeout=300))
         assert process.stderr is not None
         assert process.stderr.readline() == "Ctrl-C ends the viewer.\n"
         yield process, url
@@ -49,7 +49,7 @@ def running(*arguments: str, **environment: str) -> Iterator[tuple["subprocess.P
 def ended(process: "subprocess.Popen[str]", url: str, how: int) -> tuple[int, str]:
     """The exit status after a signal, and what was printed since then."""
     process.send_signal(how)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     with pytest.raises(ConnectionRefusedError):
         Client(url).get()
     return process.returncode, out + err
@@ -61,7 +61,7 @@ def run(*arguments: str, code: str = "") -> "subprocess.CompletedProcess[str]":
     if code:
         call = f"import sys\n{code}\nfrom leafwise.cli import main\nsys.exit(main(sys.argv[1:]))"
         command = [sys.executable, "-c", call, "view", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_it_serves_a_file_until_it_is_interrupted(file: str) -> None:

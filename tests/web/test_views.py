@@ -102,7 +102,7 @@ def test_the_tree_lists_every_name_and_what_lw_tree_says_about_it(page: Any, url
             seen |= set(paths(page))
             before = page.locator("[data-testid=list]").evaluate("list => list.scrollTop")
             page.locator("[data-testid=list]").evaluate("list => { list.scrollTop += list.clientHeight / 2; }")
-            page.wait_for_timeout(100)
+            until(lambda: page.locator("[data-testid=list]").evaluate(IS_DRAWN), "lines are missing")
             if page.locator("[data-testid=list]").evaluate("list => list.scrollTop") == before:
                 break
         assert expected.keys() <= seen
@@ -112,15 +112,30 @@ def test_the_tree_lists_every_name_and_what_lw_tree_says_about_it(page: Any, url
         assert "2 names" in line.inner_text()
 
 
+# Whether the lines are drawn that belong where the list was scrolled to, whose first line is its heading.
+IS_DRAWN = """list => {
+    const height = list.querySelector(".head").clientHeight;
+    const lines = [...list.querySelectorAll("[data-testid=row]")].map((line) => Number(line.dataset.index));
+    const row = list.querySelector("[data-testid=row]").clientHeight;
+    const first = Math.floor(list.scrollTop / row);
+    const end = Math.min(Math.floor((list.scrollTop + list.clientHeight - height) / row), list.ariaRowCount - 1);
+    for (let index = first; index < end; index++) if (!lines.includes(index)) return false;
+    return true;
+}"""
+
+
 def move_to(page: Any, path: str, key: str) -> None:
     """Moves in the list with a key until the line of a path is the active one."""
+
+    def active() -> Any:
+        return page.locator("[data-testid=list]").get_attribute("aria-activedescendant")
+
     for _ in range(50):
-        page.wait_for_timeout(20)
-        if page.locator("[data-testid=list]").get_attribute("aria-activedescendant") == row(page, path).get_attribute(
-            "id"
-        ):
+        before = until(active, "no line is active")
+        if before == row(page, path).get_attribute("id"):
             return
         page.keyboard.press(key)
+        until(lambda before=before: active() not in (None, before), f"{key} does not lead to {path}")  # type: ignore[misc]
     raise AssertionError(f"{key} does not lead to {path}")
 
 
