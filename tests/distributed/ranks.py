@@ -44,7 +44,7 @@ def _server() -> Any:
 
 
 def run_ranks(
-    count: int, function: Callable[..., Any], *arguments: Any, timeout: float = 120, dies: Collection[int] = ()
+    count: int, function: Callable[..., Any], *arguments: Any, timeout: float = 600, dies: Collection[int] = ()
 ) -> list[Any]:
     """Calls `function(*arguments)` on every rank, in a process group that is initialized, and returns the results.
 

@@ -294,7 +294,7 @@ def one_fails(where: str) -> str:
             zero_lines.zero_lines_of = failing
     start = time.monotonic()
     message = said(lambda: lw.check(sharded))
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 300  # instead of the 600 seconds that gloo waits
     measuring._on_cpu, zero_lines.zero_lines_of = kept
     assert_same_findings(lw.check(sharded), expected, where)  # the ranks can go on
     return message
@@ -302,7 +302,7 @@ def one_fails(where: str) -> str:
 
 @pytest.mark.parametrize("where", ["statistics", "zero lines"])
 def test_a_rank_that_fails_in_the_middle_is_an_error_on_every_rank(where: str) -> None:
-    assert run_ranks(2, one_fails, where, timeout=60) == ["rank 1 failed: MemoryError: no memory left"] * 2
+    assert run_ranks(2, one_fails, where) == ["rank 1 failed: MemoryError: no memory left"] * 2
 
 
 def one_dies() -> str:
@@ -320,12 +320,12 @@ def one_dies() -> str:
         zero_lines.zero_lines_of = killed
     start = time.monotonic()
     message = said(lambda: lw.check(model))
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 300  # instead of the 600 seconds that gloo waits
     return message
 
 
 def test_a_rank_that_dies_in_the_middle_is_an_error() -> None:
-    message, nothing_at_all = run_ranks(2, one_dies, dies={1}, timeout=60)
+    message, nothing_at_all = run_ranks(2, one_dies, dies={1})
     assert message.startswith("cannot reach every one of the ranks 0, 1: ")
     assert nothing_at_all is None
 

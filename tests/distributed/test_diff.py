@@ -234,5 +234,5 @@ def one_dies() -> str:
 
 
 def test_a_rank_that_died_is_an_error() -> None:
-    message, _ = run_ranks(2, one_dies, dies={1}, timeout=60)
+    message, _ = run_ranks(2, one_dies, dies={1})
     assert message.startswith("cannot reach every one of the ranks 0, 1: ")

@@ -2,6 +2,7 @@
 
 import os
 import time
+from multiprocessing import connection
 from typing import Any
 
 import numpy as np
@@ -176,13 +177,13 @@ def rank_1_dies() -> str:
     try:
         agree(team, "stats", ROWS)
     except lw.RankError as error:
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 300  # instead of the 600 seconds that gloo waits
         return str(error)
     raise AssertionError("the other rank is gone")
 
 
 def test_a_rank_that_died_is_an_error_and_does_not_hang() -> None:
-    message, nothing = run_ranks(2, rank_1_dies, dies={1}, timeout=60)
+    message, nothing = run_ranks(2, rank_1_dies, dies={1})
     assert message.startswith("cannot reach every one of the ranks 0, 1: ")
     assert nothing is None
 
@@ -194,21 +195,24 @@ def fails_on_rank_1() -> int:
     print("printed before it failed", flush=True)
     if distributed.get_rank() == 1:
         raise ValueError("this rank cannot")
-    time.sleep(60)
+    time.sleep(600)
     return 1
 
 
 def hangs() -> None:
     if distributed.get_rank() == 1:
-        time.sleep(60)
+        time.sleep(600)
 
 
-def test_a_rank_that_fails_or_hangs_is_the_failure_of_the_test() -> None:
+def test_a_rank_that_fails_or_hangs_is_the_failure_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.monotonic()
     with pytest.raises(pytest.fail.Exception, match="rank 1 failed") as caught:
-        run_ranks(2, fails_on_rank_1, timeout=50)
+        run_ranks(2, fails_on_rank_1)
     assert "ValueError: this rank cannot" in str(caught.value)
     assert "printed before it failed" in str(caught.value)
-    with pytest.raises(pytest.fail.Exception, match="rank 1 was still running when the time was up"):
-        run_ranks(2, hangs, timeout=4)
-    assert time.monotonic() - start < 40
+    # The time is up soon after only the rank that hangs is left.
+    wait = connection.wait
+    monkeypatch.setattr(connection, "wait", lambda pipes, seconds: wait(pipes, seconds if len(pipes) == 2 else 0.5))
+    with pytest.raises(pytest.fail.Exception, match=r"^rank 1 was still running when the time was up"):
+        run_ranks(2, hangs)
+    assert time.monotonic() - start < 300  # instead of 600 seconds for each

