@@ -159,7 +159,7 @@ def test_the_tab_key_inserts_the_path_in_the_line_editor(shell: str, folder: Pat
 
 def screen(terminal: int, wanted: str) -> str:
     """What a shell prints until it has printed the wanted text."""
-    output, end = "", time.monotonic() + 30
+    output, end = "", time.monotonic() + 300
     while wanted not in output.partition("read''y")[2 if "read''y" in output else 0]:
         ready, _, _ = select.select([terminal], [], [], max(0, end - time.monotonic()))
         if not ready:

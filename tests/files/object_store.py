@@ -29,9 +29,9 @@ def s3_server() -> Iterator[int]:
         env={**os.environ, "S3_UPLOAD_PART_MIN_SIZE": str(SMALLEST_PART)},
     )
     try:
-        for _ in range(200):
+        while process.poll() is None:  # it imports much, which takes long on a busy machine
             try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
+                socket.create_connection(("127.0.0.1", port), 60).close()
                 break
             except OSError:
                 time.sleep(0.1)
@@ -46,7 +46,7 @@ def s3_options(port: int) -> dict[str, Any]:
     return {
         "key": "test",
         "secret": "test",
-        "config_kwargs": {"retries": {"max_attempts": 0}, "read_timeout": 5},
+        "config_kwargs": {"retries": {"max_attempts": 0}, "read_timeout": 300},
         "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-west-2"},
     }
 
@@ -112,7 +112,7 @@ class _Passing(http.server.BaseHTTPRequestHandler):
             return
         status, headers, answer = passed.status, {}, passed.answer
         if not status:
-            with closing(http.client.HTTPConnection("127.0.0.1", self.server.store_port, timeout=30)) as store:
+            with closing(http.client.HTTPConnection("127.0.0.1", self.server.store_port, timeout=300)) as store:
                 store.request(passed.method, passed.path, passed.body, passed.headers)
                 response = store.getresponse()
                 status, answer = response.status, response.read()

@@ -458,10 +458,10 @@ def test_a_folder_with_very_many_subfolders_is_not_searched(tmp_path: Path) -> N
 def test_a_folder_with_very_many_files_is_listed_quickly(tmp_path: Path) -> None:
     for number in range(5_000):
         (tmp_path / f"{number}.pt").touch()
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(lw.FileError, match=r"5,000 checkpoints; open one of them: .* .and 4,992 before these.$"):
         lw.open(tmp_path)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_links_that_lead_in_circles_end(tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def test_the_fuzzer_notices_what_is_executed(tmp_path: Path) -> None:
 def test_a_process_that_dies_or_hangs_is_a_failure_and_another_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fuzz, "MAX_WALL", 300.0)
     fuzz_seeds.write_seeds(tmp_path / "seeds", ["npy"])
     worker = fuzz.Worker(tmp_path / "seeds", tmp_path / "worker", ["npy"], {})
     try:

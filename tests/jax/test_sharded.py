@@ -475,7 +475,7 @@ def test_arrays_of_several_processes_are_only_shown(tmp_path: Path) -> None:
         )
         for number in range(2)
     ]
-    outputs = [process.communicate(timeout=120) for process in processes]
+    outputs = [process.communicate(timeout=600) for process in processes]
     for process, (output, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors
         shown, footer, *refusals, exists = output.splitlines()

@@ -10,7 +10,7 @@ import xxhash
 
 from leafwise.kernels.reading import ReadRange, ThreadedReader, can_read
 
-LONG = 10_000_000  # microseconds
+LONG = 300_000_000  # microseconds
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def _threads() -> int:
 
 def _ends_with(threads: int) -> bool:
     """Whether so many threads are left. The system may list a thread for a moment after it has ended."""
-    for _ in range(1000):
+    for _ in range(60_000):
         if _threads() == threads:
             return True
         time.sleep(0.005)

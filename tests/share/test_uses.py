@@ -258,7 +258,7 @@ def test_optimizers_clipping_and_inspection_run_inside() -> None:
 
 def together(*works: Any) -> list[Any]:
     """Runs each function in its own thread and returns the results. `meet()` waits until all of them have called it."""
-    barrier = threading.Barrier(len(works), timeout=60)
+    barrier = threading.Barrier(len(works), timeout=300)
     with ThreadPoolExecutor(len(works)) as pool:
         futures = [pool.submit(work, barrier.wait) for work in works]
         return [future.result() for future in futures]
