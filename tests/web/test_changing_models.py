@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tests.web.asking import Client
+from tests.web.pages import until
 
 import leafwise as lw
 from leafwise.cli import main
@@ -137,6 +138,7 @@ def test_closing_during_requests_prints_nothing(
     for thread in threads:
         thread.start()
     begun.wait()
+    until(lambda: len(view._server._server.server_state.tasks) == 9)  # all have arrived, and three wait for their turn
     view.close()
     for thread in threads:
         thread.join(300)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from tests.web.asking import Client, inert, secure, write_safetensors
+from tests.web.pages import until
 
 import leafwise as lw
 from leafwise.web import app, jobs, serving, watched_files
@@ -159,6 +160,7 @@ def test_closing_does_not_wait_for_clients_or_computations(monkeypatch: pytest.M
     client = Client(view.url)
     with socket.create_connection((client.host, client.port)) as silent:
         silent.sendall(b"GET / HTTP/1.1\r\n")
+        until(lambda: view._server._server.server_state.connections)
         view.close()
     assert not [name for name in own_threads() if name == "leafwise-server"]
 
