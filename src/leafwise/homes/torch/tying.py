@@ -161,8 +161,8 @@ class TorchTying(Tying):
             if not new and is_view(group.places[0].owner, group.places[0].name):
                 continue  # the source is outside of this tree, where the tie is kept
             # Of a part of a model, some of these modules may be outside.
-            above_names = [above for above, _ in group.above if isinstance(above, nn.Module)]
-            for keeper in [*known, *map(keeper_of, above_names)]:
+            modules_above = [above for above, _ in group.above if isinstance(above, nn.Module)]
+            for keeper in [*known, *map(keeper_of, modules_above)]:
                 keeper.checks = [check for check in keeper.checks if check.bond is not bond]
             numbers = [_enter(bond, place, op) for place, op in zip(group.places, group.ops, strict=True)]
             if new or bond.source not in bond.slots:
