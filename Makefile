@@ -19,11 +19,11 @@ help:  ## Show this list
 run: $(VENV)/run.stamp  ## Take the tour
 	@$(BIN)/leafwise tour
 
-test: $(VENV)/dev.stamp build/deepspeed/stamp build/jax_alone/stamp  ## Run the tests and every example in the docs
+test: $(VENV)/dev.stamp build/deepspeed/stamp build/jax_alone/stamp  ## Run the tests and every example in the docs (10 minutes)
 	@$(PYTHON) -m tools.chromium
 	@$(BIN)/python -m tools.tests
 
-quick: $(VENV)/dev.stamp  ## Run the tests that take little time, without Gluon, the viewer and other libraries
+quick: $(VENV)/dev.stamp  ## Run the tests that take little time, between two edits (2 minutes)
 	@$(BIN)/python -m tools.tests --quick
 
 # Without $(VENV): on machines with a GPU, torch usually comes with the machine, and there may be no network.
@@ -67,21 +67,18 @@ bench: $(VENV)/dev.stamp build/jax_alone/stamp  ## Run every benchmark against i
 variants: $(VENV)/dev.stamp  ## Test docs and numbers with older CPU features, one thread, the C locale
 	@$(BIN)/python -m tools.matrix --short
 
-matrix: $(VENV)/dev.stamp  ## Run the tests as on other machines, for docs/platforms.md (hours)
+matrix: $(VENV)/dev.stamp  ## Run the tests as on other machines (hours)
 	@$(BIN)/python -m tools.matrix
 
-ties: $(VENV)/dev.stamp  ## Check that ties of transformers' models survive (minutes)
-	@$(BIN)/python -m tools.tied_transformers $(SEEDED)
+sweep: metaloads renames saved timmrules optimizers ties  ## Run the next six targets (an hour or two)
 
-sweep: metaloads renames saved timmrules optimizers ties  ## Run the next five targets, and ties (an hour)
-
-metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers into a meta model (minutes)
+metaloads: $(VENV)/dev.stamp  ## Load every architecture of transformers into a meta model
 	@$(BIN)/python -m tools.meta_loads $(SEEDED)
 
-renames: $(VENV)/dev.stamp  ## Match the stored names of every architecture of transformers (minutes)
+renames: $(VENV)/dev.stamp  ## Match the stored names of every architecture of transformers
 	@$(BIN)/python -m tools.auto_renames $(SEEDED)
 
-saved: $(VENV)/dev.stamp  ## Load every architecture of transformers as it saves it (half an hour)
+saved: $(VENV)/dev.stamp  ## Load every architecture of transformers as it saves it
 	@$(BIN)/python -m tools.saved_transformers $(SEEDED)
 
 timmrules: $(VENV)/dev.stamp  ## Compare layer_decay and no_decay with timm's rules (minutes)
@@ -89,6 +86,9 @@ timmrules: $(VENV)/dev.stamp  ## Compare layer_decay and no_decay with timm's ru
 
 optimizers: $(VENV)/dev.stamp  ## Resume runs with every optimizer of torch, timm, pytorch_optimizer
 	@$(BIN)/python -m tools.optimizers $(SEEDED)
+
+ties: $(VENV)/dev.stamp  ## Check that ties of transformers' models survive (minutes)
+	@$(BIN)/python -m tools.tied_transformers $(SEEDED)
 
 alarms: $(VENV)/dev.stamp  ## Count false alarms of check, and the planted faults it finds (minutes)
 	@$(BIN)/python -m tools.alarms $(SEEDED)

@@ -27,6 +27,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal, NamedTuple
 
+from tools import sweeps
 from tools.mutant_list import MUTANTS, Mutant
 
 ROOT = Path(__file__).parent.parent
@@ -192,11 +193,24 @@ def summary(outcomes: Iterable[Outcome]) -> dict[str, int]:
 # -- what is printed ---------------------------------------------------------------------------------------------
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def by_room(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
     """The summary of each room, and of all of them."""
     rooms = dict.fromkeys(room(outcome.mutant) for outcome in outcomes)
     rows = {name: summary(one for one in outcomes if room(one.mutant) == name) for name in rooms}
-    rows["all"] = summary(outcomes)
+    return rows | {"all": summary(outcomes)}
+
+
+def page_table(outcomes: Sequence[Outcome]) -> str:
+    """The summaries in Markdown, for CONTRIBUTING.md."""
+    rows = by_room(outcomes)
+    lines = ["| | " + " | ".join(rows["all"]) + " |", "|---|" + "--:|" * len(rows["all"])]
+    lines += [f"| {name} | " + " | ".join(map(str, counts.values())) + " |" for name, counts in rows.items()]
+    return "\n".join(lines)
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """The summaries as text."""
+    rows = by_room(outcomes)
     lines = [f"{'room':12}" + "".join(f"{name:>10}" for name in rows["all"])]
     lines += [f"{name:12}" + "".join(f"{count:>10}" for count in counts.values()) for name, counts in rows.items()]
     return "\n".join(lines)
@@ -243,6 +257,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     print(table(outcomes))
+    if not options.only:
+        sweeps.record("make mutants", {"mutants": page_table(outcomes)})
     wrong = [outcome for outcome in outcomes if outcome.state in ("survived", "broken")]
     for outcome in wrong:
         print(f"\n{outcome.state}: {_described(outcome.mutant)}")
