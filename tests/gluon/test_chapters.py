@@ -3,13 +3,11 @@
 A script whose name ends in _1 or _2 is for that version of MXNet only; the others are for both.
 """
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.gluon.scripts import Scripts
 
 CHAPTERS = Path(__file__).parent / "chapters"
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]\d+)?")
@@ -42,11 +40,9 @@ def assert_same_text(ours: list[str], theirs: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("script", "version"), CASES, ids=[f"{path.stem}-{version}" for path, version in CASES])
-def test_a_chapter_prints_what_mxnet_prints(script: Path, version: str) -> None:
+def test_a_chapter_prints_what_mxnet_prints(script: Path, version: str, scripts: Scripts) -> None:
     name = script.stem if script.stem.endswith(f"_{version}") else f"{script.stem}_{version}"
-    command = [sys.executable, "-W", "ignore", "-m", "leafwise.gluon", "--mxnet", version, str(script)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # the arrays are too small for more
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=environment)
+    done = scripts.run("--mxnet", version, script)
     assert done.returncode == 0, done.stderr
     golden = (CHAPTERS / f"{name}.golden.txt").read_text("utf-8")
     assert_same_text(done.stdout.splitlines(), golden.splitlines())

@@ -1,12 +1,11 @@
 """Datasets, loaders, transforms and utilities print what MXNet prints, in both dialects."""
 
 import gzip
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy
 import pytest
+from tests.gluon.scripts import Scripts
 
 from leafwise.gluon import as_mxnet, nd, np, random, utils
 from leafwise.gluon.base import MXNetError
@@ -17,11 +16,8 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_the_script_prints_what_mxnet_prints(version: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "leafwise.gluon", "--mxnet", version, HERE / "data_script.py"],
-        capture_output=True, encoding="utf-8",
-    )  # fmt: skip
+def test_the_script_prints_what_mxnet_prints(version: str, scripts: Scripts) -> None:
+    done = scripts.run("--mxnet", version, HERE / "data_script.py")
     assert done.returncode == 0, done.stderr
     golden = (HERE / f"data_script.mxnet{version}.golden.txt").read_text("utf-8")
     assert done.stdout.splitlines() == golden.splitlines()

@@ -5,18 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.gluon.scripts import Scripts
 
 HERE = Path(__file__).parent
 
 
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-W", "ignore", "-m", "leafwise.gluon", *arguments]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-
-
 @pytest.mark.parametrize("script", ["deck", "arrays"])
-def test_the_deck_prints_exactly_what_mxnet_prints(script: str) -> None:
-    done = run(str(HERE / f"{script}.py"))
+def test_the_deck_prints_exactly_what_mxnet_prints(script: str, scripts: Scripts) -> None:
+    done = scripts.run(HERE / f"{script}.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == (HERE / f"{script}.golden.txt").read_text("utf-8").splitlines()
 
@@ -25,11 +21,12 @@ def test_a_script_gets_its_arguments_its_folder_and_its_name(tmp_path: Path) -> 
     (tmp_path / "beside.py").write_text("word = 'beside'")
     script = tmp_path / "script.py"
     script.write_text("import sys, beside\nprint(__name__, sys.argv[1:], beside.word, __file__)")
-    done = run(str(script), "--flag", "x")
+    command = [sys.executable, "-W", "ignore", "-m", "leafwise.gluon", str(script), "--flag", "x"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert done.stdout.split("\n")[0] == f"__main__ ['--flag', 'x'] beside {script}"
 
 
-def test_a_missing_script_is_a_usage_error() -> None:
-    done = run("nowhere.py")
+def test_a_missing_script_is_a_usage_error(scripts: Scripts) -> None:
+    done = scripts.run("nowhere.py")
     assert done.returncode == 2
     assert "cannot find the script 'nowhere.py'" in done.stderr

@@ -2,13 +2,13 @@
 
 import importlib
 import pickle
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
+from tests.gluon.scripts import Scripts
 from tools import gluon_table
 
 from leafwise.gluon import as_mxnet, autograd, dialect, modes, nd, nn, np, optimizer, random
@@ -199,14 +199,10 @@ def test_as_mxnet_sets_the_dialect_and_puts_it_back() -> None:
     assert "mxnet" not in sys.modules
 
 
-def test_the_command_line_chooses_the_dialect(tmp_path: Path) -> None:
+def test_the_command_line_chooses_the_dialect(tmp_path: Path, scripts: Scripts) -> None:
     script = tmp_path / "script.py"
     script.write_text("import mxnet as mx\nprint(mx.__version__, type(mx.gluon.nn.Dense(1).collect_params()))")
-    command = [sys.executable, "-m", "leafwise.gluon"]
-    shown = [
-        subprocess.run([*command, *arguments, script], capture_output=True, encoding="utf-8", check=True).stdout.strip()
-        for arguments in ((), ("--mxnet", "1"))
-    ]
+    shown = [scripts.run(*arguments, script).stdout.strip() for arguments in ((), ("--mxnet", "1"))]
     assert shown == ["2.0.0beta1 <class 'dict'>", "1.9.1 <class 'mxnet.gluon.parameter.ParameterDict'>"]
 
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy
 import pytest
 import torch
 from tests.gluon.recurrent_facts import Facts, golden_file
+from tests.gluon.scripts import Scripts
 
 import leafwise as lw
 from leafwise.gluon import MXNetError, autograd, dialect, init, nd, nn, np, npx, rnn, utils
@@ -56,11 +55,8 @@ def _check_numbers(numbers: dict[str, Any], known: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_the_script_prints_what_mxnet_prints(version: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "leafwise.gluon", "--mxnet", version, HERE / "recurrent_script.py"],
-        capture_output=True, encoding="utf-8",
-    )  # fmt: skip
+def test_the_script_prints_what_mxnet_prints(version: str, scripts: Scripts) -> None:
+    done = scripts.run("--mxnet", version, HERE / "recurrent_script.py")
     assert done.returncode == 0, done.stderr
     golden = (HERE / f"recurrent_script.mxnet{version}.golden.txt").read_text("utf-8")
     assert NUMBER.sub("#", done.stdout) == NUMBER.sub("#", golden)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from tests.gluon.scripts import Scripts
 from tests.gluon.training_curves import CURVES, curve
 
 from leafwise.gluon import Parameter, Trainer, as_mxnet, autograd, loss, nn, np, optimizer
@@ -44,11 +43,8 @@ def test_curves_follow_those_of_mxnet(stand_in: tuple[Any, int, str]) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_script_prints_what_mxnet_prints(version: int) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "leafwise.gluon", "--mxnet", str(version)]
-    done = subprocess.run(
-        [*command, str(HERE / "training_script.py")], capture_output=True, encoding="utf-8", check=False
-    )
+def test_the_script_prints_what_mxnet_prints(version: int, scripts: Scripts) -> None:
+    done = scripts.run("--mxnet", str(version), HERE / "training_script.py")
     assert done.returncode == 0, done.stderr
     ours = done.stdout.splitlines()
     theirs = (HERE / f"training_script.mxnet{version}.golden.txt").read_text("utf-8").splitlines()
