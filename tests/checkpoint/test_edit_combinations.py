@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.long import short_or_long
 
 import leafwise as lw
 
@@ -84,7 +85,7 @@ def tensor(leaf: lw.Leaf) -> torch.Tensor:
     return torch.frombuffer(values, dtype=getattr(torch, leaf.dtype)).reshape(leaf.shape or ())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=short_or_long(40, 150), deadline=None)
 @given(edits())
 def test_random_edits_give_what_torch_gives(case: tuple[dict[str, torch.Tensor], dict[str, Any]]) -> None:
     state, options = case

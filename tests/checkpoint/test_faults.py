@@ -1,6 +1,6 @@
 """Saves that crash, are killed, run out of room, meet each other and their readers: always the old or the new, whole.
 
-`make faults` (LEAFWISE_FAULTS=long) does ten times as much of what is random.
+`make long` does fifty times as much of what is random.
 """
 
 import errno
@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.files.faulty import FailingDisk, crashing, steps_of
+from tests.long import short_or_long
 
 import leafwise as lw
 from leafwise.files import disk as local
 from leafwise.files.disk import Disk
 
-TIMES = 10 if os.environ.get("LEAFWISE_FAULTS") == "long" else 1
+TIMES = short_or_long(1, 50)  # for what depends on chance
 
 
 def checkpoint(generation: int) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def generation(path: Path) -> int:
     """The generation that a checkpoint contains; raises if it is not complete."""
     lw.verify(path)
     with lw.open(path) as t:
-        found = {int(value) for leaf in t for value in leaf.numpy().reshape(-1)} | {t["n"]}
+        found = {int(value) for leaf in t for value in np.unique(leaf.numpy())} | {t["n"]}
     assert len(found) == 1, found
     return found.pop()
 
@@ -69,7 +69,6 @@ def test_a_crash_after_any_call_of_a_save_leaves_the_old_or_the_new(
         save_again(path, after, stop_at, power, monkeypatch)
         # Open it by name and by folder; the folder may contain both a single file and shards.
         found.add(generation(path))
-        assert generation(path) in (1, 2)
         assert generation(folder) in (1, 2)
         # The next save repairs everything and leaves nothing behind.
         lw.save(checkpoint(3), path, **after)
@@ -187,7 +186,7 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["model.safetensors"], os.listdir(path.parent)
     print(len(seen))
     """
-    assert int(script(text, tmp_path, 200 * TIMES).stdout) > 20 * TIMES
+    assert int(script(text, tmp_path, 40 * TIMES).stdout) > 4 * TIMES
 
 
 def test_two_processes_may_save_to_one_path(tmp_path: Path) -> None:
@@ -211,7 +210,7 @@ def test_two_processes_may_save_to_one_path(tmp_path: Path) -> None:
     lw.save(checkpoint(2), path)
     assert os.listdir(path.parent) == ["model.safetensors"], os.listdir(path.parent)
     """
-    script(text, tmp_path, 40 * TIMES)
+    script(text, tmp_path, 8 * TIMES)
 
 
 @pytest.mark.parametrize("options", [SINGLE, SHARDED], ids=["one file", "shards"])
@@ -235,7 +234,7 @@ def test_a_reader_sees_whole_files_while_a_writer_saves(options: dict[str, Any],
     assert seen == sorted(seen)
     print(len(set(seen)))
     """
-    assert int(script(text, tmp_path, 150 * TIMES, options).stdout) > 10
+    assert int(script(text, tmp_path, 30 * TIMES, options).stdout) > 10
 
 
 def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,6 +263,8 @@ def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, m
 def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch  # not above: the scripts of this file import it, and do not need PyTorch
+
     values = {name: torch.ones(300_000) for name in "abc"}
     path = Path(lw.save(values, tmp_path / "a.safetensors"))
     os.utime(path, (1, 1))  # on a fast machine, the time of the change would be equal to that of the save

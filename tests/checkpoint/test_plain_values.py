@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.long import short_or_long
 from torch import nn
 
 import leafwise as lw
@@ -77,7 +78,7 @@ nested = st.recursive(atoms, containers, max_leaves=12)
 
 
 @given(value=nested)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=short_or_long(60, 300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_was_saved_comes_back_equal_and_of_the_same_type(
     value: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -91,7 +92,7 @@ def test_what_was_saved_comes_back_equal_and_of_the_same_type(
 
 
 @given(values=st.lists(nested, min_size=1, max_size=4))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=short_or_long(25, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_values_between_arrays_come_back_in_containers_of_their_own(
     values: list[Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -228,13 +229,14 @@ def test_names_that_no_path_leads_to_are_refused(state: Any, tmp_path: Path) -> 
 
 
 def test_values_that_change_while_a_save_is_written_are_saved_as_they_were(tmp_path: Path) -> None:
-    log: list[Any] = [{"loss": float(number)} for number in range(100_000)]
+    count = short_or_long(10_000, 100_000)
+    log: list[Any] = [{"loss": float(number)} for number in range(count)]
     best = {"a": 1}
     saving = lw.save({"w": torch.ones(2), "log": log, "best": best}, tmp_path / "a.safetensors", background=True)
     log.append("later")
     best["a"] = 2
     loaded = lw.load({"w": torch.zeros(2), "log": None, "best": None}, saving.wait())
-    assert len(loaded["log"]) == 100_000
+    assert len(loaded["log"]) == count
     assert loaded["best"] == {"a": 1}
 
 

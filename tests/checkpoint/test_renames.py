@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
+from tests.long import short_or_long
 from torch import nn
 
 import leafwise as lw
@@ -110,7 +111,7 @@ def loaded(shapes: Shapes, source: dict[str, torch.Tensor], plan: Any) -> dict[s
     return model.state_dict()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=short_or_long(60, 300), deadline=None)
 @given(renamings())
 def test_what_is_filled_has_its_own_values(renaming: Any) -> None:
     shapes, old = renaming
@@ -140,7 +141,7 @@ def test_keys_and_values_are_not_swapped_because_their_shapes_would_fit() -> Non
     assert not {old for proposal in plan.applied for old, _ in proposal.pairs} & set(names)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=short_or_long(40, 200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(models(), st.permutations(["q", "k", "v", "o"]), st.sampled_from(["", "module.", "net.backbone.", "a."]))
 def test_names_that_were_swapped_are_not_swapped_back(shapes: Shapes, swapped: list[str], front: str) -> None:
     """The leaf that the checkpoint calls q is loaded as q, even if it contains the values of another leaf."""

@@ -20,12 +20,15 @@ from typing import Any
 
 import pytest
 
+import leafwise
+
 # What ranks would otherwise import, each for itself. DTensors import torch._dynamo when they are first used.
 _IMPORTED = [
-    "hypothesis", "leafwise.homes.torch.home", "leafwise.inspect.stats.statistics", "leafwise.iterate.groups", "numpy",
-    "pytest", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.debug",
-    "torch.distributed.tensor.parallel",
+    "fsspec", "gguf", "hypothesis", "numpy", "pytest", "safetensors.torch", "torch._dynamo",
+    "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch.distributed.tensor.debug",
+    "torch.distributed.tensor.parallel", "xxhash",
 ]  # fmt: skip
+_ROOMS = ["checkpoint", "core", "files", "homes/torch", "inspect", "iterate", "share"]  # of leafwise, imported, too
 _GRACE = 3.0  # seconds that the other ranks have after one has failed
 
 
@@ -39,8 +42,14 @@ def _server() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         pytest.skip("this system cannot fork processes")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED)
+    context.set_forkserver_preload([*_IMPORTED, *_modules_of_leafwise()])
     return context
+
+
+def _modules_of_leafwise() -> list[str]:
+    source = Path(leafwise.__file__).parent
+    files = [path.relative_to(source) for room in _ROOMS for path in sorted((source / room).rglob("*.py"))]
+    return [".".join(["leafwise", *file.with_suffix("").parts]).removesuffix(".__init__") for file in files]
 
 
 def run_ranks(

@@ -16,6 +16,7 @@ _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL
 _LOSS = re.compile(r"step (\d+): loss ([\d.]+)")
 _COMMANDS = {
     "torchrun": [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"],
+    "python": [sys.executable, "-W", "ignore"],
     "leafwise": [sys.executable, "-m", "leafwise"],
 }
 
@@ -54,6 +55,9 @@ def test_the_program_and_the_commands_of_the_page_print_what_is_on_it(
             assert losses(printed) == pytest.approx(losses(expected), rel=0.02), line
             sharded |= losses(printed)
     assert list(sharded) == [10, 20, 30, 40]
-    whole = losses(run_command("torchrun --standalone --nproc-per-node=1 train.py uninterrupted 40"))
+    # One process, without torchrun.
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": 0}.items():
+        monkeypatch.setenv(name, str(value))
+    whole = losses(run_command("python train.py uninterrupted 40"))
     assert sharded == pytest.approx(whole, rel=1e-3)
     run_examples(PAGE)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
+from tests.lazy import Lazy
 
 import leafwise as lw
 
+peft, transformers = Lazy("peft"), Lazy("transformers")
 LAYERS = ["q_proj", "v_proj"]
 CONFIGS: dict[str, Callable[[], Any]] = {
     "LoRA": lambda: peft.LoraConfig(target_modules=LAYERS, r=3),

@@ -4,14 +4,15 @@ import copy
 import warnings
 from typing import Any
 
-import peft
 import pytest
 import torch
+from tests.lazy import Lazy
 from tools import auto_renames
 from torch import nn
 
 import leafwise as lw
 
+peft = Lazy("peft")
 # The expected outcomes. In those that are refused, guessing would fill the wrong leaves.
 ARCHITECTURES = {
     "bert": "as it is",

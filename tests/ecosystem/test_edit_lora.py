@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file
+from tests.lazy import Lazy
 
 import leafwise as lw
 
+peft, transformers = Lazy("peft"), Lazy("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # PEFT's advice
 
 

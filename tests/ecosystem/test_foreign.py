@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.torchrun import in_two_processes
+from tests.files.processes import in_processes
 from torch import nn
 
 import leafwise as lw
@@ -137,15 +137,9 @@ def test_fake_tensors_are_refused(tmp_path: Path) -> None:
 
 
 FSDP = """
-import os
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two processes, on the CPU of any machine
-import torch
-from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
 import leafwise as lw
-
-distributed.init_process_group("gloo")
 
 def net():
     torch.manual_seed(0)
@@ -153,7 +147,7 @@ def net():
 
 def refused(model, match, part=None, but=()):
     verbs = {
-        "save": lambda: lw.save(model, f"rank{distributed.get_rank()}.safetensors"),
+        "save": lambda: lw.save(model, f"{out}/rank{rank}.safetensors"),
         "load": lambda: lw.load(model, net(), allow={"missing", "unexpected", "shape"}),
         "load from": lambda: lw.load(net(), model, allow={"missing", "unexpected", "shape"}),
         "stats": lambda: lw.stats(model),
@@ -204,13 +198,11 @@ for verb in (lambda: lw.stats(model), lambda: lw.diff(model, model)):
         raise AssertionError("it was not refused")
 assert [type(parameter) for parameter in model.parameters()] == kinds
 assert all(parameter.is_meta for parameter in model.parameters())
-print(f"rank {distributed.get_rank()} done\\n", end="")
-distributed.destroy_process_group()
 """
 
 
 def test_models_under_fsdp1_and_fsdp2_are_refused_even_on_meta(tmp_path: Path) -> None:
-    in_two_processes(FSDP, tmp_path)
+    in_processes(2, FSDP, tmp_path)
 
 
 def test_parameters_that_deepspeed_zero_3_marked_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 tools/optimizers.py (`make optimizers`) tries all of them; here are PyTorch's own and those that keep state in unusual
 ways."""
 
+import functools
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,13 @@ for library in ("timm", "pytorch_optimizer"):
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed", allow_module_level=True)
 
-CASES = {f"{case.library}.{case.name}": case for case in optimizers.cases()}
+
+@functools.cache
+def cases() -> dict[str, optimizers.Case]:
+    """Not when the file is imported, because the libraries take seconds to import."""
+    return {f"{case.library}.{case.name}": case for case in optimizers.cases()}
+
+
 # Running values in groups, in state that belongs to no parameter, in wrappers, in special layouts, in lists and tuples.
 SOME = [
     "timm.adafactor",
@@ -63,9 +70,8 @@ SOME = [
     "pytorch_optimizer.ScheduleFreeWrapper(AdamP)",
     "pytorch_optimizer.TRAC(AdamP)",
 ]
-TORCH = [
-    name for name in CASES if name.startswith("torch.") and name != "torch.SparseAdam"
-]  # SparseAdam needs sparse gradients
+# SparseAdam needs sparse gradients.
+TORCH = [f"torch.{case.name}" for case in optimizers._of_torch() if case.name != "SparseAdam"]
 REFUSED = {
     "timm.adahessian": "has its own random generator",
     "pytorch_optimizer.adashift": "grad_queue",
@@ -76,13 +82,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", [*TORCH, *SOME])
 def test_a_resumed_run_continues_bit_for_bit(name: str, tmp_path: Path) -> None:
-    found = optimizers.outcome(CASES[name], tmp_path)
+    found = optimizers.outcome(cases()[name], tmp_path)
     assert found.kind == "exact", found
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_saving_an_optimizer_that_cannot_resume_exactly_is_refused(name: str, tmp_path: Path) -> None:
-    found = optimizers.outcome(CASES[name], tmp_path)
+    found = optimizers.outcome(cases()[name], tmp_path)
     assert found.kind == "refused", found
     assert REFUSED[name] in found.why
 
@@ -90,7 +96,7 @@ def test_saving_an_optimizer_that_cannot_resume_exactly_is_refused(name: str, tm
 def stepped(name: str) -> tuple[nn.Module, Any]:
     torch.manual_seed(0)
     model = optimizers.build()
-    optimizer = CASES[name].make(model)
+    optimizer = cases()[name].make(model)
     optimizers.steps(model, optimizer, range(3))
     return model, optimizer
 
@@ -114,7 +120,7 @@ def test_files_saved_by_earlier_versions_still_load(name: str, tmp_path: Path, m
     assert lw.open(path).columns.node_objects[0].record.nodes == {}
     torch.manual_seed(1)
     fresh = optimizers.build()
-    other = CASES[name].make(fresh)
+    other = cases()[name].make(fresh)
     lw.load({"model": fresh, "optimizer": other}, path)
     assert optimizers._went_on(model, optimizer, fresh, other, None)[0] == "exact"
 
@@ -149,7 +155,7 @@ def test_state_dicts_that_pytorch_wrote_are_loaded(name: str, tmp_path: Path) ->
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "a.pt")
     torch.manual_seed(1)
     fresh = optimizers.build()
-    other = CASES[name].make(fresh)
+    other = cases()[name].make(fresh)
     lw.load({"model": fresh, "optimizer": other}, tmp_path / "a.pt")
     assert optimizers._went_on(model, optimizer, fresh, other, None)[0] == "exact"
 
@@ -163,7 +169,7 @@ def test_another_kind_of_optimizer_is_refused(tmp_path: Path) -> None:
 
 def test_running_values_that_the_saved_run_did_not_have_are_removed(tmp_path: Path) -> None:
     model = optimizers.build()
-    make = CASES["timm.lamb"].make
+    make = cases()["timm.lamb"].make
     path = lw.save({"model": model, "optimizer": make(model)}, tmp_path / "a.safetensors")
     model, optimizer = stepped("timm.lamb")
     assert "step" in optimizer.param_groups[0]
@@ -180,7 +186,7 @@ def test_state_keeps_a_precision_other_than_that_of_its_parameter(tmp_path: Path
     wide = {key: value.double() for key, value in first.items() if isinstance(value, torch.Tensor)}
     first.update(wide)
     path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
-    other = CASES[name].make(model)
+    other = cases()[name].make(model)
     lw.load({"model": model, "optimizer": other}, path)
     found = next(iter(other.state_dict()["base_optimizer"]["state"].values()))
     assert wide

@@ -8,24 +8,14 @@ from typing import Any
 import fsspec
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
+from tests.lazy import Lazy
 from tools import saved_transformers
 from torch import nn
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    BertModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    conversion_mapping,
-    core_model_loading,
-)
 
 import leafwise as lw
 
+transformers, core_model_loading = Lazy("transformers"), Lazy("transformers.core_model_loading")
 # Each has conversions of another kind: experts, fused q, k and v, prefixes, renames that depend on each other, permuted
 # rows, and names that `from_pretrained` itself does not find again.
 CONVERTED = [
@@ -60,7 +50,7 @@ def test_every_leaf_is_bit_for_bit_equal_to_the_saved_one(name: str) -> None:
 
 
 def mixtral(**options: Any) -> Any:
-    config = MixtralConfig(
+    config = transformers.MixtralConfig(
         vocab_size=32,
         hidden_size=16,
         intermediate_size=24,
@@ -70,7 +60,7 @@ def mixtral(**options: Any) -> Any:
         num_local_experts=4,
         **options,
     )
-    return MixtralForCausalLM(config)
+    return transformers.MixtralForCausalLM(config)
 
 
 EXPERTS = "model.layers.0.block_sparse_moe.experts"
@@ -222,11 +212,14 @@ def test_a_model_in_a_dict_is_converted_under_its_own_name(stored: tuple[Any, Pa
 # -- what leafwise does not know --------------------------------------------------------------------------------------
 
 
-class Doubled(core_model_loading.ConversionOps):
+def doubled() -> Any:
     """An operation of another library."""
 
-    def convert(self, input_dict: Any, **_: Any) -> Any:
-        return {name: value * 2 for name, value in input_dict.items()}
+    class Doubled(core_model_loading.ConversionOps):  # type: ignore[misc, name-defined]
+        def convert(self, input_dict: Any, **_: Any) -> Any:
+            return {name: value * 2 for name, value in input_dict.items()}
+
+    return Doubled()
 
 
 @pytest.fixture
@@ -234,14 +227,17 @@ def mapping(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], None]:
     """Sets what transformers says about a model."""
 
     def put(transforms: list[Any]) -> None:
-        monkeypatch.setattr(conversion_mapping, "get_model_conversion_mapping", lambda model, **_: list(transforms))
+        found = "transformers.conversion_mapping.get_model_conversion_mapping"
+        monkeypatch.setattr(found, lambda model, **_: list(transforms))
 
     return put
 
 
 def llama() -> Any:
-    return LlamaForCausalLM(
-        LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+        )
     )
 
 
@@ -249,7 +245,7 @@ def test_an_operation_that_leafwise_does_not_know_is_refused_by_name(mapping: Ca
     mapping(
         [
             core_model_loading.WeightRenaming("layers.0.norm1", "layers.0.input_layernorm"),
-            core_model_loading.WeightConverter("mlp.w1.weight", "mlp.gate_proj.weight", operations=[Doubled()]),
+            core_model_loading.WeightConverter("mlp.w1.weight", "mlp.gate_proj.weight", operations=[doubled()]),
         ]
     )
     model = llama()
@@ -294,13 +290,15 @@ def test_two_stored_names_for_one_leaf_are_refused(mapping: Callable[[list[Any]]
 
 def bert(cls: Any) -> Any:
     return cls(
-        BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
+        transformers.BertConfig(
+            vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
+        )
     )
 
 
 @pytest.mark.parametrize("save", ["transformers", "leafwise"])
 def test_a_base_model_loads_into_a_model_with_a_head(tmp_path: Path, save: str) -> None:
-    base, model = bert(BertModel), bert(BertForSequenceClassification)
+    base, model = bert(transformers.BertModel), bert(transformers.BertForSequenceClassification)
     path: Any = tmp_path
     if save == "transformers":
         base.save_pretrained(tmp_path)
@@ -315,7 +313,7 @@ def test_a_base_model_loads_into_a_model_with_a_head(tmp_path: Path, save: str) 
 
 
 def test_a_model_with_a_head_loads_into_its_base_model(tmp_path: Path) -> None:
-    model, base = bert(BertForSequenceClassification), bert(BertModel)
+    model, base = bert(transformers.BertForSequenceClassification), bert(transformers.BertModel)
     model.save_pretrained(tmp_path)
     plan = lw.plan(base, tmp_path)
     assert [problem.kind for problem in plan.problems] == ["unexpected"] * 2

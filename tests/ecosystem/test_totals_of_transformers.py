@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from safetensors import safe_open
+from tests.lazy import Lazy
 
 import leafwise as lw
 
+transformers = Lazy("transformers")
 SMALL = {
     "hidden_size": 32,
     "intermediate_size": 48,

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.long import short_or_long
 from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
+from leafwise.files.limits import MAX_BYTES, MAX_STEPS
 from leafwise.results import Opaque, OpaqueObject
 
 
@@ -205,10 +207,16 @@ def test_an_object_that_contains_itself_is_shown_once(tmp_path: Path) -> None:
 
 def test_a_very_deep_object_without_arrays_is_refused_within_the_limits(tmp_path: Path) -> None:
     opening = b"cm\nC\n)\x81}U\x01a"
-    for depth, reason in ((1_000_000, "steps of work|bytes of memory"), (100_000, "nested more than")):
+    # A depth of a million exceeds the usual limits, which takes seconds.
+    many = short_or_long(100_000, 1_000_000)
+    limits = {"max_steps": MAX_STEPS * many // 1_000_000, "max_bytes": MAX_BYTES * many // 1_000_000}
+    for depth, options, reason in (
+        (many, limits, "steps of work|bytes of memory"),
+        (many // 10, {}, "nested more than"),
+    ):
         (tmp_path / "deep.pkl").write_bytes(b"\x80\x02" + opening * depth + b"N" + b"sb" * depth + b".")
         with pytest.raises(lw.FileError, match=reason):
-            lw.open(tmp_path / "deep.pkl")
+            lw.open(tmp_path / "deep.pkl", **options)
     shallow = b"\x80\x02" + opening * 90 + b"N" + b"sb" * 90 + b"."
     (tmp_path / "shallow.pkl").write_bytes(shallow)
     assert lw.open(tmp_path / "shallow.pkl").opaque[0].class_name == "m.C"

@@ -312,10 +312,12 @@ def test_whichever_request_is_refused_the_old_or_the_new_checkpoint_is_whole(
     requests = [number for number, passed in enumerate(store.proxy.seen) if is_write(passed) or number % 4 == 0]
     assert len(requests) > 5
     outcomes = set()
+    is_old = False
     for number in requests:
-        store.clear()
-        lw.save(state(1), URL, shard_size=shard_size)
-        names = store.names()
+        if not is_old:  # otherwise the last save has changed nothing
+            store.clear()
+            lw.save(state(1), URL, shard_size=shard_size)
+            names = store.names()
         counted = iter(range(10_000))
         refused: list[Passed] = []
 
@@ -334,7 +336,8 @@ def test_whichever_request_is_refused_the_old_or_the_new_checkpoint_is_whole(
         outcomes.add((failed, found))
         assert found == 2 or failed
         assert store.uploads() == [], refused[0].path
-        if found == 1:
+        is_old = found == 1
+        if is_old:
             assert store.names() == names, refused[0].path
     assert {(True, 1.0), (False, 2.0)} <= outcomes
 
@@ -406,12 +409,12 @@ def test_a_process_that_is_killed_leaves_the_old_checkpoint(store: Store) -> Non
     names = store.names()
     port = store.proxy.server_address[1]
     script = f"""
-import sys, fsspec, torch
+import sys, fsspec, numpy as np
 from leafwise.files import multipart
 multipart.PART = {PART}
 fsspec.config.conf["s3"] = {s3_options(port)!r}
 import leafwise as lw
-lw.save({{name: torch.ones(12, {UNIT // 4}) for name in "abc"}}, {URL!r}, shard_size="110KB")
+lw.save({{name: np.ones((12, {UNIT // 4}), "f4") for name in "abc"}}, {URL!r}, shard_size="110KB")
 """
     process: list[subprocess.Popen[bytes]] = []
 
@@ -675,12 +678,12 @@ def test_a_save_in_the_background_survives_the_end_of_the_program(store: Store) 
     options = s3_options(store.proxy.server_address[1])
     options["client_kwargs"]["endpoint_url"] = f"http://localhost:{store.proxy.server_address[1]}"  # to be resolved
     script = f"""
-import fsspec, torch
+import fsspec, numpy as np
 from leafwise.files import multipart
 multipart.PART, multipart.SENDING = {PART}, 1
 fsspec.config.conf["s3"] = {options!r}
 import leafwise as lw
-lw.save({{"w": torch.ones(1000, {UNIT // 4}), "b": torch.ones(5), "generation": 1.0}}, {URL!r}, background=True)
+lw.save({{"w": np.ones((200, {UNIT // 4}), "f4"), "b": np.ones(5), "generation": 1.0}}, {URL!r}, background=True)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, b"")

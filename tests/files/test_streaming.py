@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.files.faulty import FailingDisk, crashing, steps_of
 from tests.files.streams import checkpoint_of, item_of, stored, stream
+from tests.long import short_or_long
 
 import leafwise as lw
 from leafwise.core.memory import SAME
@@ -37,8 +38,8 @@ def tensors(seed: int = 0) -> dict[str, torch.Tensor]:
     """Some are shorter than a chunk, some end inside one, some have no elements."""
     torch.manual_seed(seed)
     return {
-        "large": torch.randn(1_300_001),
-        "half": torch.randn(3, 400, 1_001).to(torch.bfloat16),
+        "large": torch.randn(500_001),
+        "half": torch.randn(3, 200, 1_001).to(torch.bfloat16),
         "small": torch.randn(5, 7),
         "scalar": torch.tensor(seed + 0.5),
         "empty": torch.zeros(0, 4),
@@ -144,8 +145,8 @@ def test_ranges_are_the_bytes_of_the_array() -> None:
 
 
 def test_transposed_and_cut_arrays_are_streamed_in_their_order(tmp_path: Path) -> None:
-    wide = torch.arange(6_000_000, dtype=torch.float32).reshape(2_000, 3_000)
-    views = {"turned": wide.t(), "cut": wide[:, 5:2_001], "cube": wide.reshape(20, 100, 3_000).permute(2, 0, 1)}
+    wide = torch.arange(3_000_000, dtype=torch.float32).reshape(1_000, 3_000)
+    views = {"turned": wide.t(), "cut": wide[:, 5:2_001], "cube": wide.reshape(20, 50, 3_000).permute(2, 0, 1)}
     torch.save(views, tmp_path / "a.pt")
     with lw.open(tmp_path / "a.pt") as t:
         path = stream(stored(t), tmp_path / "b.safetensors")
@@ -274,7 +275,7 @@ def test_casts_while_streaming_are_those_of_a_save(dtype: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["cast", "sum"])
 def test_a_value_that_does_not_fit_names_the_leaf_and_nothing_is_written(kind: str, tmp_path: Path) -> None:
-    path = lw.save({"a": torch.zeros(3_000_000), "b.c": torch.full((3_000_000,), 7e4)}, tmp_path / "a.safetensors")
+    path = lw.save({"a": torch.zeros(700_000), "b.c": torch.full((700_000,), 7e4)}, tmp_path / "a.safetensors")
     (tmp_path / "out.safetensors").write_bytes(b"old")
     with lw.open(path) as t:
 
@@ -507,7 +508,6 @@ def test_an_interrupt_leaves_the_old_file_and_no_thread_behind(tmp_path: Path) -
 
 
 def test_a_stream_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
-    times = 100 if os.environ.get("LEAFWISE_FAULTS") == "long" else 10
     script = """
     import itertools, os, pytest, random, sys
     from pathlib import Path
@@ -526,7 +526,7 @@ def test_a_stream_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     assert generation_of(path) == -1
     assert os.listdir(path.parent) == ["model.safetensors"], os.listdir(path.parent)
     """
-    run(script, tmp_path, times)
+    run(script, tmp_path, short_or_long(10, 100))
 
 
 def run(script: str, *arguments: Any) -> str:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from tests.files.writers import WRITERS, arrays
 from tests.hostile import files
+from tests.long import short_or_long
 
 import leafwise as lw
 
@@ -129,8 +130,10 @@ def test_sound_files_open(sound: dict[str, bytes], tmp_path: Path) -> None:
 def test_files_truncated_at_any_byte_are_refused(sound: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "cut"
     for name, data in sound.items():
-        # Every byte of the first and the last part, which contain the headers, and samples between them.
-        ends = {*range(min(len(data), 700)), *range(max(0, len(data) - 300), len(data)), *range(0, len(data), 97)}
+        # The first and the last part, which contain the headers, and samples between them; in `make long`, every byte
+        # of these parts.
+        ends = {*range(0, min(len(data), 700), short_or_long(5, 1))}
+        ends |= {*range(max(0, len(data) - 300), len(data), short_or_long(3, 1)), *range(0, len(data), 97)}
         for end in sorted(ends):
             if name == "GGUF" and end > len(data) - 32:
                 continue  # only the padding after the last tensor is lost
@@ -141,7 +144,8 @@ def test_files_truncated_at_any_byte_are_refused(sound: dict[str, bytes], tmp_pa
 def test_files_with_flipped_bits_open_or_are_refused(sound: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "flipped"
     for name, data in sound.items():
-        for at in {*range(0, min(len(data), 600), 2), *range(0, len(data), 53)}:
+        # Steps that are odd, so that every bit of a byte is flipped somewhere.
+        for at in {*range(0, min(len(data), 600), short_or_long(9, 1)), *range(0, len(data), short_or_long(211, 53))}:
             changed = bytearray(data)
             changed[at] ^= 1 << (at % 8)
             path.write_bytes(changed)
@@ -154,10 +158,10 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
         folder = tmp_path / name.replace(" ", "-")
         WRITERS[name](folder, arrays())
         whole = (folder / file).read_bytes()
-        for end in range(0, len(whole), 3):
+        for end in range(0, len(whole), short_or_long(11, 3)):
             (folder / file).write_bytes(whole[:end])
             assert try_to_open(folder, read=False) != "opened", (name, end)
-        for at in range(0, len(whole), 2):
+        for at in range(0, len(whole), short_or_long(9, 1)):
             changed = bytearray(whole)
             changed[at] ^= 1 << (at % 8)
             (folder / file).write_bytes(changed)
@@ -324,7 +328,9 @@ def test_hostile_files_are_refused_with_little_memory_and_time(tmp_path: Path) -
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=short_or_long(15, 60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_fuzzed_files_open_or_are_refused(data: st.DataObject, sound: dict[str, bytes], tmp_path: Path) -> None:
@@ -337,7 +343,9 @@ def test_fuzzed_files_open_or_are_refused(data: st.DataObject, sound: dict[str, 
         try_to_open(tmp_path / "fuzzed")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=short_or_long(100, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     start=st.sampled_from(
         [b"", b"GGUF\3\0\0\0", b"\x93NUMPY\x01\0", b"\x12\x01" + bytes(14), b"\x80\x02", b"PK\x03\x04", b"PK\x05\x06"]
@@ -349,7 +357,9 @@ def test_noise_is_refused(start: bytes, rest: bytes, tmp_path: Path) -> None:
     try_to_open(tmp_path / "noise")
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=short_or_long(100, 400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     codes=st.lists(st.sampled_from([bytes([code]) for code in range(256)] + [b"K\x01", b"U\x01x", b"h\x00", b"q\x00"]))
 )

@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.long import short_or_long
 from tools import fuzz, fuzz_pickles, fuzz_seeds, fuzz_worker
 from tools.fuzz_mutations import Mutant
 
 import leafwise as lw
 from leafwise.kernels import library
 
-CASES = 12  # for each format
+CASES = short_or_long(4, 12)  # for each format
 FORMATS = ["npz", "leafwise", "leafwise shards", "torch zip"]  # formats with which the fuzzer itself is tested
 
 
 @pytest.fixture(scope="module")
 def run() -> fuzz.Run:
     found = fuzz.Run(0, fuzz.FORMATS, cases=CASES)
-    found.work(workers=2)
+    found.work(workers=1)  # because a process with sanitizers takes seconds to start
     return found
 
 
@@ -34,7 +35,7 @@ def test_damaged_files_of_every_format_open_or_are_refused(run: fuzz.Run) -> Non
 def test_some_damaged_files_open_and_some_are_refused(run: fuzz.Run) -> None:
     assert {tally.cases for tally in run.tallies.values()} == {CASES}
     opened = sum(tally.opened for name, tally in run.tallies.items() if name != fuzz_worker.KERNELS)
-    assert 20 < opened < CASES * len(run.tallies) - 20
+    assert 0.1 < opened / (CASES * len(run.tallies)) < 0.9
     assert run.sanitized == (shutil.which("gcc") is not None)
 
 
@@ -48,9 +49,9 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def bench(seeds: Path, tmp_path: Path) -> fuzz_worker.Bench:
-    made = fuzz_worker.Bench(seeds, tmp_path, FORMATS)
+@pytest.fixture(scope="module")
+def bench(seeds: Path, tmp_path_factory: pytest.TempPathFactory) -> fuzz_worker.Bench:
+    made = fuzz_worker.Bench(seeds, tmp_path_factory.mktemp("bench"), FORMATS)
     for name in FORMATS:
         assert made.of_sound(name) == []
     return made

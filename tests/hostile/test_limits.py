@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 import torch
 from tests.hostile import files
+from tests.long import short_or_long
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.limits import Limits
+from leafwise.files.limits import MAX_BYTES, MAX_STEPS, Limits
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -46,6 +47,10 @@ HUNDRED_THOUSAND = range(1 << 20, (1 << 20) + 100_000)
 def _text(text: bytes) -> bytes:
     return b"X" + len(text).to_bytes(4, "little") + text
 
+
+# Usually, small files have a fifth of the steps and bytes that are allowed by default.
+FIFTH = short_or_long(5, 1)
+MILLION = 1_000_000 // FIFTH
 
 # Functions, because some of the pickles are large.
 SMALL: dict[str, Callable[[], bytes]] = {
@@ -81,10 +86,10 @@ SMALL: dict[str, Callable[[], bytes]] = {
     "lists without end": lambda: b"\x80\x04](" + b"]" * 8_000_000 + b"e.",
     "marks without end": lambda: b"\x80\x04" + b"(" * 8_000_000 + b".",
     "a memo without end": lambda: (
-        b"\x80\x02N" + b"".join(b"r" + k.to_bytes(4, "little") for k in range(1, 6_000_001)) + b"."
+        b"\x80\x02N" + b"".join(b"r" + k.to_bytes(4, "little") for k in range(1, 1 + 6 * MILLION)) + b"."
     ),
     "nothing, very often": lambda: b"\x80\x02" + b"N0" * 20_000_000 + b"N.",
-    "text of wide letters": lambda: b"\x80\x02" + _text("\U0001f600".encode() * 20_000_000) + b".",
+    "text of wide letters": lambda: b"\x80\x02" + _text("\U0001f600".encode() * 20 * MILLION) + b".",
     "a long text meant often": lambda: b"\x80\x02" + _text(b"a" * 100_000) + b"q\x00](" + b"h\x00" * 50_000 + b"e.",
     "long keys of tuples": lambda: (
         b"\x80\x02"
@@ -104,21 +109,29 @@ def _gguf_string(text: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
+def _numbered(before: bytes, after: bytes, count: int) -> bytes:
+    """The numbers below `count`, each of seven digits, between these bytes."""
+    rows = np.empty((count, len(before) + 7 + len(after)), np.uint8)
+    rows[:, : len(before)] = np.frombuffer(before, np.uint8)
+    rows[:, len(before) + 7 :] = np.frombuffer(after, np.uint8)
+    numbers = np.arange(count)
+    for column in range(len(before) + 6, len(before) - 1, -1):
+        rows[:, column] = numbers % 10 + ord("0")
+        numbers //= 10
+    return rows.tobytes()
+
+
 ROW = b'":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
 HEADERS: dict[str, Callable[[], bytes]] = {
     "lists in a header": lambda: _safetensors(b'{"a":[' + b"[]," * 7_000_000 + b"[]]}"),
-    "arrays in a header": lambda: _safetensors(b"{" + b",".join(b'"%x%s' % (k, ROW) for k in range(800_000)) + b"}"),
-    "texts in a header": lambda: _safetensors(
-        b'{"__metadata__":{' + b",".join(b'"%d":""' % k for k in range(4_000_000)) + b"}}"
-    ),
-    "dots in a header": lambda: _safetensors(
-        b"{" + b",".join(b'"%x%s%s' % (k, b"." * 199, ROW) for k in range(80_000)) + b"}"
-    ),
+    "arrays in a header": lambda: _safetensors(b"{" + _numbered(b'"', ROW + b",", 800_000)[:-1] + b"}"),
+    "texts in a header": lambda: _safetensors(b'{"__metadata__":{' + _numbered(b'"', b'":"",', 4_000_000)[:-1] + b"}}"),
+    "dots in a header": lambda: _safetensors(b"{" + _numbered(b'"', b"." * 199 + ROW + b",", 80_000)[:-1] + b"}"),
     "a long name in a header": lambda: _safetensors(b'{"' + "\U0001f600".encode() * 15_000_000 + b'":{}}'),
     "values in GGUF": lambda: (
         b"GGUF"
         + struct.pack("<IQQ", 3, 0, 3_000_000)
-        + b"".join(_gguf_string(b"%d" % k) + struct.pack("<IB", 0, 1) for k in range(3_000_000))
+        + _numbered(struct.pack("<Q", 7), struct.pack("<IB", 0, 1), 3_000_000)
     ),
     "arrays of arrays in GGUF": lambda: (
         b"GGUF"
@@ -143,74 +156,110 @@ def _pickled(value: object) -> bytes:
     return files.in_zip(pickle.dumps(value, protocol=2))
 
 
+# Usually, legitimate files have a tenth of the items, and opening them may cost a tenth of what is allowed by default.
+SHARE = short_or_long(10, 1)
+MANY = 1_000_000 // SHARE
+
+
 def _optimizer() -> object:
-    state = {number: {"step": number, "a": 0.5, "b": 1.5, "c": -number} for number in range(250_000)}
-    return {"state": state, "param_groups": [{"params": list(range(250_000)), "lr": 0.1}]}
+    state = {number: {"step": number, "a": 0.5, "b": 1.5, "c": -number} for number in range(MANY // 4)}
+    return {"state": state, "param_groups": [{"params": list(range(MANY // 4)), "lr": 0.1}]}
 
 
 def _many_arrays() -> bytes:
     rows = {
         f"layers.{k // 10}.experts.{k % 10}": {"dtype": "F32", "shape": [1], "data_offsets": [4 * k, 4 * k + 4]}
-        for k in range(150_000)
+        for k in range(150_000 // SHARE)
     }
-    return _safetensors(json.dumps(rows).encode()) + bytes(600_000)
+    return _safetensors(json.dumps(rows).encode()) + bytes(600_000 // SHARE)
 
 
 def _many_tensors() -> bytes:
     file = io.BytesIO()
-    torch.save({f"layers.{number}.weight": torch.zeros(0) for number in range(20_000)}, file)
+    torch.save({f"layers.{number}.weight": torch.zeros(0) for number in range(20_000 // SHARE)}, file)
     return file.getvalue()
 
 
 HONEST: dict[str, tuple[int, Callable[[], bytes]]] = {  # and how many leaves each has
-    "names": (0, lambda: _pickled({f"key{number}": number for number in range(1_000_000)})),
-    "numbers": (0, lambda: _pickled({7 * number + 3: number / 3 for number in range(1_000_000)})),
-    "a list": (0, lambda: _pickled({"loss": [number / 3 for number in range(1_000_000)]})),
+    "names": (0, lambda: _pickled({f"key{number}": number for number in range(MANY)})),
+    "numbers": (0, lambda: _pickled({7 * number + 3: number / 3 for number in range(MANY)})),
+    "a list": (0, lambda: _pickled({"loss": [number / 3 for number in range(MANY)]})),
     "an optimizer": (0, lambda: _pickled(_optimizer())),
-    "tensors": (20_000, _many_tensors),
-    "arrays": (150_000, _many_arrays),
+    "tensors": (20_000 // SHARE, _many_tensors),
+    "arrays": (150_000 // SHARE, _many_arrays),
 }
 
+# Each line of its input is a path and limits; a child, forked for each, opens the file and writes a line.
 SCRIPT = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))
-resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+import json, os, resource, sys
 import leafwise as lw
-try:
-    said = len(lw.open(sys.argv[1]))
-except lw.FileError as error:
-    said = str(error)
-import json
-peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
-print(json.dumps([said, int(peak) >> 10]))
+from leafwise.files import detect, gguf_file, home, safetensors, torch_zip  # once, not in every child
+lw.open
+for line in sys.stdin:
+    if os.fork():
+        _, status = os.wait()
+        print(json.dumps(["ended", status]) if status else "", flush=True)
+        continue
+    resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+    path, limits = json.loads(line)
+    try:
+        said = len(lw.open(path, **limits))
+    except lw.FileError as error:
+        said = str(error)
+    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+    print(json.dumps([said, int(peak) >> 10]), flush=True)
+    os._exit(0)
 """
+Opens = Callable[..., Any]
 
 
-def _opened_elsewhere(path: Path) -> Any:
-    """The number of leaves in a file, or why it was refused, in a process with 700 MB of address space and a minute."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(path)],
-        capture_output=True,
+@pytest.fixture(scope="module")
+def opened_elsewhere() -> Iterator[Opens]:
+    """Returns the number of leaves in a file, or why it was refused, in a process with 700 MB of address space and a
+    minute."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         encoding="utf-8",
         env={"PYTHONPATH": str(REPOSITORY / "src")},
-        check=False,
-    )
-    assert done.returncode == 0, (path, done.stderr[-2000:])
-    said, megabytes = json.loads(done.stdout)
-    assert megabytes < 500, path
-    return said
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def opened(path: Path, share: int = FIFTH) -> Any:
+            """With a part of the steps and bytes that are allowed by default."""
+            limits = {"max_bytes": MAX_BYTES // share, "max_steps": MAX_STEPS // share}
+            stdin.write(json.dumps([str(path), limits]) + "\n")
+            stdin.flush()
+            lines = [stdout.readline(), ""]
+            if "ended" not in lines[0]:
+                lines[1] = stdout.readline()
+            assert lines[1] == "\n", (path, lines)
+            said, megabytes = json.loads(lines[0])
+            assert megabytes < 60 + 440 / share, path
+            return said
+
+        yield opened
+        stdin.close()
 
 
-def _made_and_opened(folder: Path, make: Callable[[], bytes]) -> Any:
-    (folder / "file").write_bytes(make())
-    try:
-        return _opened_elsewhere(folder / "file")
-    finally:
-        (folder / "file").unlink()
+@pytest.fixture
+def made_and_opened(opened_elsewhere: Opens, tmp_path: Path) -> Opens:
+    def opened(make: Callable[[], bytes], *share: int) -> Any:
+        (tmp_path / "file").write_bytes(make())
+        try:
+            return opened_elsewhere(tmp_path / "file", *share)
+        finally:
+            (tmp_path / "file").unlink()
+
+    return opened
 
 
-def test_small_pickles_take_little_memory_and_time(tmp_path: Path) -> None:
-    said = {name: _made_and_opened(tmp_path, lambda make=make: files.in_zip(make())) for name, make in SMALL.items()}
+def test_small_pickles_take_little_memory_and_time(made_and_opened: Opens) -> None:
+    said = {name: made_and_opened(lambda make=make: files.in_zip(make())) for name, make in SMALL.items()}
     assert {name for name, answer in said.items() if answer == 0} == {
         "a list that holds itself",
         "a dict that holds itself",
@@ -229,23 +278,23 @@ def _says_how_to_allow_more(answer: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_large_headers_take_little_memory_and_time(name: str, tmp_path: Path) -> None:
-    assert _says_how_to_allow_more(_made_and_opened(tmp_path, HEADERS[name]))
+def test_large_headers_take_little_memory_and_time(name: str, made_and_opened: Opens) -> None:
+    assert _says_how_to_allow_more(made_and_opened(HEADERS[name]))
 
 
-def test_large_indexes_and_directories_take_little_memory_and_time(tmp_path: Path) -> None:
+def test_large_indexes_and_directories_take_little_memory_and_time(opened_elsewhere: Opens, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_bytes(b'{"weight_map":[' + b"[]," * 7_000_000 + b"[]]}")
-    assert _says_how_to_allow_more(_opened_elsewhere(tmp_path))
+    assert _says_how_to_allow_more(opened_elsewhere(tmp_path))
     with zipfile.ZipFile(tmp_path / "entries", "w") as archive:
         for number in range(1000):
             archive.writestr(zipfile.ZipInfo(f"{number}.npy" + "x" * 40_000), b"")
-    assert _says_how_to_allow_more(_opened_elsewhere(tmp_path / "entries"))
+    assert _says_how_to_allow_more(opened_elsewhere(tmp_path / "entries"))
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_legitimate_files_with_a_million_items_open(name: str, tmp_path: Path) -> None:
+def test_legitimate_files_with_a_million_items_open(name: str, made_and_opened: Opens) -> None:
     leaves, make = HONEST[name]
-    assert _made_and_opened(tmp_path, make) == leaves
+    assert made_and_opened(make, SHARE) == leaves
 
 
 def test_the_limits_can_be_raised_for_a_file_that_is_trusted(
@@ -271,7 +320,7 @@ def test_limits_are_whole_numbers(wrong: Any, tmp_path: Path) -> None:
 
 
 # Objects that take memory, very many of them: none may be counted as much less than it takes.
-KEEP = 20_000
+KEEP = short_or_long(5_000, 20_000)
 MADE = {
     "lists": b"](" + b"]" * KEEP + b"e.",
     "lists of one": b"](" + b"]Na" * KEEP + b"e.",
@@ -317,21 +366,24 @@ def test_the_memory_that_a_pickle_allocates_is_counted(name: str) -> None:
         tracemalloc.stop()
     del kept
     counted = limits.max_bytes - limits.bytes
-    assert peak < 1.25 * counted + 50_000, f"{peak:,} bytes were taken, and {counted:,} counted"
+    assert peak < 1.25 * counted + 20_000, f"{peak:,} bytes were taken, and {counted:,} counted"
+
+
+SOME = short_or_long(5_000, 50_000)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        b"[" + b"[]," * 50_000 + b"[]]",
-        b"[" + b"{}," * 50_000 + b"{}]",
-        b"[" + b'{"a":1},' * 50_000 + b"{}]",
-        b"[" + b"1.5," * 50_000 + b"1]",
-        b"[" + b"123456789," * 50_000 + b"1]",
-        b"[" + b'"ab",' * 50_000 + b'""]',
-        b"{" + b",".join(b'"%d":%d' % (k, 1000 + k) for k in range(50_000)) + b"}",
-        b"{" + b",".join(b'"%d%s' % (k, ROW) for k in range(20_000)) + b"}",
-        b'["' + "\U0001f600".encode() * 50_000 + b'"]',
+        b"[" + b"[]," * SOME + b"[]]",
+        b"[" + b"{}," * SOME + b"{}]",
+        b"[" + b'{"a":1},' * SOME + b"{}]",
+        b"[" + b"1.5," * SOME + b"1]",
+        b"[" + b"123456789," * SOME + b"1]",
+        b"[" + b'"ab",' * SOME + b'""]',
+        b"{" + b",".join(b'"%d":%d' % (k, 1000 + k) for k in range(SOME)) + b"}",
+        b"{" + b",".join(b'"%d%s' % (k, ROW) for k in range(SOME * 2 // 5)) + b"}",
+        b'["' + "\U0001f600".encode() * SOME + b'"]',
     ],
 )
 def test_the_memory_that_json_allocates_is_counted(text: bytes) -> None:
@@ -345,7 +397,7 @@ def test_the_memory_that_json_allocates_is_counted(text: bytes) -> None:
     finally:
         tracemalloc.stop()
     del kept
-    assert peak < 1.25 * json_cost(text) + 50_000
+    assert peak < 1.25 * json_cost(text) + 20_000
 
 
 def test_a_list_that_contains_itself_is_visited_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,11 +420,11 @@ def test_windows_over_one_storage_are_compared_a_bounded_number_of_times(monkeyp
     pairs = []
     relation = memory.relation
     monkeypatch.setattr(memory, "relation", lambda *given: pairs.append(1) or relation(*given))
-    windows = [memory.Region(n, Memory(4 * n, (500,), (4,), 4, "float32"), False) for n in range(5000)]
+    windows = [memory.Region(n, Memory(4 * n, (500,), (4,), 4, "float32"), False) for n in range(1500)]
     merged, overlaps = memory.compare(windows)
     assert not merged
-    assert [len(overlap.members) for overlap in overlaps] == [5000]
-    assert len(pairs) < 102_000
+    assert [len(overlap.members) for overlap in overlaps] == [1500]
+    assert len(pairs) < 102_000  # of 700,000 that overlap
 
 
 def test_a_missing_shard_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,18 +456,18 @@ def _peak(work: Callable[[], object]) -> int:
 
 
 def test_compressed_arrays_are_never_all_in_memory(tmp_path: Path) -> None:
-    path, nbytes = tmp_path / "a.npz", 160_000_000
-    np.savez_compressed(path, a=np.zeros((4000, 5000)), turned=np.asfortranarray(np.arange(12.0).reshape(3, 4)))
+    path, nbytes = tmp_path / "a.npz", 80_000_000
+    np.savez_compressed(path, a=np.zeros((2500, 4000)), turned=np.asfortranarray(np.arange(12.0).reshape(3, 4)))
     only = lambda: lw.open(path).select("a")  # noqa: E731
     assert only()["a"].nbytes == nbytes
-    chunk = 80 << 20
+    chunk = 45_000_000
     assert _peak(lambda: lw.stats(only())) < chunk
     assert _peak(lambda: lw.verify(path)) < chunk
     assert _peak(lambda: lw.diff(only(), only())) < chunk
     assert _peak(lambda: lw.save(only(), tmp_path / "b.safetensors")) < chunk
     assert _peak(lambda: main(["convert", str(path), str(tmp_path / "c.safetensors")])) < chunk
     assert _peak(lambda: only()["a"].numpy()) < 1.2 * nbytes
-    target = {"a": np.ones((4000, 5000)), "turned": np.ones((3, 4))}
+    target = {"a": np.ones((2500, 4000)), "turned": np.ones((3, 4))}
     assert _peak(lambda: lw.load(target, path)) < 1.2 * nbytes
     assert not target["a"].any()
     assert np.array_equal(target["turned"], np.arange(12.0).reshape(3, 4))
@@ -512,7 +564,7 @@ def test_an_older_file_opens_wherever_the_first_block_ends(tmp_path: Path, monke
     }
     path = tmp_path / "a.pt"
     torch.save(state, path, _use_new_zipfile_serialization=False)
-    for first in range(20, len(path.read_bytes())):
+    for first in range(20, len(path.read_bytes()), short_or_long(3, 1)):
         monkeypatch.setattr("leafwise.files.torch_legacy._FIRST", first)
         with lw.open(path) as tree:
             assert np.array_equal(tree["weight"].numpy(), torch.arange(6.0).reshape(2, 3).numpy()), first

@@ -11,8 +11,10 @@ import pytest
 import torch
 from tests.hostile import files
 from tests.hostile.test_files import try_to_open
+from tests.long import short_or_long
 
 import leafwise as lw
+from leafwise.files.limits import MAX_BYTES, MAX_STEPS
 
 BOMB = b")\x85" + b"2\x86" * 45  # a tuple that expands to 2**45 others
 
@@ -56,8 +58,8 @@ def test_small_files_that_would_take_forever_are_handled_quickly(tmp_path: Path)
         (tmp_path / "legacy.pt").write_bytes(files.in_legacy(b"\x80\x02N.")[:-4] + b"\x80\x02]" + key)
         assert try_to_open(tmp_path / "legacy.pt") != "opened"
     storage = torch.randn(40_000)
-    strange = {str(n): torch.as_strided(storage, (60, 30), (7, 11), n) for n in range(150)}
-    windows = {f"w{n}": storage[n : n + 500] for n in range(1500)}
+    strange = {str(n): torch.as_strided(storage, (60, 30), (7, 11), n) for n in range(short_or_long(50, 150))}
+    windows = {f"w{n}": storage[n : n + 500] for n in range(short_or_long(500, 1500))}
     torch.save({**strange, **windows}, tmp_path / "views.pt")
     assert try_to_open(tmp_path / "views.pt") == "opened"
     assert time.process_time() - started < 30
@@ -97,7 +99,11 @@ def test_names_with_very_many_dots_take_little_memory(tmp_path: Path) -> None:
 
 
 def test_legitimate_checkpoints_with_very_many_tensors_open(tmp_path: Path) -> None:
-    torch.save({f"layer.{number}.weight": torch.tensor([1.0]) for number in range(80_000)}, tmp_path / "a.pt")
-    assert len(lw.open(tmp_path / "a.pt")) == 80_000
-    np.savez(tmp_path / "a.npz", **{f"layer.{number}.weight": np.ones(1) for number in range(60_000)})
-    assert len(lw.open(tmp_path / "a.npz")) == 60_000
+    # Usually with a twentieth of the tensors, and a twentieth of what opening them may cost.
+    share = short_or_long(20, 1)
+    count, limits = 80_000 // share, {"max_bytes": MAX_BYTES // share, "max_steps": MAX_STEPS // share}
+    torch.save({f"layer.{number}.weight": torch.tensor([1.0]) for number in range(count)}, tmp_path / "a.pt")
+    assert len(lw.open(tmp_path / "a.pt", **limits)) == count
+    count = 60_000 // share
+    np.savez(tmp_path / "a.npz", **{f"layer.{number}.weight": np.ones(1) for number in range(count)})
+    assert len(lw.open(tmp_path / "a.npz", **limits)) == count

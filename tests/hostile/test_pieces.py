@@ -1,5 +1,6 @@
 """The pieces of a distributed checkpoint must contain every element exactly once."""
 
+import functools
 import io
 import itertools
 import pickle
@@ -12,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.files.writers import WRITERS
+from tests.long import short_or_long
 
 import leafwise as lw
 from leafwise.files.arrays import spec_of
@@ -43,7 +45,7 @@ def _boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[tuple[int, ...]
     return shape, draw(st.permutations(boxes))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=short_or_long(150, 500), deadline=None)
 @given(_boxes())
 def test_the_check_that_pieces_cover_everything_once_agrees_with_counting(
     given: tuple[tuple[int, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]],
@@ -69,8 +71,11 @@ def test_pieces_cannot_be_made_with_a_gap() -> None:
         Pieces(spec_of((4,), "float32"), [(*half, lambda: None) for half in halves], Limits())  # type: ignore[misc]
 
 
-def _dcp(folder: Path, shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> Path:
-    """A distributed checkpoint with one tensor in these pieces; each is filled with the number of the piece."""
+def _dcp(
+    folder: Path, shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...], tuple[int, ...]]], numbered: bool = True
+) -> Path:
+    """A distributed checkpoint with one tensor in these pieces; each is filled with the number of the piece, or with
+    zeros."""
     from torch.distributed.checkpoint import metadata as meta
     from torch.distributed.checkpoint.filesystem import _StorageInfo
 
@@ -78,15 +83,21 @@ def _dcp(folder: Path, shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...]
     chunks, where, data = [], {}, bytearray()
     for number, (position, size) in enumerate(boxes):
         chunks.append(meta.ChunkStorageMetadata(torch.Size(position), torch.Size(size)))
-        item = io.BytesIO()
-        torch.save(torch.full(size, float(number)), item)
+        item = _saved(size, float(number) if numbered else 0.0)
         index = meta.MetadataIndex("w", torch.Size(position), number)
-        where[index] = _StorageInfo("0.distcp", len(data), len(item.getvalue()))
-        data += item.getvalue()
+        where[index] = _StorageInfo("0.distcp", len(data), len(item))
+        data += item
     tensor = meta.TensorStorageMetadata(meta.TensorProperties(torch.float32), torch.Size(shape), chunks)
     (folder / "0.distcp").write_bytes(data)
     (folder / ".metadata").write_bytes(pickle.dumps(meta.Metadata({"w": tensor}, None, where)))
     return folder
+
+
+@functools.cache
+def _saved(size: tuple[int, ...], value: float) -> bytes:
+    item = io.BytesIO()
+    torch.save(torch.full(size, value), item)
+    return item.getvalue()
 
 
 def test_distributed_checkpoints_with_gaps_and_overlaps_are_refused(tmp_path: Path) -> None:
@@ -105,7 +116,7 @@ def test_many_pieces_that_overlap_far_from_each_other_are_refused(tmp_path: Path
     boxes = [((0, column), (1, 1)) for column in range(2500)]
     boxes = [((0, 0), (2, 1)), *boxes[1:], ((1, 0), (1, 2498)), ((1, 2499), (1, 1))]
     with pytest.raises(lw.FileError, match="do not cover each of its 5,000 elements exactly once"):
-        lw.open(_dcp(tmp_path / "far", (2, 2500), boxes))
+        lw.open(_dcp(tmp_path / "far", (2, 2500), boxes, numbered=False))
 
 
 def test_pieces_must_contain_every_element_once(tmp_path: Path) -> None:

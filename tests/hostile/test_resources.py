@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.long import short_or_long
 from torch import nn
 
 import leafwise as lw
 
-CALLS = 200
+CALLS = short_or_long(60, 200)
 WARM_UP = 20  # calls after which caches are full
 LEAVES = 30
 
@@ -124,11 +125,14 @@ def test_no_resources_are_kept_however_often_a_verb_is_called(name: str, tmp_pat
     scene, call = Scene(tmp_path), VERBS[name]
     for _ in range(WARM_UP):
         call(scene)
-    before = Held.now()
-    for _ in range(CALLS - WARM_UP):
-        call(scene)
-    after = Held.now()
     calls = CALLS - WARM_UP
+    for _ in range(2):  # what is allocated once, such as an arena for a thread, is not there a second time
+        before = Held.now()
+        for _ in range(calls):
+            call(scene)
+        after = Held.now()
+        if after.resident - before.resident < 100_000 * calls:
+            break
     assert after.descriptors <= before.descriptors
     assert after.threads <= before.threads
     assert after.mappings <= before.mappings

@@ -2,17 +2,14 @@
 
 from pathlib import Path
 
-from tests.torchrun import in_two_processes
+from tests.files.processes import in_processes
 
 SCRIPT = """
-import torch
-from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Shard, Replicate, distribute_tensor
+from torch import nn
+from torch.distributed.tensor import DTensor
 import leafwise as lw
 from leafwise.iterate import leaf_filler
 
-distributed.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2,))
 
 def build():
@@ -54,10 +51,8 @@ for placement in (Shard(0), Shard(1), Replicate()):
         assert "cannot flatten embed.weight" in str(error), error
     else:
         raise AssertionError("a sharded leaf was flattened")
-print(f"rank {distributed.get_rank()} done\\n", end="")  # one write, since both ranks share an unbuffered pipe
-distributed.destroy_process_group()
 """
 
 
 def test_shards_draw_their_part_clip_together_and_are_not_flattened(tmp_path: Path) -> None:
-    in_two_processes(SCRIPT, tmp_path)
+    in_processes(2, SCRIPT, tmp_path)

@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-from tests.torchrun import in_two_processes
+from tests.files.processes import in_processes
 
 SCRIPT = """
-import torch
-from torch import distributed, nn
+from torch import nn
 import leafwise as lw
 from tools.tie_table import ARCHITECTURES
 
-distributed.init_process_group("gloo")
-rank = distributed.get_rank()
 for name in ("tied embedding", "transposed autoencoder", "fused qkv", "cross-layer"):
     architecture = ARCHITECTURES[name]
     torch.manual_seed(0)
@@ -37,10 +34,8 @@ for name in ("tied embedding", "transposed autoencoder", "fused qkv", "cross-lay
     ties = [[str(p) for p in tie.leaf.paths] for tie in lw.ties(wrapped)]
     assert ties == [[str(p) for p in tie.leaf.paths] for tie in lw.ties(alone)], name
     assert len(ties) == len(architecture.ties), name
-print(f"rank {rank} done\\n", end="")  # in one write, since both ranks write to the same unbuffered pipe
-distributed.destroy_process_group()
 """
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    in_two_processes(SCRIPT, tmp_path)
+    in_processes(2, SCRIPT, tmp_path)

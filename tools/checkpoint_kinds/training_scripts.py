@@ -96,13 +96,15 @@ def imagenet_example(folder: Path) -> Written:
 
 # -- values beside the model ------------------------------------------------------------------------------------
 
+ACTIONS, WORDS = 2_000_000, 600_000  # as many as the names of the kinds say; the tests that are run often use fewer
+
 
 @kind("replay buffer, 2M ints", tool="torch")
 def replay_buffer(folder: Path) -> Written:
     model = nn.Linear(4, 2)
     draw = random.Random(0)
     replay = {
-        "actions": draw.choices(range(-5, 70_000), k=2_000_000),
+        "actions": draw.choices(range(-5, 70_000), k=ACTIONS),
         "rewards": np.linspace(-1, 1, 1000),
         "position": 12_345,
     }
@@ -111,7 +113,7 @@ def replay_buffer(folder: Path) -> Written:
 
 
 def _words() -> list[str]:
-    return [f"word{number:x}" for number in range(600_000)]
+    return [f"word{number:x}" for number in range(WORDS)]
 
 
 @kind("vocab of 600k words", tool="torch")
