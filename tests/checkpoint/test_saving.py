@@ -353,7 +353,7 @@ import sys, numpy, torch, leafwise as lw
 def peak():
     return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 lw.save({"a": torch.ones(3), "b": torch.ones(999, 999).T}, sys.argv[1], dtype="bfloat16")  # loads what is needed
-state = {"a": torch.ones(64 << 20), "b": torch.ones(8 << 10, 8 << 10).T}
+state = {"a": torch.ones(32 << 20), "b": torch.ones(8 << 10, 4 << 10).T}
 before = peak()
 lw.save(state, sys.argv[1])
 lw.save(state, sys.argv[1], dtype="bfloat16")

@@ -24,7 +24,8 @@ import leafwise
 
 # What ranks would otherwise import, each for itself. DTensors import torch._dynamo when they are first used.
 _IMPORTED = [
-    "fsspec", "gguf", "hypothesis", "numpy", "pytest", "safetensors.torch", "torch._dynamo",
+    "fsspec", "gguf", "hypothesis", "http.server", "leafwise.cli.output", "leafwise.homes.containers",
+    "leafwise.homes.numpy", "leafwise.homes.stateful", "numpy", "pytest", "safetensors.torch", "torch._dynamo",
     "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch.distributed.tensor.debug",
     "torch.distributed.tensor.parallel", "xxhash",
 ]  # fmt: skip
