@@ -170,8 +170,9 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     text = """
     import itertools, pytest
     from tests.files.faulty import killed_after, steps_of
+    from tests.long import SEED
     path, times = Path(sys.argv[1]) / "model.safetensors", int(sys.argv[2])
-    random.seed(0)
+    random.seed(SEED)
     steps = max(
         steps_of(lambda: lw.save(checkpoint(0), path, shard_size=size), pytest.MonkeyPatch()) for size in (500, None)
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.long import count
 
 from leafwise.files import disk as local
 from leafwise.files.disk import Disk
@@ -148,6 +149,7 @@ def steps_of(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int
 
 def crashing(work: Callable[[], object], stop_at: int, power: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Does some work on a machine that stops at a call; with `power`, everything that was not synced is lost."""
+    count("crashes")
     disk = FailingDisk(stop_at, Crash)
     with monkeypatch.context() as patched:
         patched.setattr(local, "disk", disk)
@@ -172,6 +174,7 @@ class _AnnouncingDisk(FailingDisk):
 def killed_after(calls: int, work: Callable[[], object]) -> None:
     """Does some work again and again in another process, and kills that when it has begun so many calls that modify the
     disk, or a little later. By then, it has done as much on a slow machine as on a fast one."""
+    count("saves killed")
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

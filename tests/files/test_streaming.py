@@ -514,8 +514,9 @@ def test_a_stream_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     from tests.files.faulty import killed_after, steps_of
     from tests.files.streams import stream
     from tests.files.test_streaming import generation, generation_of
+    from tests.long import SEED
     path = Path(sys.argv[1], "model.safetensors")
-    random.seed(0)
+    random.seed(SEED)
     steps = max(steps_of(lambda: stream(generation(0), path, size), pytest.MonkeyPatch()) for size in (1_000_000, None))
     for turn in range(int(sys.argv[2])):
         numbers = itertools.count(1000 * turn + 1)
