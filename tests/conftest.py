@@ -30,8 +30,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Triton's interpreter computes with NumPy and cannot read the memory of a device, so there it must not find one.
 if os.environ.get("TRITON_INTERPRET") == "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-# Tests run in more processes than there are cores. If PyTorch then computes with several threads, these spend nearly all
-# of their time waiting for each other: some tests would need twenty times the time. Kernels of leafwise still use them.
+# Tests run in more processes than there are cores. If PyTorch then computes with several threads, these spend most of
+# their time waiting for each other: some tests would take twenty times as long. Kernels of leafwise still use them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for the commands that tests run
 # Without a GPU, the interpreter runs the kernels, which must be set before Triton is first imported.
 if find_spec("torch"):  # there are tests of JAX without PyTorch
