@@ -382,7 +382,8 @@ _FILES = (
     ),
     *_mutants(
         "files/reader.py",
-        "checkpoint/test_damage.py files/test_checksums.py",
+        "checkpoint/test_damage.py files/test_checksums.py "
+        "checkpoint/test_loading.py::test_a_part_of_a_damaged_leaf_is_not_taken",
         ("transfers, progress)\n    raise_damage(passes)\n", "transfers, progress)\n"),
         ("verify_storages({id(storage): (name, storage) for name, storage in before}.values(), lambda", "str(lambda"),
     ),
