@@ -17,6 +17,30 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() and not _INTERPRETED e
 CHUNK = 8_192  # so that small arrays have several
 
 
+def _prepare_the_interpreter_once() -> None:
+    """Triton's interpreter replaces the functions of its language when a kernel starts, and again, with the same, for
+    every function that the kernel calls, which takes longer than computing. Here the first time is enough."""
+    from triton import language
+    from triton.runtime import interpreter
+
+    if not hasattr(interpreter, "_LangPatchScope"):
+        return  # another release
+
+    replace, modules = interpreter._patch_lang, (language, language.core)
+
+    def replace_once(function: Any) -> Any:
+        used = [module for module in modules if any(value is module for value in function.__globals__.values())]
+        if any(language.core.is_builtin(module.load) for module in used):
+            return replace(function)
+        return interpreter._LangPatchScope()  # a kernel runs, and restores them when it ends
+
+    interpreter._patch_lang = replace_once
+
+
+if DEVICE.type == "cpu":
+    _prepare_the_interpreter_once()
+
+
 def measure(arrays: Sequence[Any], histogram: bool = True, chunk: int = CHUNK) -> list[Moments]:
     return waiting(arrays, histogram, chunk)()
 
