@@ -162,17 +162,28 @@ def here(path: Path, pairs: list[tuple[Any, Any]]) -> tuple[Any, Any, Any]:
 
 def tried(build: Build, folder: Path, data: Path, right: tuple[Any, Any, Any]) -> str:
     """What is wrong with a build; empty if every bit is the same."""
+    error, output = built_and_run(build, folder, data)
+    return error or difference(build, output, right)
+
+
+def built_and_run(build: Build, folder: Path, data: Path) -> tuple[str, bytes]:
+    """What went wrong, or empty, and what the program wrote."""
     program = folder / "driver"
     static = ["-static"] if build.emulator else []  # the shared libraries of an emulated processor are not installed
     command = [build.compiler, *_OPTIONS, *static, *build.options, f"-I{KERNELS}", str(HERE / "kernel_driver.c")]
     done = subprocess.run([*command, "-o", str(program), "-lm"], capture_output=True, encoding="utf-8")
     if done.returncode:
-        return f"does not compile: {done.stderr.strip()[-300:]}"
+        return f"does not compile: {done.stderr.strip()[-300:]}", b""
     run = subprocess.run([*build.emulator, str(program), str(data)], capture_output=True, timeout=1800)
     if run.returncode:
-        return f"exit status {run.returncode}: {run.stderr.decode(errors='replace')[-300:]}"
+        return f"exit status {run.returncode}: {run.stderr.decode(errors='replace')[-300:]}", b""
+    return "", run.stdout
+
+
+def difference(build: Build, output: bytes, right: tuple[Any, Any, Any]) -> str:
+    """What is wrong with the output of a build; empty if every bit is the same."""
     try:
-        found = parsed(run.stdout, len(right[1]) // 256, len(right[0]))
+        found = parsed(output, len(right[1]) // 256, len(right[0]))
     except ValueError as error:
         return str(error)
     sets = build.sets or (1 if build.emulator else cpu.instruction_sets())

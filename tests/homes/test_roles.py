@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers.models.gpt2.modeling_gpt2 import GPT2Config, GPT2Model
-from transformers.models.llama.modeling_llama import LlamaConfig, LlamaModel
-from transformers.models.t5.modeling_t5 import T5LayerNorm
 
 import leafwise as lw
 
@@ -188,6 +185,10 @@ def test_hooks_keep_the_role_of_what_they_compute() -> None:
 
 
 def test_the_layers_of_transformers_have_roles() -> None:
+    from transformers.models.gpt2.modeling_gpt2 import GPT2Config, GPT2Model
+    from transformers.models.llama.modeling_llama import LlamaConfig, LlamaModel
+    from transformers.models.t5.modeling_t5 import T5LayerNorm
+
     gpt = lw.tree(GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=11, n_positions=4)))
     assert gpt["h.0.attn.c_attn.weight"].role == "linear.weight"
     assert gpt["h.0.attn.c_attn.weight"].axes == ("in", "out")

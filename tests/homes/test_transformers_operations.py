@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import core_model_loading as loading
 
 from leafwise.core.home import Spec
 from leafwise.core.recipes import RecipeError, Taken, folded
@@ -15,6 +14,13 @@ from leafwise.homes.torch.transformers_operations import Conversion, check_numbe
 
 CONFIG = SimpleNamespace(num_attention_heads=2, vision_config=SimpleNamespace(num_attention_heads=4), shards=3)
 CONFIG.get_text_config = lambda: CONFIG
+
+
+@pytest.fixture(scope="module")
+def loading() -> Any:
+    from transformers import core_model_loading
+
+    return core_model_loading
 
 
 class Model(torch.nn.Module):
@@ -33,70 +39,89 @@ def experts(*shape: int, count: int = 4) -> list[tuple[int, ...]]:
 
 
 # Patterns of the source with the shapes that are stored for each, patterns of the results, and operations; then the
-# shapes in the model, if an operation looks at them.
+# shapes in the model, if an operation looks at them. Operations are made when a test runs, because importing
+# transformers takes seconds.
 CASES: dict[str, Any] = {
-    "chunk": ({"qkv": [(12, 5)]}, ["q", "k", "v"], [loading.Chunk(0)]),
-    "chunk, last part smaller": ({"ab": [(3, 7)]}, ["a", "b"], [loading.Chunk(1)]),
-    "chunk, number in the config": ({"all": [(6, 2)]}, ["part_*"], [loading.Chunk(0, "shards")]),
-    "concatenate": ({"q": [(4, 5)], "k": [(2, 5)], "v": [(3, 5)]}, ["qkv"], [loading.Concatenate(0)]),
-    "concatenate, last axis": ({"a": [(4, 2)], "b": [(4, 3)]}, ["ab"], [loading.Concatenate(-1)]),
-    "experts": ({"e.*.w2": experts(3, 5)}, ["down"], [loading.MergeModulelist(0)]),
-    "experts, last axis": ({"e.*.w2": experts(3, 5)}, ["down"], [loading.MergeModulelist(-1)]),
+    "chunk": ({"qkv": [(12, 5)]}, ["q", "k", "v"], lambda loading: [loading.Chunk(0)]),
+    "chunk, last part smaller": ({"ab": [(3, 7)]}, ["a", "b"], lambda loading: [loading.Chunk(1)]),
+    "chunk, number in the config": ({"all": [(6, 2)]}, ["part_*"], lambda loading: [loading.Chunk(0, "shards")]),
+    "concatenate": ({"q": [(4, 5)], "k": [(2, 5)], "v": [(3, 5)]}, ["qkv"], lambda loading: [loading.Concatenate(0)]),
+    "concatenate, last axis": ({"a": [(4, 2)], "b": [(4, 3)]}, ["ab"], lambda loading: [loading.Concatenate(-1)]),
+    "experts": ({"e.*.w2": experts(3, 5)}, ["down"], lambda loading: [loading.MergeModulelist(0)]),
+    "experts, last axis": ({"e.*.w2": experts(3, 5)}, ["down"], lambda loading: [loading.MergeModulelist(-1)]),
     "gate and up": (
         {"e.*.w1": experts(3, 5), "e.*.w3": experts(3, 5)},
         ["gate_up"],
-        [loading.MergeModulelist(0), loading.Concatenate(1)],
+        lambda loading: [loading.MergeModulelist(0), loading.Concatenate(1)],
     ),
     "experts, transposed": (
         {"e.*.w2": experts(3, 5)},
         ["down"],
-        [loading.MergeModulelist(0), loading.Transpose(1, 2)],
+        lambda loading: [loading.MergeModulelist(0), loading.Transpose(1, 2)],
     ),
-    "one expert": ({"e.*.w2": experts(3, 5, count=1)}, ["down"], [loading.MergeModulelist(0)]),
-    "transpose": ({"w": [(4, 3, 2)]}, ["kernel"], [loading.Transpose(0, 2)]),
-    "transpose and chunk": ({"w": [(4, 6)]}, ["a", "b", "c"], [loading.Transpose(0, 1), loading.Chunk(0)]),
+    "one expert": ({"e.*.w2": experts(3, 5, count=1)}, ["down"], lambda loading: [loading.MergeModulelist(0)]),
+    "transpose": ({"w": [(4, 3, 2)]}, ["kernel"], lambda loading: [loading.Transpose(0, 2)]),
+    "transpose and chunk": (
+        {"w": [(4, 6)]},
+        ["a", "b", "c"],
+        lambda loading: [loading.Transpose(0, 1), loading.Chunk(0)],
+    ),
     "transpose, if the shape differs": (
         {"w": [(4, 3, 2)]},
         ["w"],
-        [loading.Transpose(1, 2, check_dims=True)],
+        lambda loading: [loading.Transpose(1, 2, check_dims=True)],
         {"w": (4, 2, 3)},
     ),
     "transpose, not if the shape is right": (
         {"w": [(4, 3, 2)]},
         ["w"],
-        [loading.Transpose(1, 2, check_dims=True)],
+        lambda loading: [loading.Transpose(1, 2, check_dims=True)],
         {"w": (4, 3, 2)},
     ),
-    "split": ({"qkv": [(9, 2)]}, ["q", "k", "v"], [loading.Split(0)], {"q": (4, 2), "k": (2, 2), "v": (3, 2)}),
-    "interleave": ({"w13": [(8, 3)]}, ["gate_up"], [loading.Interleave(0)]),
-    "interleave, inverse": ({"w13": [(2, 8)]}, ["gate_up"], [loading.Interleave(1, inverse=True)]),
-    "interleave and chunk": ({"w13": [(3, 8, 2)]}, ["gate", "up"], [loading.Interleave(1), loading.Chunk(1)]),
-    "permute": ({"q": [(8, 3)]}, ["q_proj"], [loading.PermuteForRope()]),
-    "permute, bias": ({"q": [(8,)]}, ["q_proj"], [loading.PermuteForRope(inverse=True)]),
-    "permute, vision": ({"q": [(16, 3)]}, ["q_proj"], [loading.PermuteForRope("vision_config")]),
+    "split": (
+        {"qkv": [(9, 2)]},
+        ["q", "k", "v"],
+        lambda loading: [loading.Split(0)],
+        {"q": (4, 2), "k": (2, 2), "v": (3, 2)},
+    ),
+    "interleave": ({"w13": [(8, 3)]}, ["gate_up"], lambda loading: [loading.Interleave(0)]),
+    "interleave, inverse": ({"w13": [(2, 8)]}, ["gate_up"], lambda loading: [loading.Interleave(1, inverse=True)]),
+    "interleave and chunk": (
+        {"w13": [(3, 8, 2)]},
+        ["gate", "up"],
+        lambda loading: [loading.Interleave(1), loading.Chunk(1)],
+    ),
+    "permute": ({"q": [(8, 3)]}, ["q_proj"], lambda loading: [loading.PermuteForRope()]),
+    "permute, bias": ({"q": [(8,)]}, ["q_proj"], lambda loading: [loading.PermuteForRope(inverse=True)]),
+    "permute, vision": ({"q": [(16, 3)]}, ["q_proj"], lambda loading: [loading.PermuteForRope("vision_config")]),
     "chunk, permute some": (
         {"qkv": [(24, 3)]},
         ["q_proj", "k_proj", "v_proj"],
-        [loading.Chunk(0), loading.PermuteForRope(permute_layer_names=["q_proj", "k_proj"])],
+        lambda loading: [loading.Chunk(0), loading.PermuteForRope(permute_layer_names=["q_proj", "k_proj"])],
     ),
     "permute some, concatenate": (
         {"q_proj": [(8, 3)], "v_proj": [(8, 3)]},
         ["qv"],
-        [loading.PermuteForRope(permute_layer_names=["q_proj"]), loading.Concatenate(0)],
+        lambda loading: [loading.PermuteForRope(permute_layer_names=["q_proj"]), loading.Concatenate(0)],
     ),
-    "convolution to linear": ({"conv": [(4, 3, 2, 2, 2)]}, ["linear"], [loading.Conv3dToLinear(3, (2, 2, 2))]),
-    "linear to convolution": ({"linear": [(4, 24)]}, ["conv"], [loading.LinearToConv3d(3, (2, 2, 2))]),
+    "convolution to linear": (
+        {"conv": [(4, 3, 2, 2, 2)]},
+        ["linear"],
+        lambda loading: [loading.Conv3dToLinear(3, (2, 2, 2))],
+    ),
+    "linear to convolution": ({"linear": [(4, 24)]}, ["conv"], lambda loading: [loading.LinearToConv3d(3, (2, 2, 2))]),
     "experts of two kinds": (
         {"e.*.gate": experts(3, 5, count=6), "e.*.up": experts(3, 5, count=6)},
         ["text", "vision"],
-        [loading.ErnieFuseAndSplitTextVisionExperts(0, 1)],
+        lambda loading: [loading.ErnieFuseAndSplitTextVisionExperts(0, 1)],
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_recipe_gives_the_values_of_the_operations(case: str) -> None:
-    sources, targets, operations, *looked_up = CASES[case]
+def test_a_recipe_gives_the_values_of_the_operations(case: str, loading: Any) -> None:
+    sources, targets, operations_of, *looked_up = CASES[case]
+    operations = operations_of(loading)
     shapes = {f"m.{name}.x": shape for name, shape in (looked_up[0] if looked_up else {}).items()}
     generator = torch.Generator().manual_seed(1)
     tensors = {
@@ -134,8 +159,8 @@ def live(value: torch.Tensor) -> Live:
     return Live(spec, lambda index: array[index] if index != () else array)
 
 
-def test_every_operation_of_the_installed_transformers_is_tested_or_refused() -> None:
-    tested = {type(operation) for _, _, operations, *_ in CASES.values() for operation in operations}
+def test_every_operation_of_the_installed_transformers_is_tested_or_refused(loading: Any) -> None:
+    tested = {type(operation) for _, _, operations_of, *_ in CASES.values() for operation in operations_of(loading)}
     known = {cls for cls in vars(loading).values() if isinstance(cls, type) and issubclass(cls, loading.ConversionOps)}
     for cls in known - tested - {loading.ConversionOps}:
         operation = cls.__new__(cls)
@@ -143,7 +168,7 @@ def test_every_operation_of_the_installed_transformers_is_tested_or_refused() ->
             converted([operation], {"a": [Taken("a", (2, 2))]}, Conversion(["a"], ["b"], "b", CONFIG, {}))
 
 
-def test_a_subclass_of_a_known_operation_is_refused() -> None:
+def test_a_subclass_of_a_known_operation_is_refused(loading: Any) -> None:
     class Chunk(loading.Chunk):  # type: ignore[misc, name-defined]
         pass
 
@@ -171,7 +196,7 @@ def test_numbers_with_many_digits_are_refused_not_parsed() -> None:
     assert transformers_layouts.natural_key(names[1]) > transformers_layouts.natural_key(names[0])
 
 
-def test_parts_that_are_not_stored_are_refused() -> None:
+def test_parts_that_are_not_stored_are_refused(loading: Any) -> None:
     conversion = Conversion(["a", "b"], ["ab"], "ab", CONFIG, {})
     with pytest.raises(RecipeError, match="nothing is stored for b"):
         converted([loading.Concatenate(0)], {"a": [Taken("a", (2, 2))]}, conversion)

@@ -97,7 +97,7 @@ def test_all_rules_find_in_place_what_they_find_on_the_cpu() -> None:
 @pytest.mark.parametrize("code", ["LW116", "LW202"])
 def test_products_are_computed_in_place(code: str) -> None:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(128, 96), nn.Linear(96, 128), nn.Conv2d(64, 64, 3))
+    net = nn.Sequential(nn.Linear(72, 64), nn.Linear(64, 72), nn.Conv2d(8, 64, 3))
     for layer in net:
         nn.init.orthogonal_(layer.weight, 2.0)
     options: dict[str, Any] = {"select": code}
@@ -202,7 +202,7 @@ def test_lines_are_sorted_a_batch_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 def test_lines_that_share_a_cell_by_chance_are_not_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
     onto, odd, shifts = cuda_lines._constants(DEVICE)
     monkeypatch.setattr(cuda_lines, "_constants", lambda device: (onto, torch.zeros_like(odd), shifts))
-    x = torch.randn(60, 40, device=DEVICE)
+    x = torch.randn(20, 12, device=DEVICE)
     with in_place():
         assert SEARCHING.near_lines([Lines(x, 0), Lines(x, 1)]) == {}
         x[7] = x[8] = 0

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel
 
 import leafwise as lw
 
@@ -20,6 +19,8 @@ def note(model: nn.Module) -> str:
 
 
 def built(kind: str, **options: Any) -> nn.Module:
+    from transformers import AutoConfig, AutoModel
+
     with torch.device("meta"):
         model: nn.Module = AutoModel.from_config(AutoConfig.for_model(kind, **options))
     return model

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, Trainer
 
 import leafwise as lw
 
@@ -38,6 +37,8 @@ _MODELS: dict[str, dict[str, Any]] = {
 
 
 def built(kind: str) -> nn.Module:
+    from transformers import AutoConfig, AutoModel
+
     torch.manual_seed(0)
     model: nn.Module = AutoModel.from_config(AutoConfig.for_model(kind, **_MODELS[kind]))
     return model
@@ -49,6 +50,8 @@ def by_leafwise(model: nn.Module) -> set[str]:
 
 
 def by_trainer(model: nn.Module) -> set[str]:
+    from transformers import Trainer
+
     return set(Trainer.get_decay_parameter_names(None, model))
 
 

@@ -200,14 +200,18 @@ def test_the_default_is_the_distribution_of_the_layers_own_reset(layer: str) -> 
     for leaf in lw.tree(ours):
         leaf.value.data.fill_(7)
     assert lw.initialize(ours) is ours
+    resets = {path: leaf.value.detach() for path, leaf in lw.tree(theirs).items()}
+    is_random = any(reset.unique().numel() > 1 for reset in resets.values())
+    others = [lw.tree(_LAYERS[layer]()) for _ in range(40 * is_random)]
+    drawn = [lw.tree(lw.initialize(_LAYERS[layer](), seed=n)) for n in range(40 * is_random)]
     for path, leaf in lw.tree(ours).items():
-        mine, reset = leaf.value.detach(), lw.tree(theirs)[path].value.detach()
+        mine, reset = leaf.value.detach(), resets[path]
         if reset.unique().numel() == 1:
             assert torch.equal(mine, reset), path
             continue
         # The std of several layers together must match; the bounds of a uniform distribution, too.
-        many = torch.stack([lw.tree(_LAYERS[layer]())[path].value.detach() for _ in range(40)])
-        own = torch.stack([lw.tree(lw.initialize(_LAYERS[layer](), seed=n))[path].value.detach() for n in range(40)])
+        many = torch.stack([tree[path].value.detach() for tree in others])
+        own = torch.stack([tree[path].value.detach() for tree in drawn])
         assert own.std().item() == pytest.approx(many.std().item(), rel=0.15), path
         kurtosis = ((own / own.std()) ** 4).mean().item()
         assert (kurtosis < 2.4) == (((many / many.std()) ** 4).mean().item() < 2.4), path

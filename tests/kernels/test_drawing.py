@@ -378,6 +378,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, Replicate, distribute_tensor
 import leafwise as lw
+import tests.kernels.gpu  # prepares the interpreter
 from leafwise.homes.torch import launching
 from leafwise.kernels import cuda_drawing
 

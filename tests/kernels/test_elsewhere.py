@@ -13,12 +13,14 @@ def test_the_driver_finds_what_the_library_finds_and_the_comparison_can_fail(tmp
     build = build._replace(compiler=COMPILER)
     pairs, data = kernel_matrix.arrays(), tmp_path / "cases"
     results, histograms, comparisons = kernel_matrix.here(data, pairs)
-    assert kernel_matrix.tried(build, tmp_path, data, (results, histograms, comparisons)) == ""
+    error, output = kernel_matrix.built_and_run(build, tmp_path, data)
+    assert error == ""
+    assert kernel_matrix.difference(build, output, (results, histograms, comparisons)) == ""
     for wrong in (results.copy(), histograms.copy(), comparisons.copy()):
         changed = [wrong if part.dtype == wrong.dtype else part for part in (results, histograms, comparisons)]
         field = wrong[wrong.dtype.names[-1]] if wrong.dtype.names else wrong
         field[-1] += 1
-        assert "runs gave different results" in kernel_matrix.tried(build, tmp_path, data, tuple(changed))
+        assert "runs gave different results" in kernel_matrix.difference(build, output, tuple(changed))
 
 
 def test_a_result_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
