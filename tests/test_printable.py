@@ -4,19 +4,16 @@ import ast
 import builtins
 import itertools
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.syntax import SOURCE, nodes_of_sources
 
-import leafwise
 from leafwise.core.outline import Doc, Line, Span
 from leafwise.printable import escape, shown_file, shown_url, without_secrets
 from leafwise.render.html import html
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
-SOURCE = Path(leafwise.__file__).parent
 EVERYTHING = "".join(map(chr, range(0x110000)))
 ESCAPES = {"escape", "shown_file", "quote", "repr", "ascii"}
 
@@ -35,12 +32,13 @@ OWN_WORDS = {
 }  # fmt: skip
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
+Nodes = dict[str, list[ast.AST]]
+
+
+@pytest.fixture(scope="module")
+def sources() -> Nodes:
     """Every module except the Gluon front end, which prints like MXNet and only names from the running program."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        name = path.relative_to(SOURCE).as_posix()
-        if not name.startswith("gluon/"):
-            yield name, ast.parse(path.read_text("utf-8"))
+    return {name: nodes for name, nodes in nodes_of_sources().items() if not name.startswith("gluon/")}
 
 
 def called(node: ast.AST) -> str:
@@ -73,11 +71,11 @@ def test_is_plain_distinguishes_plain_text_from_raw_names() -> None:
     assert not any(map(judged, ["x", "f'{x}'", "str(x)", "'x' + x", "f'{x.name}'", "f'{x or 1}'", "', '.join(x)"]))
 
 
-def test_built_in_exceptions_contain_no_raw_names() -> None:
+def test_built_in_exceptions_contain_no_raw_names(sources: Nodes) -> None:
     """An `lw.Error` escapes its message itself."""
     wrong = []
-    for name, module in sources():
-        for node in ast.walk(module):
+    for name, nodes in sources.items():
+        for node in nodes:
             kind = called(node.exc) if isinstance(node, ast.Raise) and node.exc is not None else ""
             if isinstance(getattr(builtins, kind, None), type):
                 given = node.exc.args  # type: ignore[union-attr]
@@ -97,22 +95,22 @@ def test_built_in_exceptions_contain_no_raw_names() -> None:
     assert {one for one in wrong if not one.startswith(inside)} == allowed
 
 
-def test_exceptions_that_are_not_lw_errors_stay_internal() -> None:
+def test_exceptions_that_are_not_lw_errors_stay_internal(sources: Nodes) -> None:
     found = set()
-    for name, module in sources():
-        for node in ast.walk(module):
+    for name, nodes in sources.items():
+        for node in nodes:
             if isinstance(node, ast.ClassDef) and name != "errors.py":
                 bases = {getattr(base, "id", "") for base in node.bases}
                 found |= {node.name for base in bases if base.endswith(("Error", "Exception", "Warning"))}
     assert found == INTERNAL
 
 
-def test_printed_text_is_escaped() -> None:
+def test_printed_text_is_escaped(sources: Nodes) -> None:
     wrong = []
-    for name, module in sources():
+    for name, nodes in sources.items():
         if name in ("cli/tour.py", "cli/completion.py"):  # they print their own code, and leafwise's results
             continue
-        for node in ast.walk(module):
+        for node in nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                 fine = [is_plain(one) or called(one) in ("for_stdout", "dumps") for one in node.args]
                 wrong += [f"{name}:{node.lineno}"] if not all(fine) else []
@@ -124,10 +122,10 @@ def test_printed_text_is_escaped() -> None:
     assert wrong == []
 
 
-def test_warnings_are_escaped() -> None:
+def test_warnings_are_escaped(sources: Nodes) -> None:
     wrong, seen = [], 0
-    for name, module in sources():
-        for node in ast.walk(module):
+    for name, nodes in sources.items():
+        for node in nodes:
             if called(node) == "warn" and name != "core/warn.py":  # which passes on what it is given
                 first = node.args[0]  # type: ignore[attr-defined]
                 seen += 1
@@ -136,10 +134,10 @@ def test_warnings_are_escaped() -> None:
     assert seen > 4
 
 
-def test_the_text_of_objects_is_escaped() -> None:
+def test_the_text_of_objects_is_escaped(sources: Nodes) -> None:
     wrong, seen = [], set()
-    for name, module in sources():
-        for node in ast.walk(module):
+    for name, nodes in sources.items():
+        for node in nodes:
             if isinstance(node, ast.FunctionDef) and node.name in ("__repr__", "__str__", "__format__"):
                 where = f"{name}:{node.name}"
                 seen.add(where)
@@ -151,11 +149,11 @@ def test_the_text_of_objects_is_escaped() -> None:
     assert seen >= OWN_WORDS
 
 
-def test_files_and_urls_are_named_by_one_function() -> None:
+def test_files_and_urls_are_named_by_one_function(sources: Nodes) -> None:
     """`{source.name!r}` would not harm a terminal, but would show a password."""
     wrong = []
-    for name, module in sources():
-        for node in ast.walk(module):
+    for name, nodes in sources.items():
+        for node in nodes:
             if isinstance(node, ast.FormattedValue):
                 said = ast.unparse(node.value)
                 names_file = re.search(r"(^|[._])(url|source\.name|whole\.name)$", said)
@@ -171,10 +169,11 @@ def test_no_other_file_decides_what_is_printable() -> None:
 
 
 def test_every_character_is_either_shown_or_spelled_out() -> None:
-    assert escape(EVERYTHING).isprintable()
+    shown = escape(EVERYTHING)
+    assert shown.isprintable()
     assert escape("a\u00e9\u4e2d→×") == "a\u00e9\u4e2d→×"
     assert escape("\x1b\u202e\n\U000e0041\ud800") == "\\u001b\\u202e\\n\\udb40\\udc41\\ud800"
-    assert escape(escape(EVERYTHING)) == escape(EVERYTHING)
+    assert escape(shown) == shown
 
 
 @pytest.mark.parametrize("terminal", [Terminal(), Terminal(ascii=True), Terminal(color=True), Terminal(width=30)])

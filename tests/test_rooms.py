@@ -6,16 +6,16 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.syntax import SOURCE, nodes_of_sources
 
 import leafwise
 from leafwise.core.capabilities import Capability
 from leafwise.core.home import Home
-
-SOURCE = Path(leafwise.__file__).parent
 
 # Room → the rooms it may import.
 ALLOWED = {
@@ -67,13 +67,21 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else "version"
 
 
-def imports_of(path: Path) -> set[str]:
+Nodes = dict[str, list[ast.AST]]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Nodes:
+    return nodes_of_sources()
+
+
+def imports_of(file: str, nodes: Iterable[ast.AST]) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively"
+            assert node.level == 0, f"{file} imports relatively"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
@@ -83,9 +91,9 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
 
 
-def modules_in_strings(tree: ast.AST) -> set[str]:
+def modules_in_strings(nodes: Iterable[ast.AST]) -> set[str]:
     """The modules named in strings, as in calls of `import_module` and in tables of late imports."""
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     names = {text.partition(":")[0] for text in texts if re.fullmatch(r"leafwise(\.\w+)+(:\w+)?", text)}
     return {name for name in names if is_module(name)}
 
@@ -102,15 +110,14 @@ LATE = {
 }
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_down(nodes: Nodes) -> None:
     wrong = []
-    for path in SOURCE.rglob("*.py"):
-        name = path.relative_to(SOURCE).as_posix()
-        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    for name, in_file in nodes.items():
+        room = name.split("/")[0].removesuffix(".py")
         if room in ("__init__", "__main__", "results"):
             continue
-        late = modules_in_strings(ast.parse(path.read_text("utf-8")))
-        for module in imports_of(path) | late:
+        late = modules_in_strings(in_file)
+        for module in imports_of(name, in_file) | late:
             if module.split(".")[0] == "leafwise":
                 target = room_of(module)
                 if target.startswith("__"):
@@ -128,7 +135,7 @@ import_module("leafwise.render.progress")
 TABLE = {Tying: "leafwise.homes.torch.tying:TorchTying"}
 other = ["leafwise.", "leafwise.nonsense", "leafwise.render is a room"]
 """
-    assert modules_in_strings(ast.parse(code)) == {"leafwise.render.progress", "leafwise.homes.torch.tying"}
+    assert modules_in_strings(ast.walk(ast.parse(code))) == {"leafwise.render.progress", "leafwise.homes.torch.tying"}
 
 
 def test_a_home_needs_at_most_twenty_methods() -> None:
@@ -150,67 +157,58 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name != "_" and name not in FOREIGN | NAMED_TUPLES
 
 
-def private_names(tree: ast.AST) -> set[str]:
+def is_name(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def private_names(nodes: Iterable[ast.AST]) -> set[str]:
     """The underscore names that a file defines: functions, classes, variables, attributes, slots."""
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
-        elif (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.ctx, ast.Store)
-            and ast.unparse(node.value) in ("self", "cls")
-        ):
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_name(node.value, "self", "cls"):
             names.add(node.attr)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
-        elif isinstance(node, ast.Assign) and any(ast.unparse(target) == "__slots__" for target in node.targets):
+        elif isinstance(node, ast.Assign) and any(is_name(target, "__slots__") for target in node.targets):
             names |= {leaf.value for leaf in ast.walk(node.value) if isinstance(leaf, ast.Constant)}
     return {name for name in names if is_private(name)}
 
 
-def reached(tree: ast.AST) -> set[str]:
+def reached(nodes: Iterable[ast.AST]) -> set[str]:
     """The underscore names that a file reads, as attributes, by import, or by a string."""
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute):
             names.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("leafwise"):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr", "setattr", "attrgetter"):
+        elif isinstance(node, ast.Call) and is_name(node.func, "getattr", "hasattr", "setattr", "attrgetter"):
             names |= {arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
     return {name for name in names if is_private(name)}
 
 
-def test_no_file_reads_a_private_attribute_of_another() -> None:
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in SOURCE.rglob("*.py")}
-    own = {path: private_names(tree) for path, tree in trees.items()}
+def test_no_file_reads_a_private_attribute_of_another(nodes: Nodes) -> None:
+    own = {name: private_names(in_file) for name, in_file in nodes.items()}
     every = set().union(*own.values())  # other names are attributes of objects from other libraries
-    reaches = {
-        path.relative_to(SOURCE).as_posix(): foreign
-        for path, tree in trees.items()
-        if (foreign := reached(tree) & every - own[path])
-    }
+    reaches = {name: foreign for name, in_file in nodes.items() if (foreign := reached(in_file) & every - own[name])}
     assert reaches == {}
 
 
 def test_uses_of_private_names_are_detected() -> None:
-    assert private_names(ast.parse("class A:\n  __slots__ = ('_s',)\n  def _m(self): self._x = _y = 1")) == {
-        "_s",
-        "_m",
-        "_x",
-        "_y",
-    }
+    code = "class A:\n  __slots__ = ('_s',)\n  def _m(self): self._x = _y = 1"
+    assert private_names(ast.walk(ast.parse(code))) == {"_s", "_m", "_x", "_y"}
     code = "from leafwise.core.tree import _FILES\nt._rows; getattr(t, '_node'); module._parameters; spec._replace()"
-    assert reached(ast.parse(code)) == {"_FILES", "_rows", "_node"}
+    assert reached(ast.walk(ast.parse(code))) == {"_FILES", "_rows", "_node"}
 
 
-def test_no_two_classes_share_a_name() -> None:
+def test_no_two_classes_share_a_name(nodes: Nodes) -> None:
     places: dict[str, list[str]] = {}
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for name, in_file in nodes.items():
+        for node in in_file:
             if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
+                places.setdefault(node.name, []).append(name)
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
@@ -230,13 +228,13 @@ def test_no_two_files_of_a_room_are_easily_confused() -> None:
 VAGUE = {"found", "its", "one", "said", "told"}
 
 
-def test_variables_are_named_after_what_they_hold() -> None:
+def test_variables_are_named_after_what_they_hold(nodes: Nodes) -> None:
     vague = []
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for name, in_file in nodes.items():
+        for node in in_file:
             stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE
             if stored or (isinstance(node, ast.arg) and node.arg in VAGUE):
-                vague.append(f"{path.relative_to(SOURCE).as_posix()}:{node.lineno}")
+                vague.append(f"{name}:{node.lineno}")
     assert len(vague) <= 20, vague  # such names are a last resort
 
 
@@ -281,10 +279,12 @@ def test_every_capability_is_on_the_page() -> None:
 @pytest.mark.parametrize(
     "room", ["core", "errors.py", "render", "cli", "files", "share", "checkpoint", "inspect", "iterate"]
 )
-def test_only_homes_name_a_framework(room: str) -> None:
-    paths = [SOURCE / room] if room.endswith(".py") else list((SOURCE / room).rglob("*.py"))
+def test_only_homes_name_a_framework(room: str, nodes: Nodes) -> None:
+    paths = [Path(name) for name in nodes if name.split("/")[0] == room]
+    assert paths
     for path in paths:
-        outside = {name.split(".")[0] for name in imports_of(path)} - {"leafwise"}
+        imports = imports_of(str(path), nodes[path.as_posix()])
+        outside = {name.split(".")[0] for name in imports} - {"leafwise"}
         foreign = outside - sys.stdlib_module_names
         allowed = (
             {"numpy", "ml_dtypes", "gguf", "fsspec", "aiohttp", "xxhash", "tensorstore"}
