@@ -227,8 +227,9 @@ def mapping(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], None]:
     """Sets what transformers says about a model."""
 
     def put(transforms: list[Any]) -> None:
-        found = "transformers.conversion_mapping.get_model_conversion_mapping"
-        monkeypatch.setattr(found, lambda model, **_: list(transforms))
+        from transformers import conversion_mapping
+
+        monkeypatch.setattr(conversion_mapping, "get_model_conversion_mapping", lambda model, **_: list(transforms))
 
     return put
 
