@@ -1,6 +1,7 @@
 """Runs what needs a GPU: the tests of the kernels and of several devices, and the benchmarks on a GPU.
 
     make gpu PYTHON=python3
+    python3 -m tools.gpu --no-benchmarks
 
 Uses the interpreter that runs it, with the torch that it has; nothing is installed. The C library is built in place.
 The tests are those that take a device from `tests.kernels.gpu`, so a new one is found without being listed here, and
@@ -52,8 +53,10 @@ def main() -> int:
     else:
         os.environ |= {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         pages = [f"--ignore=tests/jax/{name}" for name in ("test_pages.py", "with_torch/test_docs_pages.py")]
-        results["with JAX"] = tests("tests/jax", *pages)  # what the pages of the docs print is on the CPU
-    benchmarks = run("benchmarks/run.py", "gpu")
+        # Compiling takes most of their time, which several processes share. What the pages of the docs print is on the CPU.
+        at_once = ["-p", "no:benchmark", "--numprocesses", "4"] if find_spec("xdist") else []
+        results["with JAX"] = tests("tests/jax", *pages, *at_once)
+    benchmarks = 0 if "--no-benchmarks" in sys.argv else run("benchmarks/run.py", "gpu")
     failed = any(status for status, _ in results.values()) or benchmarks not in (0, _MISSED)
     if not failed:
         device = torch.cuda.get_device_name()
