@@ -53,7 +53,7 @@ def main() -> int:
     else:
         os.environ |= {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         pages = [f"--ignore=tests/jax/{name}" for name in ("test_pages.py", "with_torch/test_docs_pages.py")]
-        # Compiling takes most of their time, which several processes share. What the pages of the docs print is on the CPU.
+        # Compiling takes most of their time, so they run in several processes. The pages of the docs show the CPU.
         at_once = ["-p", "no:benchmark", "--numprocesses", "4"] if find_spec("xdist") else []
         results["with JAX"] = tests("tests/jax", *pages, *at_once)
     benchmarks = 0 if "--no-benchmarks" in sys.argv else run("benchmarks/run.py", "gpu")

@@ -273,12 +273,13 @@ def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
     class Changing(Disk):
         """Once everything was compared, somebody writes to the file."""
 
-        reads, lock = 0, threading.Lock()
+        compared, is_changed, lock = 0, False, threading.Lock()
 
         def read_into(self, file: int, start: int, view: memoryview) -> int:
             with self.lock:
-                self.reads += 1
-                if self.reads == 7:  # each array has two chunks
+                self.compared += len(view)  # in chunks, whose size depends on the number of cores
+                if self.compared > 3 * 1_200_000 and not self.is_changed:
+                    self.is_changed = True
                     with path.open("r+b") as out:
                         out.seek(-4, 2)
                         out.write(b"\x00\x00\x00\x40")

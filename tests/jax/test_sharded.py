@@ -96,7 +96,7 @@ def test_placements_say_which_elements_a_device_has() -> None:
 
 def test_arrays_on_one_device_have_no_sharding() -> None:
     tree = {
-        "default": matrix(),
+        "first": jax.device_put(matrix(), CPUS[0]),
         "third": jax.device_put(matrix(), CPUS[3]),
         "mesh of one": jax.device_put(matrix(), NamedSharding(Mesh(np.array(CPUS[:1]), ("x",)), P("x"))),
     }
