@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 
 import leafwise as lw
 
-COUNTS = pytest.mark.parametrize("count", [2, 4])
+COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 EXACT = ("size", "changed", "nonfinite", "nonfinite_changed", "largest")
 ROUNDED = ("distance", "norm", "other_norm", "cosine", "relative_l2")
 

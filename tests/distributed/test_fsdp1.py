@@ -138,6 +138,7 @@ def in_smaller_groups(folder: str) -> None:
             verb(model)
 
 
+@pytest.mark.slow
 def test_a_model_is_shown_measured_saved_and_loaded_as_the_whole_model(tmp_path: Path) -> None:
     run_ranks(4, as_the_whole_model, str(tmp_path))
 
@@ -264,6 +265,7 @@ def resumed(folder: str) -> None:
             assert losses == pytest.approx(expected[3:], rel=1e-5), (saved, name)
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_another_number_of_ranks_as_if_it_was_never_interrupted(tmp_path: Path) -> None:
     run_ranks(4, trained_and_saved, str(tmp_path))
     run_ranks(2, resumed, str(tmp_path))
@@ -615,6 +617,7 @@ def of_transformers(folder: str) -> None:
         torch.testing.assert_close(resumed(TOKENS).logits, model(TOKENS).logits)
 
 
+@pytest.mark.slow
 def test_a_model_of_transformers_that_is_wrapped_by_a_policy(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     run_ranks(2, of_transformers, str(tmp_path))

@@ -33,7 +33,7 @@ def same_pictures(count: int) -> int:
     return drawn
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_rank_draws_the_picture_of_the_whole_leaf(count: int) -> None:
     results = run_ranks(count, same_pictures, count)
     assert min(results) > 20

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 import leafwise as lw
 from leafwise.iterate import initial_values
 
-COUNTS = pytest.mark.parametrize("count", [2, 4])
+COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 
 
 def full(value: Any) -> torch.Tensor:
@@ -232,44 +232,53 @@ def change(model: nn.Module, whole: nn.Module, step: int) -> None:
             local.copy_(new_local)
 
 
-def averaged(count: int, dtype: torch.dtype) -> None:
-    for name, model in sharded_models(count).items():
-        model = model.to(dtype)
-        whole = whole_of(model)
-        with collectives() as calls:
-            average = lw.Average(model, 0.8)
-        expected = lw.Average(whole, 0.8)
-        for step in range(5):
-            change(model, whole, step)
-            expected.update()
-            with collectives() as more:
-                average.update()
-            calls += more
-        values, expected_values = average.state_dict()["values"], expected.state_dict()["values"]
-        assert values.keys() == expected_values.keys()
-        for path, value in values.items():
-            torch.testing.assert_close(full(value), expected_values[path], rtol=1e-6, atol=1e-7)
-            assert value.dtype == expected_values[path].dtype
-        own = [full(value).clone() for value in model.parameters()]
-        with average.applied(), expected.applied():
-            for value, other in zip(model.parameters(), whole.parameters(), strict=True):
-                torch.testing.assert_close(
-                    full(value), other.detach(), rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=1e-6
-                )
-        for value, before in zip(model.parameters(), own, strict=True):
-            assert torch.equal(full(value), before), name
-        copied = lw.Average(model, 0.8)
-        copied.load_state_dict(average.state_dict())
-        for path, value in copied.state_dict()["values"].items():
-            assert torch.equal(full(value), full(values[path])), path
-        assert copied.updates == 5
-        assert not calls, name
+def averaged(count: int) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        for name, model in sharded_models(count).items():
+            average_of(model.to(dtype), f"{name}, {dtype}")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def average_of(model: nn.Module, name: str) -> None:
+    whole = whole_of(model)
+    with collectives() as calls:
+        average = lw.Average(model, 0.8)
+    expected = lw.Average(whole, 0.8)
+    for step in range(5):
+        change(model, whole, step)
+        expected.update()
+        with collectives() as more:
+            average.update()
+        calls += more
+    values, expected_values = average.state_dict()["values"], expected.state_dict()["values"]
+    assert values.keys() == expected_values.keys()
+    for path, value in values.items():
+        torch.testing.assert_close(
+            full(value),
+            expected_values[path],
+            rtol=1e-6,
+            atol=1e-7,
+            msg=lambda text, path=path: f"{name}, {path}: {text}",
+        )
+        assert value.dtype == expected_values[path].dtype
+    own = [full(value).clone() for value in model.parameters()]
+    with average.applied(), expected.applied():
+        for value, other in zip(model.parameters(), whole.parameters(), strict=True):
+            torch.testing.assert_close(
+                full(value), other.detach(), rtol=1e-2 if other.dtype == torch.bfloat16 else 1e-6, atol=1e-6
+            )
+    for value, before in zip(model.parameters(), own, strict=True):
+        assert torch.equal(full(value), before), name
+    copied = lw.Average(model, 0.8)
+    copied.load_state_dict(average.state_dict())
+    for path, value in copied.state_dict()["values"].items():
+        assert torch.equal(full(value), full(values[path])), path
+    assert copied.updates == 5
+    assert not calls, name
+
+
 @COUNTS
-def test_averages_are_those_of_the_whole_model_and_nothing_is_sent(count: int, dtype: torch.dtype) -> None:
-    run_ranks(count, averaged, count, dtype)
+def test_averages_are_those_of_the_whole_model_and_nothing_is_sent(count: int) -> None:
+    run_ranks(count, averaged, count)
 
 
 TOKENS = torch.arange(8).view(2, 4)

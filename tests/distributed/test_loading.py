@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 import leafwise as lw
 from leafwise.files.source import LocalSource
 
-COUNTS = pytest.mark.parametrize("count", [2, 4])
+COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 TOKENS = torch.arange(8).view(2, 4)
 
 

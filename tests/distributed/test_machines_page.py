@@ -38,6 +38,7 @@ def losses(text: str) -> dict[int, float]:
     return {int(step): float(loss) for step, loss in _LOSS.findall(text)}
 
 
+@pytest.mark.slow
 def test_the_program_and_the_commands_of_the_page_print_what_is_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

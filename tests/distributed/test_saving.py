@@ -35,7 +35,7 @@ from torch.distributed.tensor import Replicate, distribute_tensor
 
 import leafwise as lw
 
-COUNTS = pytest.mark.parametrize("count", [2, 4])
+COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 
 
 def filled(model: nn.Module, seed: int = 1) -> dict[str, torch.Tensor]:
@@ -195,6 +195,7 @@ def second_part_of_a_run(folder: Path, name: str, how: str) -> dict[str, Any]:
     return {key: full(value).numpy() for key, value in model.named_parameters()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["AdamW", "SGD"])
 def test_a_run_goes_on_with_other_ranks_or_in_one_process(name: str, tmp_path: Path) -> None:
     expected = run_ranks(4, first_part_of_a_run, tmp_path, name)[0]

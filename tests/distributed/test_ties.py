@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.distributed.ranks import run_ranks
+from tests.long import short_or_long
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -15,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 import leafwise as lw
 
-COUNTS = pytest.mark.parametrize("count", [2, 4])
+COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 VOCABULARY, WIDTH, STEPS = 13, 8, 5
 
 
@@ -141,7 +142,7 @@ def trained(name: str) -> None:
 
 
 @COUNTS
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "gpt2")) for name in MODELS])
 def test_a_model_in_the_units_of_shard_units_trains_as_in_one_process(name: str, count: int) -> None:
     run_ranks(count, trained, name)
 
@@ -220,10 +221,10 @@ def trained_at_random(seeds: range) -> int:
     return used
 
 
-@pytest.mark.parametrize("seeds", [range(30), range(30, 60)])
+@pytest.mark.parametrize("seeds", short_or_long([range(15)], [range(30), range(30, 60)]))
 def test_random_ties_are_kept_by_the_units_of_shard_units(seeds: range) -> None:
     used = run_ranks(2, trained_at_random, seeds)
-    assert used[0] == used[1] > 15
+    assert used[0] == used[1] > len(seeds) // 2
 
 
 # -- ties of a sharded model -------------------------------------------------------------------------------
