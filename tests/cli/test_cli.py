@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.forked import Commands
 from tests.messages import said
 from torch import nn
 
@@ -30,6 +31,14 @@ def command(*arguments: str) -> list[str]:
 
 def run(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command(*arguments), capture_output=True, encoding="utf-8", **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Runs commands that import PyTorch, in processes that have imported it already."""
+    commands = Commands("leafwise", ["torch"], tmp_path_factory.mktemp("commands"))
+    yield commands
+    commands.close()
 
 
 @pytest.fixture
@@ -81,8 +90,8 @@ def test_show_selects_and_limits_and_prints_json(saved: Path, capsys: pytest.Cap
     ("target", "shown"),
     [("mymodels:build", "9 parameters"), ("mymodels:Net", "2 parameters"), ("mymodels:model", "20 parameters")],
 )
-def test_show_draws_the_model_at_an_import_path(target: str, shown: str, models: Path) -> None:
-    done = run("show", target, cwd=models)
+def test_show_draws_the_model_at_an_import_path(target: str, shown: str, models: Path, commands: Commands) -> None:
+    done = commands.run("show", target, cwd=models)
     assert done.returncode == 0, done.stderr
     assert shown in done.stdout
 
@@ -102,15 +111,15 @@ def test_show_draws_the_model_at_an_import_path(target: str, shown: str, models:
         ("mymodels.py", "mymodels.py' at byte 0: not a checkpoint: it looks like text"),
     ],
 )
-def test_a_bad_target_is_one_line_and_status_one(target: str, message: str, models: Path) -> None:
-    done = run("show", target, cwd=models)
+def test_a_bad_target_is_one_line_and_status_one(target: str, message: str, models: Path, commands: Commands) -> None:
+    done = commands.run("show", target, cwd=models)
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.startswith("leafwise: ")
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_groups_prints_the_account(models: Path) -> None:
+def test_groups_prints_the_account(models: Path, commands: Commands) -> None:
     (models / "more.py").write_text(
         "from torch import nn\n"
         "def stack(): return nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])\n"
@@ -119,10 +128,10 @@ def test_groups_prints_the_account(models: Path) -> None:
         "    model['head'].weight = model['embed'].weight\n"
         "    return model\n"
     )
-    account = run("groups", "more:stack", cwd=models).stdout
+    account = commands.run("groups", "more:stack", cwd=models).stdout
     assert "no_decay()" in account
     assert "6 leaves, 60 parameters · 48 decayed · 12 not decayed" in account
-    deep = run("groups", "more:stack", "--layer-decay", "0.5", "--lr", "1", "--json", cwd=models)
+    deep = commands.run("groups", "more:stack", "--layer-decay", "0.5", "--lr", "1", "--json", cwd=models)
     assert [group["options"]["lr"] for group in json.loads(deep.stdout)["groups"]] == [
         0.125,
         0.125,
@@ -131,12 +140,12 @@ def test_groups_prints_the_account(models: Path) -> None:
         0.5,
         0.5,
     ]
-    wrong = run("groups", "more:tied", "--layer-decay", "0.5", cwd=models)
+    wrong = commands.run("groups", "more:tied", "--layer-decay", "0.5", cwd=models)
     assert wrong.returncode == 1
     assert "embed.weight and head.weight are one leaf" in wrong.stderr
-    settled = run("groups", "more:tied", "--layer-decay", "0.5", "--wins", "head.weight", cwd=models)
+    settled = commands.run("groups", "more:tied", "--layer-decay", "0.5", "--wins", "head.weight", cwd=models)
     assert "Rule('head.weight', wins=True)" in settled.stdout
-    assert "--blocks needs --layer-decay" in run("groups", "more:stack", "--blocks", "*", cwd=models).stderr
+    assert "--blocks needs --layer-decay" in commands.run("groups", "more:stack", "--blocks", "*", cwd=models).stderr
 
 
 def test_groups_of_a_file_needs_no_framework(saved: Path) -> None:
@@ -198,6 +207,21 @@ def test_ascii_output_is_ascii(saved: Path) -> None:
     assert "`-" in done.stdout
 
 
+# In one process, because importing PyTorch takes longer than all the rest.
+EACH_IN_TURN = """
+import json, sys
+from leafwise.cli import main
+for arguments in json.loads(sys.argv[1]):
+    print("arguments:", ascii(arguments), file=sys.stderr, flush=True)
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = end.code or 0
+    assert status in (0, 1), status
+"""
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("locale", ["C", "de_DE.ISO-8859-1"])
 def test_no_verb_fails_in_a_locale_without_utf_8(saved: Path, models: Path, locale: str) -> None:
     """If the locale is not installed, this tests the C locale twice."""
@@ -217,11 +241,13 @@ def test_no_verb_fails_in_a_locale_without_utf_8(saved: Path, models: Path, loca
         "completion": ["bash"],
     }  # fmt: skip
     assert list(commands) == VERBS
-    for verb, arguments in commands.items():
-        for given in (arguments, ["--help"]):
-            done = subprocess.run(command(verb, *given), capture_output=True, env=environment)
-            assert b"Traceback" not in done.stderr, (verb, given, done.stderr.decode(errors="replace"))
-            assert done.returncode in (0, 1), (verb, given, done.stderr)
+    every = [[verb, *given] for verb, arguments in commands.items() for given in (arguments, ["--help"])]
+    script = [sys.executable, "-c", EACH_IN_TURN, json.dumps(every)]
+    done = subprocess.run(script, capture_output=True, env=environment)
+    errors = done.stderr.decode(errors="replace")
+    assert errors.count("arguments: ") == len(every), errors
+    assert "Traceback" not in errors
+    assert done.returncode == 0, errors
     shown = subprocess.run([sys.executable, "-m", "leafwise", "show", files[1]], capture_output=True, env=environment)
     assert b"\\u4e2d\\u6587" in shown.stdout  # characters that cannot be encoded are escaped
 
@@ -430,7 +456,7 @@ def deep(tmp_path: Path) -> Path:
     return tmp_path / "deep.st"
 
 
-def test_a_target_without_a_verb_is_shown(deep: Path, models: Path) -> None:
+def test_a_target_without_a_verb_is_shown(deep: Path, models: Path, commands: Commands) -> None:
     shown = run("show", str(deep)).stdout
     assert shown
     assert run(str(deep)).stdout == shown
@@ -438,7 +464,7 @@ def test_a_target_without_a_verb_is_shown(deep: Path, models: Path) -> None:
     assert run(str(deep), "--depth", "1").stdout == run("show", str(deep), "--depth", "1").stdout != shown
     assert run("--depth", "1", str(deep)).stdout == run("show", str(deep), "--depth", "1").stdout
     assert run(str(deep), "q_proj").stdout == run("show", str(deep), "q_proj").stdout != shown
-    assert "20 parameters" in run("mymodels:model", cwd=models).stdout
+    assert "20 parameters" in commands.run("mymodels:model", cwd=models).stdout
     assert "there is no such file" in run("nowhere.safetensors").stderr
     assert "the connection was refused" in run("https://localhost:1/model.safetensors").stderr
 

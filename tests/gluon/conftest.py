@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.gluon.scripts import Scripts
+from tests.forked import Commands
 
 collect_ignore_glob = ["chapters/*", "[!t]*.py", "t[!e]*.py"]
 
 
 @pytest.fixture(scope="session")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
-    running = Scripts(tmp_path_factory.mktemp("scripts"))
-    yield running
-    running.close()
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Runs scripts as `python -m leafwise.gluon` does."""
+    # PyTorch imports sympy when it first trains.
+    imports, folder = ["leafwise.gluon", "sympy"], tmp_path_factory.mktemp("scripts")
+    commands = Commands("leafwise.gluon", imports, folder, PYTHONWARNINGS="ignore")
+    yield commands
+    commands.close()

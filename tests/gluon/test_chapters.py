@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.gluon.scripts import Scripts
+from tests.forked import Commands
 
 CHAPTERS = Path(__file__).parent / "chapters"
 NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]\d+)?")
@@ -40,7 +40,7 @@ def assert_same_text(ours: list[str], theirs: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("script", "version"), CASES, ids=[f"{path.stem}-{version}" for path, version in CASES])
-def test_a_chapter_prints_what_mxnet_prints(script: Path, version: str, scripts: Scripts) -> None:
+def test_a_chapter_prints_what_mxnet_prints(script: Path, version: str, scripts: Commands) -> None:
     name = script.stem if script.stem.endswith(f"_{version}") else f"{script.stem}_{version}"
     done = scripts.run("--mxnet", version, script)
     assert done.returncode == 0, done.stderr

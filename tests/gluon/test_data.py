@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from tests.gluon.scripts import Scripts
+from tests.forked import Commands
 
 from leafwise.gluon import as_mxnet, nd, np, random, utils
 from leafwise.gluon.base import MXNetError
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_the_script_prints_what_mxnet_prints(version: str, scripts: Scripts) -> None:
+def test_the_script_prints_what_mxnet_prints(version: str, scripts: Commands) -> None:
     done = scripts.run("--mxnet", version, HERE / "data_script.py")
     assert done.returncode == 0, done.stderr
     golden = (HERE / f"data_script.mxnet{version}.golden.txt").read_text("utf-8")

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.gluon.scripts import Scripts
+from tests.forked import Commands
 
 HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("script", ["deck", "arrays"])
-def test_the_deck_prints_exactly_what_mxnet_prints(script: str, scripts: Scripts) -> None:
+def test_the_deck_prints_exactly_what_mxnet_prints(script: str, scripts: Commands) -> None:
     done = scripts.run(HERE / f"{script}.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == (HERE / f"{script}.golden.txt").read_text("utf-8").splitlines()
@@ -26,7 +26,7 @@ def test_a_script_gets_its_arguments_its_folder_and_its_name(tmp_path: Path) -> 
     assert done.stdout.split("\n")[0] == f"__main__ ['--flag', 'x'] beside {script}"
 
 
-def test_a_missing_script_is_a_usage_error(scripts: Scripts) -> None:
+def test_a_missing_script_is_a_usage_error(scripts: Commands) -> None:
     done = scripts.run("nowhere.py")
     assert done.returncode == 2
     assert "cannot find the script 'nowhere.py'" in done.stderr

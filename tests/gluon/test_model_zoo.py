@@ -12,9 +12,12 @@ from leafwise.gluon import as_mxnet
 
 HERE = Path(__file__).parent
 GOLDEN = {version: json.loads((HERE / f"zoo_facts{version}.golden.json").read_text()) for version in (1, 2)}
+SLOW, LARGE = pytest.mark.slow, ("alexnet", "vgg11", "vgg11_bn")  # of which each has tens of millions of parameters
 
 
-@pytest.mark.parametrize("name", zoo_facts.NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=SLOW if name in LARGE else ()) for name in zoo_facts.NETWORKS]
+)
 @pytest.mark.parametrize("version", [1, 2])
 def test_names_shapes_and_outputs_are_those_of_mxnet(version: Any, name: str) -> None:
     with as_mxnet(version):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from tests.gluon.scripts import Scripts
+from tests.forked import Commands
 from tools import gluon_table
 
 from leafwise.gluon import as_mxnet, autograd, dialect, modes, nd, nn, np, optimizer, random
@@ -199,7 +199,7 @@ def test_as_mxnet_sets_the_dialect_and_puts_it_back() -> None:
     assert "mxnet" not in sys.modules
 
 
-def test_the_command_line_chooses_the_dialect(tmp_path: Path, scripts: Scripts) -> None:
+def test_the_command_line_chooses_the_dialect(tmp_path: Path, scripts: Commands) -> None:
     script = tmp_path / "script.py"
     script.write_text("import mxnet as mx\nprint(mx.__version__, type(mx.gluon.nn.Dense(1).collect_params()))")
     shown = [scripts.run(*arguments, script).stdout.strip() for arguments in ((), ("--mxnet", "1"))]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from tests.forked import Commands
 from tests.gluon.recurrent_facts import Facts, golden_file
-from tests.gluon.scripts import Scripts
 
 import leafwise as lw
 from leafwise.gluon import MXNetError, autograd, dialect, init, nd, nn, np, npx, rnn, utils
@@ -55,7 +55,7 @@ def _check_numbers(numbers: dict[str, Any], known: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_the_script_prints_what_mxnet_prints(version: str, scripts: Scripts) -> None:
+def test_the_script_prints_what_mxnet_prints(version: str, scripts: Commands) -> None:
     done = scripts.run("--mxnet", version, HERE / "recurrent_script.py")
     assert done.returncode == 0, done.stderr
     golden = (HERE / f"recurrent_script.mxnet{version}.golden.txt").read_text("utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from tests.gluon.scripts import Scripts
+from tests.forked import Commands
 from tests.gluon.training_curves import CURVES, curve
 
 from leafwise.gluon import Parameter, Trainer, as_mxnet, autograd, loss, nn, np, optimizer
@@ -43,7 +43,7 @@ def test_curves_follow_those_of_mxnet(stand_in: tuple[Any, int, str]) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_script_prints_what_mxnet_prints(version: int, scripts: Scripts) -> None:
+def test_the_script_prints_what_mxnet_prints(version: int, scripts: Commands) -> None:
     done = scripts.run("--mxnet", str(version), HERE / "training_script.py")
     assert done.returncode == 0, done.stderr
     ours = done.stdout.splitlines()

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.forked import Commands
 from tests.web.asking import Client, inert, secure, write_safetensors
 from tests.web.pages import until
 
@@ -716,6 +715,7 @@ def test_names_that_are_long_or_deep_do_not_break_it(tmp_path: Path) -> None:
         assert answer.status in (0, 400, 414)
 
 
+@pytest.mark.slow
 def test_a_tree_of_five_thousand_levels_can_be_shown() -> None:
     deep = ".".join(["d"] * 5_000)
     tree: Any = torch.ones(2, 2)
@@ -812,29 +812,21 @@ def test_a_file_that_was_rewritten_in_place_gives_a_warning(shown: tuple[Client,
     assert warning.startswith("model.safetensors changed while it was shown: what you see may be wrong.")
 
 
-# In a process of its own: reading a part of a mapped file that is not there any more would end the process.
-TRUNCATED = """
-import sys, time
-from pathlib import Path
-import leafwise as lw
-from leafwise.web import watched_files
-from tests.web.asking import Client
-from tests.web.test_server import ask_all
-watched_files._EVERY = 0
-path, keep = Path(sys.argv[1]), int(sys.argv[2])
-with lw.view(path, browser=False, port=0, measure=False) as view:
-    client = Client(view.url)
-    client.api("rows", depth=9)
-    with open(path, "r+b") as file:
-        file.truncate(keep)
-    statuses = ask_all(client)
-    print(sorted(set(statuses)), client.api("progress")["warning"])
-"""
+@pytest.fixture(scope="module")
+def truncating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Runs truncating.py in processes of their own, which have imported what takes long."""
+    imports = ["pytest", "torch", "leafwise.web.app", "leafwise.web.serving", "leafwise.web.answers"]
+    folder = tmp_path_factory.mktemp("truncating")
+    commands = Commands("tests.web.truncating", imports, folder, OMP_NUM_THREADS="2")  # values are measured in threads
+    yield commands
+    commands.close()
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "pt", "npz", "folder"])
 @pytest.mark.parametrize("keep", [0, 100, 300_000])
-def test_a_file_that_is_cut_short_gives_a_warning_and_ends_nothing(tmp_path: Path, kind: str, keep: int) -> None:
+def test_a_file_that_is_cut_short_gives_a_warning_and_ends_nothing(
+    tmp_path: Path, kind: str, keep: int, truncating: Commands
+) -> None:
     values = {"a": np.ones((512, 512), np.float32), "b": np.full((512, 512), 2, np.float32)}
     path = tmp_path / f"model.{kind}"
     if kind == "safetensors":
@@ -846,13 +838,7 @@ def test_a_file_that_is_cut_short_gives_a_warning_and_ends_nothing(tmp_path: Pat
     else:
         path.mkdir()
         path = Path(write_safetensors(path / "model.safetensors", values))
-    ran = subprocess.run(
-        [sys.executable, "-c", TRUNCATED, str(path), str(keep)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    ran = truncating.run(path, str(keep), cwd=Path(__file__).parents[2])
     assert ran.returncode == 0, (ran.returncode, ran.stderr[-2_000:])
     assert "changed while it was shown" in ran.stdout
     assert "Traceback" not in ran.stderr
