@@ -346,7 +346,7 @@ def test_many_small_leaves_share_reads_and_copies(
             self.reads += 1
             return super().read_into(file, start, view)
 
-    values = {f"leaf{number}": torch.full((25,), float(number)) for number in range(2000)}
+    values = {f"leaf{number}": torch.full((25,), float(number)) for number in range(500)}
     path = lw.save(values, tmp_path / "a.safetensors")
     counting = Counting()
     target = blank(values)
@@ -368,7 +368,7 @@ def test_many_small_leaves_share_reads_and_copies(
     target = blank(values)
     lw.load(target, path, verify=False)
     assert same(target, values)
-    assert len(ranges) >= 2000 or not reading.can_read()
+    assert len(ranges) >= 500 or not reading.can_read()
     assert sum(one.file >= 0 for one in ranges) <= 4
 
 

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.long import short_or_long
 from torch import nn
 
 import leafwise as lw
 from leafwise.files import item_writer
 from leafwise.files.disk import Disk
+
+ROUNDS = short_or_long(4, 10)
 
 
 class Net(nn.Module):
@@ -70,7 +73,7 @@ def test_what_is_saved_while_a_thread_writes_can_be_loaded(options: dict[str, An
     net, path = Net(), tmp_path / "model.safetensors"
     tensors = [value.detach() for value in (*net.parameters(), *net.buffers())]
     with written_to(tensors):
-        for _ in range(10):
+        for _ in range(ROUNDS):
             saved = lw.save(net, path, **options)
             if options.get("background"):
                 saved.wait()
@@ -81,7 +84,7 @@ def test_what_is_saved_while_a_thread_writes_can_be_loaded(options: dict[str, An
 def test_numpy_arrays_saved_while_a_thread_writes_can_be_loaded(tmp_path: Path) -> None:
     arrays = {"a": np.zeros((700, 900)), "b": np.zeros((300, 500), order="F"), "c": np.zeros(5, np.float16)}
     with written_to(list(arrays.values())):
-        for _ in range(10):
+        for _ in range(ROUNDS):
             path = lw.save(arrays, tmp_path / "model.safetensors")
             lw.verify(path)
             lw.load({name: np.empty_like(value) for name, value in arrays.items()}, path)

@@ -19,6 +19,7 @@ import torch
 from tests.files.faulty import FailingDisk, steps_of
 from tests.interrupts import interrupting
 from tests.kernels.gpu import DEVICE
+from tests.long import short_or_long
 from torch import nn
 
 import leafwise as lw
@@ -204,7 +205,8 @@ def copies_of(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def test_small_leaves_are_copied_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {f"layer{number}": torch.full((3, number % 5), number, device=DEVICE) for number in range(20_000)}
+    count = short_or_long(4_000, 20_000)
+    values = {f"layer{number}": torch.full((3, number % 5), number, device=DEVICE) for number in range(count)}
     made: list[Any] = []
     assert copies_of(lambda: made.append(lw.save(values, tmp_path / "a.safetensors")), monkeypatch) <= 25
     assert Path(made[0]).read_bytes() == Path(plain(values, tmp_path / "b.safetensors", monkeypatch)).read_bytes()

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kernels.gpu import DEVICE
+from tests.long import short_or_long
 from tools import alarms
 from tools.healthy_models import Healthy
 from torch import nn
@@ -139,7 +140,7 @@ def matrices(draw: Any) -> torch.Tensor:
     return LAYOUTS[draw(st.sampled_from(sorted(LAYOUTS)))](x).to(getattr(torch, dtype))
 
 
-@settings(max_examples=20)
+@settings(max_examples=short_or_long(10, 20))
 @given(st.lists(matrices(), min_size=1, max_size=2))
 def test_any_duplicate_rows_are_found_in_place_as_on_the_cpu(values: list[torch.Tensor]) -> None:
     def duplicates(tensors: list[torch.Tensor]) -> Any:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.files.processes import in_processes
 
 SCRIPT = """
@@ -54,5 +55,6 @@ for placement in (Shard(0), Shard(1), Replicate()):
 """
 
 
+@pytest.mark.slow
 def test_shards_draw_their_part_clip_together_and_are_not_flattened(tmp_path: Path) -> None:
     in_processes(2, SCRIPT, tmp_path)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.kernels.compiling import assert_compiles
 
 SCRIPT = """
@@ -29,5 +30,6 @@ for mixed in (False, True):
 """
 
 
+@pytest.mark.slow
 def test_every_kernel_that_compares_compiles_for_a_gpu(tmp_path: Path) -> None:
     assert_compiles(SCRIPT, tmp_path)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.kernels.compiling import assert_compiles
 
 SCRIPT = """
@@ -34,5 +35,6 @@ code_of(clipping.find_factor, TYPES, cuda_clipping._FACTOR_WARPS, BLOCK=cuda_cli
 """
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
     assert_compiles(SCRIPT, tmp_path)

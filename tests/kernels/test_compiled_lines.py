@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.kernels.compiling import assert_compiles
 
 SCRIPT = """
@@ -28,5 +29,6 @@ for sizes in (2, 15):
 """
 
 
+@pytest.mark.slow
 def test_every_kernel_that_searches_lines_compiles_for_a_gpu(tmp_path: Path) -> None:
     assert_compiles(SCRIPT, tmp_path)

@@ -410,6 +410,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="runs in the interpreter")
 def test_parts_of_sharded_leaves_have_the_same_bits(tmp_path: Path) -> None:
     in_two_processes(SCRIPT, tmp_path)

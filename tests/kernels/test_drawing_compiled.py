@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.kernels.compiling import assert_compiles
 
 SCRIPT = """
@@ -31,5 +32,6 @@ for dtype in kernels.DTYPES.values():
 """
 
 
+@pytest.mark.slow
 def test_every_kernel_that_draws_compiles_for_a_gpu(tmp_path: Path) -> None:
     assert_compiles(SCRIPT, tmp_path)

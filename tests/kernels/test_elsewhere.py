@@ -7,6 +7,7 @@ from tests.kernels.test_cpu import COMPILER, of_the_library
 from tools import kernel_matrix, matrix, sweeps
 
 
+@pytest.mark.slow
 @of_the_library
 def test_the_driver_finds_what_the_library_finds_and_the_comparison_can_fail(tmp_path: Path) -> None:
     [build] = [build for build in kernel_matrix.BUILDS if build.name == "gcc"]
@@ -38,6 +39,7 @@ def test_a_result_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyPa
     ]
 
 
+@pytest.mark.slow
 def test_failing_tests_are_an_error_and_not_a_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
