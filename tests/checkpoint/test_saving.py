@@ -346,6 +346,7 @@ def test_saves_keep_their_order(tmp_path: Path) -> None:
     assert lw.open(tmp_path / "a.safetensors")["n"] == 5
 
 
+@pytest.mark.slow
 def test_a_save_takes_a_bounded_amount_of_memory(tmp_path: Path) -> None:
     """Measures, in a separate process, the memory that a save needs beyond the model, even if it must copy."""
     script = """

@@ -15,6 +15,7 @@ resource = pytest.importorskip("resource")  # not on Windows
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "bench_scale.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "leaves", "most"), [("safetensors", 20_000, 2_900), ("dcp", 3_000, 9_000)])
 def test_a_sparse_checkpoint_of_many_shards_is_opened_and_planned(form: str, leaves: int, most: int) -> None:
     command = [sys.executable, str(SCRIPT), "measure", str(leaves), "64", form]

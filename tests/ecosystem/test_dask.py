@@ -90,6 +90,7 @@ def test_a_client_is_refused_with_what_to_pass_instead(client: Any, tmp_path: Pa
         lw.stats(path, executor=client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["stats", "edit"])
 def test_a_worker_is_killed_and_the_result_is_the_same(own_client: Any, verb: str, tmp_path: Path) -> None:
     path = str(tmp_path / "model.safetensors")
@@ -259,6 +260,7 @@ def test_a_server_that_is_not_a_scheduler_is_an_error(
     assert "not that of the dashboard" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_cluster_without_workers_is_waited_for_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

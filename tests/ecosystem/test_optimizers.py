@@ -122,7 +122,7 @@ def test_files_saved_by_earlier_versions_still_load(name: str, tmp_path: Path, m
     fresh = optimizers.build()
     other = cases()[name].make(fresh)
     lw.load({"model": fresh, "optimizer": other}, path)
-    assert optimizers._went_on(model, optimizer, fresh, other, None)[0] == "exact"
+    assert optimizers._went_on(model, optimizer, fresh, other, 0, None)[0] == "exact"
 
 
 def test_a_lookahead_saved_by_an_earlier_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_state_dicts_that_pytorch_wrote_are_loaded(name: str, tmp_path: Path) ->
     fresh = optimizers.build()
     other = cases()[name].make(fresh)
     lw.load({"model": fresh, "optimizer": other}, tmp_path / "a.pt")
-    assert optimizers._went_on(model, optimizer, fresh, other, None)[0] == "exact"
+    assert optimizers._went_on(model, optimizer, fresh, other, 0, None)[0] == "exact"
 
 
 def test_another_kind_of_optimizer_is_refused(tmp_path: Path) -> None:

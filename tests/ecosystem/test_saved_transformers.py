@@ -29,7 +29,7 @@ CONVERTED = [
     "gpt_neox",
     "mistral_large4",
     "segformer",
-    "d_fine",
+    pytest.param("d_fine", marks=pytest.mark.slow),
     "shieldgemma2",
 ]
 

@@ -302,6 +302,7 @@ def test_memory_is_bounded_by_the_parts(store: Store, tmp_path: Path, monkeypatc
 # -- old or new ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard_size", [None, "110KB"], ids=["one file", "shards"])
 def test_whichever_request_is_refused_the_old_or_the_new_checkpoint_is_whole(
     store: Store, shard_size: str | None

@@ -507,6 +507,7 @@ def test_an_interrupt_leaves_the_old_file_and_no_thread_behind(tmp_path: Path) -
     assert tidy(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     script = """
     import itertools, os, pytest, random, sys

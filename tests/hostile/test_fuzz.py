@@ -28,10 +28,12 @@ def run() -> fuzz.Run:
     return found
 
 
+@pytest.mark.slow
 def test_damaged_files_of_every_format_open_or_are_refused(run: fuzz.Run) -> None:
     assert not run.failures, "\n".join(["", *fuzz.told(run.failures), fuzz.table(run.tallies)])
 
 
+@pytest.mark.slow
 def test_some_damaged_files_open_and_some_are_refused(run: fuzz.Run) -> None:
     assert {tally.cases for tally in run.tallies.values()} == {CASES}
     opened = sum(tally.opened for name, tally in run.tallies.items() if name != fuzz_worker.KERNELS)
@@ -148,6 +150,7 @@ def test_the_fuzzer_notices_what_is_executed(tmp_path: Path) -> None:
     assert [found.partition(" ")[0] for found in watch.found] == [event for event, _ in wrong]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_or_hangs_is_a_failure_and_another_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

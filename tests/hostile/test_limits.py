@@ -258,6 +258,7 @@ def made_and_opened(opened_elsewhere: Opens, tmp_path: Path) -> Opens:
     return opened
 
 
+@pytest.mark.slow
 def test_small_pickles_take_little_memory_and_time(made_and_opened: Opens) -> None:
     said = {name: made_and_opened(lambda make=make: files.in_zip(make())) for name, make in SMALL.items()}
     assert {name for name, answer in said.items() if answer == 0} == {
@@ -455,6 +456,7 @@ def _peak(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_compressed_arrays_are_never_all_in_memory(tmp_path: Path) -> None:
     path, nbytes = tmp_path / "a.npz", 80_000_000
     np.savez_compressed(path, a=np.zeros((2500, 4000)), turned=np.asfortranarray(np.arange(12.0).reshape(3, 4)))

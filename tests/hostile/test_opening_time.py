@@ -50,6 +50,7 @@ def test_small_pickles_that_would_take_forever_are_refused_quickly(name: str, tm
     assert said != "opened" or name in ("lists of lists", "numbers that collide")
 
 
+@pytest.mark.slow
 def test_small_files_that_would_take_forever_are_handled_quickly(tmp_path: Path) -> None:
     started = time.process_time()
     (tmp_path / "legacy.pt").write_bytes(files.in_legacy(b"\x80\x02N.")[:-4] + b"\x80\x02]" + BOMB + b"a.")
