@@ -79,6 +79,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.others:
         return others()
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        # Every process that a test starts would compile all that it imports. Bytecode is kept out of the source instead.
+        os.environ["PYTHONPYCACHEPREFIX"] = str(BUILD / "bytecode")
     # All processes of a run have the same order of sets, another in each run.
     os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(2**32)))
     started = time.monotonic()
