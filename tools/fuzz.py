@@ -104,7 +104,9 @@ class Worker:
         (folder / "work").mkdir()
         self._command = [sys.executable, "-m", "tools.fuzz_worker", str(seeds), str(folder / "work"), *formats]
         paths = [str(REPOSITORY / "src"), str(REPOSITORY)]
-        self._environment = {**os.environ, **more, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "2"}
+        # Without bytecode files: writing one would look like something that a damaged file made Python do.
+        quiet = {"OMP_NUM_THREADS": "2", "PYTHONDONTWRITEBYTECODE": "1"}
+        self._environment = {**os.environ, **more, **quiet, "PYTHONPATH": os.pathsep.join(paths)}
         self.wrong: list[str] = []
         self._start()
 

@@ -28,8 +28,9 @@ from tools import sweeps
 ROOT = Path(__file__).parents[1]
 # The tests that depend on the processor, on threads and on the locale, and the examples in the docs.
 NUMERIC = ["tests/test_docs.py", "tests/kernels", "tests/inspect", "tests/iterate", "tests/checkpoint/test_resume.py"]
-# These run or compile the kernels for GPUs, for which the processor and the number of threads do not matter.
-FOR_GPUS = ["--ignore-glob=*/kernels/test_cuda*.py", "--ignore-glob=*/kernels/test_*compiled.py"]
+# These run or compile the kernels for GPUs, for which the processor and the number of threads do not matter; and slow
+# tests train and build models, which the others cover.
+LEFT_OUT = ["--ignore-glob=*/kernels/test_cuda*.py", "--ignore-glob=*/kernels/test_*compiled.py", "-m", "not slow"]
 NOBODY = 65534
 
 
@@ -241,9 +242,9 @@ def _short() -> list[Row]:
         Row(
             "Short",
             "default capability, one thread, C locale",
-            partial(suite, "short default", NUMERIC, FOR_GPUS, **plain),
+            partial(suite, "short default", NUMERIC, LEFT_OUT, **plain),
         ),
-        Row("Short", "AVX2, one thread", partial(suite, "short avx2", NUMERIC, FOR_GPUS, OMP_NUM_THREADS="1", **AVX2)),
+        Row("Short", "AVX2, one thread", partial(suite, "short avx2", NUMERIC, LEFT_OUT, OMP_NUM_THREADS="1", **AVX2)),
     ]
 
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 NOT_QUICK = ["tests/gluon", "tests/web", "tests/ecosystem", "tests/distributed", "src/leafwise/gluon"]
-# Tests wait for files and other processes, so one process more than there are cores is useful, the one beside them
-# included; but some tests need gigabytes, so there are at most five.
-PROCESSES = max(1, min(4, os.cpu_count() or 1))
+# Tests wait for files and other processes, so there is one process more than there are cores, and the one beside them;
+# but some tests need gigabytes, so there are at most five.
+PROCESSES = min(4, (os.cpu_count() or 1) + 1)
 # The tests of a file share fixtures, so a process gets a part of the list, and takes tests from others at the end.
 IN_PARALLEL = ["--numprocesses", str(PROCESSES), "--dist", "worksteal"]
 
@@ -80,7 +80,7 @@ def main() -> int:
     if options.others:
         return others()
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-        # Every process that a test starts would compile all that it imports. Bytecode is kept out of the source instead.
+        # Otherwise, every process that a test starts compiles all that it imports.
         os.environ["PYTHONPYCACHEPREFIX"] = str(BUILD / "bytecode")
     # All processes of a run have the same order of sets, another in each run.
     os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(2**32)))

@@ -205,7 +205,7 @@ def _started(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     """Starts measuring arrays of one shape and dtype, and copying the results to the host."""
     by_kernel = not _kernel_errors and runs_kernel(arrays[0])
     figures = _by_kernel(arrays, histogram) if by_kernel else _by_xla(arrays, histogram)
-    # Copies that are asked for are allowed even if the caller disallows implicit ones, but JAX counts these as implicit.
+    # Explicit copies are allowed even where the caller disallows implicit ones, but JAX counts these as implicit.
     with jax.transfer_guard_device_to_host("allow"):
         for result in figures:
             if result is not None:
