@@ -203,7 +203,7 @@ def test_lines_are_sorted_a_batch_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 def test_lines_that_share_a_cell_by_chance_are_not_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
     onto, odd, shifts = cuda_lines._constants(DEVICE)
     monkeypatch.setattr(cuda_lines, "_constants", lambda device: (onto, torch.zeros_like(odd), shifts))
-    x = torch.randn(20, 12, device=DEVICE)
+    x = torch.randn(60, 40, device=DEVICE)
     with in_place():
         assert SEARCHING.near_lines([Lines(x, 0), Lines(x, 1)]) == {}
         x[7] = x[8] = 0

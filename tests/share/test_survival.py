@@ -350,7 +350,7 @@ def test_ties_of_parts_of_a_model_are_kept_when_the_whole_is_tied() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["albert", "bart", "bert", "gemma2", "gpt2", "opt", "roberta", "t5", "whisper", "xlnet"]
+    "name", ["albert", "bart", "bert", "gemma2", "gpt2", "mamba", "opt", "roberta", "t5", "whisper", "xlnet"]
 )
 def test_transformers_architectures_keep_their_ties(name: str) -> None:
     """A bounded sample; `make ties` runs all of them."""
