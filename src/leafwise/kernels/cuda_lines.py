@@ -72,8 +72,11 @@ def _near_in_batch(arrays: Sequence[ArrayLines], before: int, device: Any) -> di
     near = []
     for words in keys:
         ordered, order = words.sort()
-        places = (ordered[1:] == ordered[:-1]).nonzero().squeeze(1)
+        shared = ordered[1:] == ordered[:-1]
+        places = shared.nonzero().squeeze(1)
         if len(places):
+            crowded = (shared[1:] & shared[:-1]).nonzero().squeeze(1)  # as in `lines.py`
+            near += [order[crowded + offset] for offset in range(3)]
             jobs, pair = ordered[places] >> 32, (order[places], order[places + 1])
             is_near = torch.empty(len(places), dtype=torch.int8, device=device)
             near_pairs[(len(places),)](

@@ -45,7 +45,11 @@ def near_lines(count: int, numbers_of: Callable[[Any], Any]) -> Any:
             continue
         order = np.argsort(cells)
         ordered = cells[order]
-        places = np.flatnonzero(ordered[1:] == ordered[:-1])
+        shared = ordered[1:] == ordered[:-1]
+        crowded = np.flatnonzero(shared[1:] & shared[:-1])
+        # Of three lines in a cell, the first and the last may be equal and the one between them far from both.
+        near_ones += [order[crowded + offset] for offset in range(3)]
+        places = np.flatnonzero(shared)
         for start in range(0, len(places), _AT_ONCE):
             batch = places[start : start + _AT_ONCE]
             lines, neighbors = order[batch], order[batch + 1]
