@@ -93,6 +93,11 @@ BAD = {
     "no JSON": (b"{nonsense", b"", r"at byte 9: the header is not JSON"),
     "no UTF-8": (b"{\xff}", b"", r"at byte 9: the header is not UTF-8"),
     "nested too deep": (b"[" * 100_000, b"", "at byte 8"),
+    "metadata nested too deep": (
+        b'{"__metadata__":{"a":' + b"[" * 200_000 + b'},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+        b"\0",
+        "at byte 8",
+    ),
     "a name twice": (b'{"a\\u001b":1,"a\\u001b":2}', b"", r"the name 'a\\x1b' occurs twice"),
     "no row": ({"a": 3}, b"", "'a' needs dtype, shape and two data_offsets"),
     "three offsets": ({"a": row(0, 1, data_offsets=[0, 1, 2])}, b"\0", "two data_offsets"),

@@ -105,7 +105,7 @@ def _listed(source: Source, lead: bytes) -> StoredFile | None:
         return None
     try:
         metadata = json.loads(kept) if kept else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     usual = [_usual_spec(dtype, int(nbytes), tuple(map(int, sizes))) for dtype, nbytes, *sizes in rows.specs]
     specs = [spec for spec in usual if spec is not None]
