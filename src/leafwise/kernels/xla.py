@@ -137,7 +137,9 @@ def _host_values(array: Any) -> Any:
     if not _is_on_cpu(array):
         # JAX keeps the values that it copies to the host as long as the array exists: this array exists only here.
         array = jax.make_array_from_single_device_arrays(array.shape, array.sharding, [array.addressable_data(0)])
-    values = np.ascontiguousarray(jax.device_get(array))
+    with jax.transfer_guard_device_to_host("allow"):
+        # Not jax.device_get: from JAX 0.11 on, it keeps its copy with the array, which then cannot be donated.
+        values = np.ascontiguousarray(np.asarray(array))
     narrow = _NARROW.get(array.dtype.name)
     return values if narrow is None else values.astype(narrow)
 
