@@ -21,9 +21,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 NOT_QUICK = ["tests/gluon", "tests/web", "tests/ecosystem", "tests/distributed", "src/leafwise/gluon"]
-# Tests wait for files and other processes, so there is one process more than there are cores, and the one beside them;
-# but some tests need gigabytes, so there are at most five.
-PROCESSES = min(4, (os.cpu_count() or 1) + 1)
+# Tests wait for files and other processes, so there are two processes more than there are cores, and the one beside
+# them; but some tests need gigabytes, so there are at most five.
+PROCESSES = min(4, (os.cpu_count() or 1) + 2)
 # The tests of a file share fixtures, so a process gets a part of the list, and takes tests from others at the end.
 IN_PARALLEL = ["--numprocesses", str(PROCESSES), "--dist", "worksteal"]
 
