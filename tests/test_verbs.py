@@ -3,7 +3,6 @@
 import gc
 import inspect
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -207,16 +206,7 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.fixture
-def short_collections() -> Iterator[None]:
-    """Garbage collections pass over everything that was there before, such as the libraries that are imported."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to count open files")
-@pytest.mark.usefixtures("short_collections")
 @pytest.mark.parametrize(
     "verb",
     [
