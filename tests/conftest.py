@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from collections import Counter
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,7 @@ settings.register_profile(
 settings.load_profile("leafwise")
 
 _page = MessagePage()
+RANKS = "tests/distributed/"
 
 # A shell starts jobs in the background with interrupts ignored, and some tests interrupt themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -64,6 +66,31 @@ def triton_runs() -> None:
         pytest.skip(f"the interpreter of Triton {triton.__version__} does not work with NumPy {np.__version__}")
 
 
+def scope_of(nodeid: str) -> str:
+    """Tests that run in one process, if there are several (pytest-xdist): a file, whose tests share fixtures; and all
+    tests with ranks, which share a server that takes many seconds to start."""
+    file = nodeid.partition("::")[0]
+    return RANKS if file.startswith(RANKS) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(nodeid)
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The scopes with the most slow tests come first: if the last ones are short, all processes end together."""
+    if hasattr(config, "workerinput"):
+        slow = Counter(scope_of(item.nodeid) for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -slow[scope_of(item.nodeid)])
+
+
 def pytest_collection_finish() -> None:
     """Leaves what was imported and collected out of all later garbage collections: a million objects that stay. Each
     collection would otherwise take half a second, and there are thousands."""
@@ -90,6 +117,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if wrong := _page.wrong():
         print("\n\nmessages that CONTRIBUTING.md rules out:", *wrong, sep="\n  ")
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # otherwise libraries report what is not freed at the end
 
 
 def pytest_configure() -> None:

@@ -19,6 +19,7 @@ FAKES = {
 }
 
 
+@pytest.mark.slow
 def test_one_table_shows_the_result_of_every_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("run.py", "figures.py"):
         shutil.copy(BENCHMARKS / name, tmp_path)

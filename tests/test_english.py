@@ -30,6 +30,7 @@ def _prose(path: Path) -> Iterator[tuple[int, str]]:
 
 
 # All files in one test: a test for each of 800 files takes longer to collect than to run.
+@pytest.mark.slow
 @pytest.mark.parametrize("paths", [PAGES, MODULES], ids=["pages", "modules"])
 def test_the_words_are_those_people_use(paths: list[Path]) -> None:
     wrong = [

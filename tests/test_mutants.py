@@ -12,6 +12,7 @@ from tools.mutants import Outcome, mutated, place, results, room, summary, table
 PACKAGE = mutants.ROOT / "src" / "leafwise"
 
 
+@pytest.mark.slow
 def test_every_change_has_its_place_and_gives_code_that_can_be_parsed() -> None:
     for mutant in MUTANTS:
         source = (PACKAGE / mutant.module).read_text("utf-8")
@@ -67,6 +68,7 @@ def of_sums(old: str, new: str) -> Mutant:
     return Mutant("core/sums.py", old, new, ("test_sums.py",))
 
 
+@pytest.mark.slow
 def test_changes_are_killed_survive_or_are_broken_and_the_checkout_stays_as_it_is(checkout: Path) -> None:
     source = checkout / "src" / "leafwise" / "core" / "sums.py"
     before = source.read_bytes()

@@ -71,6 +71,7 @@ def test_is_plain_distinguishes_plain_text_from_raw_names() -> None:
     assert not any(map(judged, ["x", "f'{x}'", "str(x)", "'x' + x", "f'{x.name}'", "f'{x or 1}'", "', '.join(x)"]))
 
 
+@pytest.mark.slow
 def test_built_in_exceptions_contain_no_raw_names(sources: Nodes) -> None:
     """An `lw.Error` escapes its message itself."""
     wrong = []
@@ -95,6 +96,7 @@ def test_built_in_exceptions_contain_no_raw_names(sources: Nodes) -> None:
     assert {one for one in wrong if not one.startswith(inside)} == allowed
 
 
+@pytest.mark.slow
 def test_exceptions_that_are_not_lw_errors_stay_internal(sources: Nodes) -> None:
     found = set()
     for name, nodes in sources.items():

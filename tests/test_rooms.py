@@ -110,6 +110,7 @@ LATE = {
 }
 
 
+@pytest.mark.slow
 def test_imports_point_down(nodes: Nodes) -> None:
     wrong = []
     for name, in_file in nodes.items():
@@ -333,6 +334,7 @@ def test_walking_plain_containers_imports_no_framework() -> None:
     assert loaded.isdisjoint({"torch", "numpy", "jax"})
 
 
+@pytest.mark.slow
 def test_capabilities_are_imported_when_they_are_first_asked_for() -> None:
     loaded = loaded_by("import torch, leafwise as lw; t = lw.tree(torch.nn.Linear(2, 2)); str(t); t.counts")
     assert "leafwise.homes.torch.home" in loaded

@@ -155,6 +155,7 @@ def test_copy_buttons_give_code_without_prompts_and_output() -> None:
     assert with_code_to_copy(block.format("make test")) == block.format("make test")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("link", "warning"),
     [

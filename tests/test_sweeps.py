@@ -52,6 +52,7 @@ def test_a_result_replaces_the_one_before_in_the_file_and_on_the_page(
     assert sweeps.results()["a"].text == "| 3 |"
 
 
+@pytest.mark.slow
 def test_work_in_several_processes_comes_back_in_order() -> None:
     assert list(sweeps.in_processes(len, ["a" * size for size in range(40)], "words")) == list(range(40))
 

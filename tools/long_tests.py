@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tools import sweeps
 from tools.matrix import Failed, environment, outcome
+from tools.tests import in_parallel
 
 FAULTS = ["tests/checkpoint/test_faults.py", "tests/checkpoint/test_damage.py", "tests/files/test_streaming.py"]
 
@@ -43,7 +44,7 @@ def main() -> int:
         counts.touch()
         drawn = {"LEAFWISE_RANDOM": "1", "LEAFWISE_SEED": str(options.seed)}
         env = environment(LEAFWISE_LONG="1", LEAFWISE_COUNTS=str(counts), **drawn)
-        processes = ["--numprocesses", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal"]
+        processes = in_parallel(min(4, os.cpu_count() or 1))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *processes, *paths]
         try:
             text = f"{outcome(command, sweeps.ROOT, env, 'long tests')}: {counted(counts)}."

@@ -23,9 +23,14 @@ BUILD = ROOT / "build"
 NOT_QUICK = ["tests/gluon", "tests/web", "tests/ecosystem", "tests/distributed", "src/leafwise/gluon"]
 # Tests wait for files and other processes, so there are two processes more than there are cores, and the one beside
 # them; but some tests need gigabytes, so there are at most five.
-PROCESSES = min(4, (os.cpu_count() or 1) + 2)
-# The tests of a file share fixtures, so a process gets a part of the list, and takes tests from others at the end.
-IN_PARALLEL = ["--numprocesses", str(PROCESSES), "--dist", "worksteal"]
+CORES = os.cpu_count() or 1
+PROCESSES = min(4, CORES + 2)
+QUICK_PROCESSES = min(4, CORES)  # these tests do not wait, and each process imports and collects all of them
+
+
+def in_parallel(processes: int) -> list[str]:
+    """The options for several processes. tests/conftest.py says which tests run in the same one, and in which order."""
+    return ["--numprocesses", str(processes), "--dist", "loadscope", "--no-loadscope-reorder"]
 
 
 class Suite(NamedTuple):
@@ -86,15 +91,15 @@ def main() -> int:
     os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(2**32)))
     started = time.monotonic()
     if options.quick:
-        left_out = [f"--ignore={path}" for path in NOT_QUICK]
-        arguments, environment = command(Suite("", sys.executable, [*IN_PARALLEL, "-m", "not slow", *left_out], []))
+        left_out = ["-m", "not slow", *(f"--ignore={path}" for path in NOT_QUICK)]
+        arguments, environment = command(Suite("", sys.executable, [*in_parallel(QUICK_PROCESSES), *left_out], []))
         return subprocess.run(arguments, cwd=ROOT, env=environment).returncode
     slowest = ["--durations=10", "--durations-min=5"]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         beside = run_others(log)
         try:
-            arguments, environment = command(Suite("", sys.executable, [*IN_PARALLEL, *slowest], []))
+            arguments, environment = command(Suite("", sys.executable, [*in_parallel(PROCESSES), *slowest], []))
             status = subprocess.run(arguments, cwd=ROOT, env={**environment, "LEAFWISE_PINNED": "1"}).returncode
             beside_status = beside.wait()
         except BaseException:

@@ -69,6 +69,7 @@ def leaves_by_byte(path: Path) -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_one_file_is_found(tmp_path: Path) -> None:
     path = Path(lw.save(Tied(width=2), tmp_path / "model.safetensors", metadata={"note": "é"}))
     with pytest.raises(lw.LoadError):
@@ -77,6 +78,7 @@ def test_a_flipped_bit_in_one_file_is_found(tmp_path: Path) -> None:
     check(path, path, leaves_by_byte(path))
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_shards_or_their_index_is_found(tmp_path: Path) -> None:
     index = Path(lw.save(Tied(), tmp_path / "model.safetensors", shard_size=200))
     shards = sorted(tmp_path.glob("*-of-*"))

@@ -336,6 +336,7 @@ def test_values_that_the_load_overwrites_are_copied_first(counts: Counts) -> Non
     assert torch.equal(base.cpu(), torch.cat([torch.zeros(1), torch.arange(199_999.0)]).cpu())
 
 
+@pytest.mark.slow
 def test_many_small_leaves_share_reads_and_copies(
     counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,6 +86,7 @@ def tensor(leaf: lw.Leaf) -> torch.Tensor:
     return torch.frombuffer(values, dtype=getattr(torch, leaf.dtype)).reshape(leaf.shape or ())
 
 
+@pytest.mark.slow
 @settings(max_examples=short_or_long(40, 150), deadline=None)
 @given(edits())
 def test_random_edits_give_what_torch_gives(case: tuple[dict[str, torch.Tensor], dict[str, Any]]) -> None:

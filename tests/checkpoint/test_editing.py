@@ -183,6 +183,7 @@ def test_an_axis_counted_from_the_end_splits_weights_and_biases(tmp_path: Path) 
         )
 
 
+@pytest.mark.slow
 def test_large_arrays_are_changed_in_parts(tmp_path: Path) -> None:
     torch.manual_seed(0)
     big = torch.randn(3000, 2500)

@@ -48,6 +48,7 @@ SINGLE: dict[str, Any] = {}
 SHARDED = {"shard_size": 500}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [False, True], ids=["the process dies", "the power goes"])
 @pytest.mark.parametrize(
     ("before", "after"),
@@ -90,6 +91,7 @@ def tidy(folder: Path) -> list[str]:
     return sorted([*shards, "model.safetensors.index.json"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("options", [SINGLE, SHARDED], ids=["one file", "shards"])
 def test_every_call_that_fails_is_reported_and_leaves_nothing_behind(
@@ -135,6 +137,7 @@ def script(text: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limited", [[], ["by the limit"]], ids=["mounted", "limited"])
 def test_a_full_disk_is_an_error_and_leaves_the_old_file(limited: list[str], tmp_path: Path) -> None:
     """A real disk of one megabyte; if mounting is not allowed, a limit on the size of files instead."""
@@ -166,6 +169,7 @@ def test_a_full_disk_is_an_error_and_leaves_the_old_file(limited: list[str], tmp
     script(text, tmp_path, *limited)
 
 
+@pytest.mark.slow
 def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     text = """
     import itertools, pytest
@@ -190,6 +194,7 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     assert int(script(text, tmp_path, 40 * TIMES).stdout) > 4 * TIMES
 
 
+@pytest.mark.slow
 def test_two_processes_may_save_to_one_path(tmp_path: Path) -> None:
     text = """
     path, times = Path(sys.argv[1]) / "model.safetensors", int(sys.argv[2])
@@ -214,6 +219,7 @@ def test_two_processes_may_save_to_one_path(tmp_path: Path) -> None:
     script(text, tmp_path, 8 * TIMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [SINGLE, SHARDED], ids=["one file", "shards"])
 def test_a_reader_sees_whole_files_while_a_writer_saves(options: dict[str, Any], tmp_path: Path) -> None:
     text = """

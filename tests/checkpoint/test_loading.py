@@ -491,6 +491,7 @@ def test_plain_values_come_back_and_immutable_containers_are_made_anew(tmp_path:
         lw.load({**target, "more": 1}, path)
 
 
+@pytest.mark.slow
 def test_buffers_that_hugging_face_computes_are_there_after_a_load_onto_meta() -> None:
     from transformers import AutoModel, BertConfig, LlamaConfig
 

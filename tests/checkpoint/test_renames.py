@@ -111,6 +111,7 @@ def loaded(shapes: Shapes, source: dict[str, torch.Tensor], plan: Any) -> dict[s
     return model.state_dict()
 
 
+@pytest.mark.slow
 @settings(max_examples=short_or_long(60, 300), deadline=None)
 @given(renamings())
 def test_what_is_filled_has_its_own_values(renaming: Any) -> None:
@@ -141,6 +142,7 @@ def test_keys_and_values_are_not_swapped_because_their_shapes_would_fit() -> Non
     assert not {old for proposal in plan.applied for old, _ in proposal.pairs} & set(names)
 
 
+@pytest.mark.slow
 @settings(max_examples=short_or_long(40, 200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(models(), st.permutations(["q", "k", "v", "o"]), st.sampled_from(["", "module.", "net.backbone.", "a."]))
 def test_names_that_were_swapped_are_not_swapped_back(shapes: Shapes, swapped: list[str], front: str) -> None:

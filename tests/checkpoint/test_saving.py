@@ -328,6 +328,7 @@ def test_errors_surface_at_wait_and_at_the_next_save(tmp_path: Path) -> None:
     assert lw.save(Tied(), tmp_path / "b.safetensors")
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_waits_for_saves_and_reports_errors(tmp_path: Path) -> None:
     script = (
         "import sys, numpy as np, leafwise as lw\n"

@@ -204,6 +204,7 @@ def copies_of(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> in
     return count
 
 
+@pytest.mark.slow
 def test_small_leaves_are_copied_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = short_or_long(4_000, 20_000)
     values = {f"layer{number}": torch.full((3, number % 5), number, device=DEVICE) for number in range(count)}
@@ -475,6 +476,7 @@ def test_a_file_that_cannot_be_mapped_is_written_in_the_usual_way(
     assert not mapped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_memory", [False, True], ids=["on disk", "in memory"])
 @pytest.mark.parametrize("options", [{}, {"shard_size": 5_000_000}], ids=["one file", "shards"])
 def test_every_disk_call_that_fails_is_reported_and_leaves_the_old_file(
@@ -541,6 +543,7 @@ FULL = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limited", [[], ["by the limit"]], ids=["mounted", "limited"])
 def test_a_full_disk_in_memory_is_an_error_and_leaves_the_old_file(limited: list[str], tmp_path: Path) -> None:
     source = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n" + textwrap.dedent(FULL)

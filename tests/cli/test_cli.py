@@ -86,6 +86,7 @@ def test_show_selects_and_limits_and_prints_json(saved: Path, capsys: pytest.Cap
     assert "no leaf of" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "shown"),
     [("mymodels:build", "9 parameters"), ("mymodels:Net", "2 parameters"), ("mymodels:model", "20 parameters")],
@@ -96,6 +97,7 @@ def test_show_draws_the_model_at_an_import_path(target: str, shown: str, models:
     assert shown in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -119,6 +121,7 @@ def test_a_bad_target_is_one_line_and_status_one(target: str, message: str, mode
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_groups_prints_the_account(models: Path, commands: Commands) -> None:
     (models / "more.py").write_text(
         "from torch import nn\n"
@@ -456,6 +459,7 @@ def deep(tmp_path: Path) -> Path:
     return tmp_path / "deep.st"
 
 
+@pytest.mark.slow
 def test_a_target_without_a_verb_is_shown(deep: Path, models: Path, commands: Commands) -> None:
     shown = run("show", str(deep)).stdout
     assert shown

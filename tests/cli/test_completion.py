@@ -86,6 +86,7 @@ def fish_quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_completes_verbs_options_values_and_paths(shell: str, folder: Path) -> None:
     needs(shell)
@@ -111,6 +112,7 @@ def test_names_from_a_file_cannot_reach_the_shell(shell: str, folder: Path) -> N
     assert not (folder / "pwned").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_half_typed_or_wrong_line_is_no_error(shell: str, folder: Path) -> None:
     needs(shell)

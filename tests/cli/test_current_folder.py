@@ -68,6 +68,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_verb_imports_from_the_current_folder(verb: str, folder: Path) -> None:
     for arguments in COMMANDS[verb]:
@@ -86,6 +87,7 @@ def test_python_itself_would_run_the_hostile_modules(folder: Path) -> None:
     (folder / "ran").unlink()
 
 
+@pytest.mark.slow
 def test_a_model_of_the_current_folder_is_built_with_its_neighbors_and_nothing_else(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_model_of_the_current_folder_is_built_with_its_neighbors_and_nothing_e
     assert [leaf["path"] for leaf in json.loads(done.stdout)["leaves"]] == ["weight", "bias"]
 
 
+@pytest.mark.slow
 def test_an_installed_model_runs_nothing_in_the_current_folder(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "installed.py").write_text("import torch\ndef build(): return torch.nn.Linear(3, 4)\n")
     path = os.pathsep.join([SOURCES, str(tmp_path)])

@@ -100,6 +100,7 @@ def test_meta_models_have_no_picture(
     assert 'cannot draw "weight": a meta tensor has a shape but no values' in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_half_blocks(saved: Path) -> None:
     shown = on_a_terminal("image", str(saved), "conv1.weight")
     assert "▄" in shown

@@ -158,6 +158,7 @@ def test_an_unexpected_error_of_a_worker_says_what_it_was(shuffled: Shuffled) ->
     assert isinstance(caught.value.__cause__, IndexError)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_an_error() -> None:
     with processes(1) as executor:
         with pytest.raises(lw.WorkerError, match=r"a worker ended unexpectedly.*BrokenProcessPool"):

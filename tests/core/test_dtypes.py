@@ -158,6 +158,7 @@ else:
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("row", "script"), [("with", SUPPORTED), ("without", UNSUPPORTED)])
 def test_a_row_in_the_table_is_all_that_a_new_dtype_needs(tmp_path: Path, row: str, script: str) -> None:
     """The row is added before anything reads the table, as an edit of the file would."""

@@ -48,6 +48,7 @@ def refused(_: int) -> None:
     raise Unsupported("torch", "be saved", "it is sparse")
 
 
+@pytest.mark.slow
 def test_an_error_in_a_process_pool_reaches_who_waits_for_it() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         found = pool.submit(refused, 1)

@@ -72,6 +72,7 @@ def test_every_path_to_a_shared_submodule_is_a_name() -> None:
     assert tree.counts.names == 4
 
 
+@pytest.mark.slow
 def test_containers_nest_deeper_than_python_recurses() -> None:
     deep: Any = [torch.zeros(1)]
     for _ in range(2000):

@@ -100,6 +100,7 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
 
 class _Passing(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # otherwise the body of a response waits 40 ms for the head to be acknowledged
     server: FaultyProxy
 
     def _pass(self) -> None:

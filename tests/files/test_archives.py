@@ -62,6 +62,7 @@ def exported_before_2_8(path: Path, model: nn.Module) -> None:
 WRITERS = {"script": scripted, "trace": traced, "export": exported, "export before 2.8": exported_before_2_8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_an_archive_has_the_names_and_values_of_the_state_dict(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

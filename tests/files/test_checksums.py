@@ -74,6 +74,7 @@ def places_in_arrays(file: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", CHECKED.values(), ids=CHECKED)
 def test_a_flipped_bit_is_found_and_changes_nothing(write: Callable[..., None], tmp_path: Path) -> None:
     path, files = written(tmp_path, write)

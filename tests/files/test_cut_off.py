@@ -50,6 +50,7 @@ def verbs(folder: Path) -> dict[str, Callable[[Any], Any]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", verbs(Path()))
 @pytest.mark.parametrize("form", ["leafwise", "torch zip", "npz", "npz compressed", "torch legacy", "GGUF"])
 def test_no_verb_maps_a_file(form: str, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +91,7 @@ def test_a_file_that_was_cut_off_is_an_error(form: str, verb: str, tmp_path: Pat
 # -- scattered parts are put together from pieces ------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data(), st.permutations(range(3)), st.booleans())
 def test_scattered_parts_equal_those_of_numpy(data: st.DataObject, order: list[int], big_endian: bool) -> None:

@@ -202,6 +202,7 @@ def test_it_converts_to_safetensors_and_back_without_a_difference(tmp_path: Path
         }
 
 
+@pytest.mark.slow
 def test_the_command_line_converts_in_both_directions_without_pytorch(tmp_path: Path) -> None:
     state = {"w": torch.arange(6.0).reshape(2, 3), "half": torch.ones(4, dtype=torch.bfloat16)}
     dcp.save({**state, "step": 3}, checkpoint_id=tmp_path / "a", no_dist=True)
@@ -247,6 +248,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
 # -- faults ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [False, True], ids=["the process dies", "the power goes"])
 def test_a_crash_after_any_call_of_a_save_leaves_the_old_or_the_new(
     power: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -352,6 +354,7 @@ def test_files_of_another_save_and_missing_files_are_named(tmp_path: Path) -> No
         lw.open(tmp_path / "a")
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     lw.save({"w": torch.arange(40.0), "n": 7}, tmp_path / "a", format="dcp")
     (record,) = (tmp_path / "a").glob("*.json")

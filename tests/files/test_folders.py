@@ -59,6 +59,7 @@ def gpt(**options: Any) -> Any:
 # -- variants ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_plain_file_is_opened_and_a_variant_by_its_own_name(tmp_path: Path) -> None:
     model = gpt()
     model.save_pretrained(tmp_path)
@@ -263,6 +264,7 @@ def test_a_long_list_of_checkpoints_shows_the_last_ones(tmp_path: Path) -> None:
 # -- the folders of training programs --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_output_folder_of_a_trainer(tmp_path: Path) -> None:
     from transformers import Trainer, TrainingArguments
 
@@ -280,6 +282,7 @@ def test_the_output_folder_of_a_trainer(tmp_path: Path) -> None:
     assert lw.open(tmp_path).columns.node_objects[0].path == str(tmp_path / "model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_folders_of_lightning(tmp_path: Path) -> None:
     import lightning

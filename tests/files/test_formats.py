@@ -442,6 +442,7 @@ def test_tensors_with_many_axes_and_long_strides_are_read(tmp_path: Path) -> Non
     assert np.array_equal(tree["turned"].numpy(index), state["turned"].numpy()[index])
 
 
+@pytest.mark.slow
 def test_very_many_columns_of_one_storage_are_not_tied(tmp_path: Path) -> None:
     """Boxes in one grid are compared by their corners, and do not count against the limit on comparing elements."""
     whole = torch.arange(512 * 400).reshape(512, 400)

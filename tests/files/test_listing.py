@@ -179,6 +179,7 @@ def test_every_truncation_leads_to_the_same_with_and_without_c_code(tmp_path: Pa
         assert_equal_without_library(write(tmp_path / "m", raw[:length], 4))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_changed_headers_lead_to_the_same_with_and_without_c_code(data: st.DataObject, tmp_path: Path) -> None:

@@ -205,6 +205,7 @@ def test_an_object_that_contains_itself_is_shown_once(tmp_path: Path) -> None:
         t.json()
 
 
+@pytest.mark.slow
 def test_a_very_deep_object_without_arrays_is_refused_within_the_limits(tmp_path: Path) -> None:
     opening = b"cm\nC\n)\x81}U\x01a"
     # A depth of a million exceeds the usual limits, which takes seconds.
@@ -401,6 +402,7 @@ def test_pickles_of_python_2_open(tmp_path: Path) -> None:
         assert t["old"].class_name == "old_module.OldClass"
 
 
+@pytest.mark.slow
 def test_many_records_that_share_a_value_are_compared_quickly(tmp_path: Path) -> None:
     shared = list(range(50_000))
     for name in "ab":

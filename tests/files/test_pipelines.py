@@ -55,6 +55,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "pipeline"))
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_one_tree_with_a_node_for_each_component(folder: Path) -> None:
     (folder / "v1-5-pruned.safetensors").write_bytes(b"x")  # a repository has the same weights in one file, too
     with lw.open(folder) as tree:
@@ -70,6 +71,7 @@ def test_a_pipeline_is_one_tree_with_a_node_for_each_component(folder: Path) -> 
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_the_components_of_a_pipeline_are_loaded_measured_and_converted(folder: Path, tmp_path: Path) -> None:
     from diffusers import AutoencoderKL, UNet2DConditionModel
 

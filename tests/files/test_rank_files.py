@@ -88,6 +88,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.slow
 def test_the_file_of_one_process_shows_whole_shapes_and_its_part(two: Path) -> None:
     with lw.open(two / "rank0.pt") as t:
         text = t.text()
@@ -102,6 +103,7 @@ def test_the_file_of_one_process_shows_whole_shapes_and_its_part(two: Path) -> N
         assert lw.verify(t).ok
 
 
+@pytest.mark.slow
 def test_a_part_is_refused_by_name_when_it_is_loaded_or_converted(two: Path, tmp_path: Path) -> None:
     target = {"rows": torch.zeros(7, 5)}
     with lw.open(two / "rank1.pt") as t, pytest.raises(lw.Error, match=r"rows.*only \[4:7, 0:5\]"):

@@ -80,6 +80,7 @@ def big_state() -> dict[str, torch.Tensor]:
     return {f"layers.{number}.weight": torch.full((256, 256), float(number)) for number in range(20)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["safetensors", "torch zip", "npz", "GGUF", "MXNet V2"])
 def test_only_the_header_is_transferred_over_http(name: str, tmp_path: Path, server: tuple[RangeServer, str]) -> None:
     counting, url = server
@@ -154,6 +155,7 @@ def bucket() -> Iterator[dict[str, Any]]:
         yield options
 
 
+@pytest.mark.slow
 def test_files_on_s3_are_read_in_parts(bucket: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = fsspec.filesystem("s3", **bucket)
     state = big_state()
@@ -183,6 +185,7 @@ def test_files_on_s3_are_read_in_parts(bucket: dict[str, Any], tmp_path: Path, m
         lw.open("s3://bucket/none.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("onto_meta", [False, True], ids=["live", "meta"])
 def test_a_model_is_loaded_over_http_once_and_checked(
     onto_meta: bool, tmp_path: Path, server: tuple[RangeServer, str]
@@ -262,6 +265,7 @@ def test_the_secrets_of_a_url_are_shown_nowhere(tmp_path: Path, server: tuple[Ra
     keeps_secrets(lw.open, with_secrets("memory://x/y"))
 
 
+@pytest.mark.slow
 def test_the_secrets_of_a_url_are_printed_by_no_command(
     tmp_path: Path, server: tuple[RangeServer, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

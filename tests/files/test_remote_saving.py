@@ -127,6 +127,7 @@ def times(number: int, what: Callable[[Passed], bool], fault: Callable[[Passed],
 # -- what is written -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [0, 4, 5, 12])
 def test_what_is_written_to_s3_has_the_bytes_of_a_local_file(store: Store, tmp_path: Path, units: int) -> None:
     content = state(units=units)
@@ -139,6 +140,7 @@ def test_what_is_written_to_s3_has_the_bytes_of_a_local_file(store: Store, tmp_p
     assert torch.equal(loaded["w"], content["w"])
 
 
+@pytest.mark.slow
 def test_the_part_with_the_header_is_sent_last_and_nothing_is_visible_before(store: Store) -> None:
     visible = []
     store.proxy.fault = lambda passed: visible.append(NAME in store.names()) if is_write(passed) else None
@@ -158,6 +160,7 @@ def test_a_file_of_many_parts_has_larger_ones(store: Store, monkeypatch: pytest.
     assert generation() == 1
 
 
+@pytest.mark.slow
 def test_shards_replace_a_file_and_a_file_replaces_shards(store: Store) -> None:
     lw.save(state(1), URL)
     assert lw.save(state(2), URL, shard_size="110KB") == URL + ".index.json"
@@ -174,6 +177,7 @@ def test_shards_replace_a_file_and_a_file_replaces_shards(store: Store) -> None:
     assert generation() == 4
 
 
+@pytest.mark.slow
 def test_shards_of_other_checkpoints_stay(store: Store) -> None:
     lw.save(state(1), URL, shard_size="110KB")
     other = URL.replace("/m.", "/m2.")
@@ -184,6 +188,7 @@ def test_shards_of_other_checkpoints_stay(store: Store) -> None:
     assert (generation(), generation(other), generation("s3://bucket/run/copy.safetensors")) == (3, 2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3://bucket", "memory://folder"])
 def test_every_way_to_write_works_remotely(
     scheme: str, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -218,6 +223,7 @@ def test_every_way_to_write_works_remotely(
         lw.edit(copies, copies, drop="head.weight")
 
 
+@pytest.mark.slow
 def test_a_store_has_several_names_and_shards_are_sources(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(fsspec.config.conf, "s3a", fsspec.config.conf["s3"])
     lw.save(state(1), URL, shard_size="110KB")
@@ -343,6 +349,7 @@ def test_whichever_request_is_refused_the_old_or_the_new_checkpoint_is_whole(
     assert {(True, 1.0), (False, 2.0)} <= outcomes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["resets_before", "resets_after"])
 def test_an_index_whose_response_is_lost_keeps_the_old_or_the_new_shards(store: Store, how: str) -> None:
     """If nobody knows whether the index has arrived, the shards must stay."""
@@ -405,6 +412,7 @@ def test_what_is_not_what_was_sent_after_a_save_is_an_error(store: Store, units:
         lw.save(state(2, units), URL)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_the_old_checkpoint(store: Store) -> None:
     lw.save(state(1), URL, shard_size="110KB")
     names = store.names()
@@ -513,6 +521,7 @@ def faults() -> dict[str, Callable[[Passed], None]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", faults())
 def test_parts_that_fail_are_sent_again_and_given_up_in_the_end(store: Store, fault: str) -> None:
     lw.save(state(1), URL)
@@ -534,6 +543,7 @@ def test_parts_that_fail_are_sent_again_and_given_up_in_the_end(store: Store, fa
     assert store.names() == [NAME]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["throttled", "internal error", "reset before", "reset after"])
 @pytest.mark.parametrize("request_kind", ["uploads", "completion", "small", "head", "list"])
 def test_every_kind_of_request_is_repeated(store: Store, fault: str, request_kind: str) -> None:
@@ -557,6 +567,7 @@ def test_every_kind_of_request_is_repeated(store: Store, fault: str, request_kin
     assert generation() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["cut_to", "shortened_to"])
 def test_responses_that_are_cut_off_are_requested_again(store: Store, how: str) -> None:
     content = state(1)
@@ -571,6 +582,7 @@ def test_responses_that_are_cut_off_are_requested_again(store: Store, how: str) 
             read()
 
 
+@pytest.mark.slow
 def test_throttled_reads_are_repeated_and_given_up_in_the_end(store: Store) -> None:
     lw.save(state(1), URL)
     store.proxy.fault = times(4, lambda passed: passed.method in ("GET", "HEAD"), Passed.throttle)
@@ -675,6 +687,7 @@ def test_web_servers_and_unknown_file_systems_are_refused() -> None:
         lw.save({"a": np.ones(1)}, "nonsense://x/y.safetensors")
 
 
+@pytest.mark.slow
 def test_a_save_in_the_background_survives_the_end_of_the_program(store: Store) -> None:
     options = s3_options(store.proxy.server_address[1])
     options["client_kwargs"]["endpoint_url"] = f"http://localhost:{store.proxy.server_address[1]}"  # to be resolved

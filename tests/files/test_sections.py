@@ -62,6 +62,7 @@ def _piece(whole: Stored, box: Any) -> Any:
     return lambda: section(whole, box)
 
 
+@pytest.mark.slow
 @given(BOX, INDEX)
 @settings(max_examples=150)
 def test_a_section_has_the_values_of_its_box(arrays: dict[str, Stored], box: Any, index: Any) -> None:

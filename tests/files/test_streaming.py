@@ -78,6 +78,7 @@ def tidy(folder: Path) -> bool:
 # -- the values ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard_size", [None, 3_000_000], ids=["one file", "shards"])
 @pytest.mark.parametrize("writer", WRITERS)
 def test_arrays_of_every_format_arrive_unchanged_with_checksums(
@@ -105,6 +106,7 @@ def test_other_programs_read_what_was_streamed(tmp_path: Path) -> None:
         assert torch.equal(tensor, tensors()[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 def test_the_file_has_the_same_bytes_for_any_number_of_threads(
     writer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -210,6 +212,7 @@ def four(tmp_path: Path) -> Iterator[list[dict[str, Stored]]]:
         tree.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 def test_weighted_sums_are_those_of_float64_rounded_once(
     dtype: str, four: list[dict[str, Stored]], tmp_path: Path
@@ -419,6 +422,7 @@ def generation_of(path: Path) -> int:
     return found.pop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [False, True], ids=["the process dies", "the power goes"])
 @pytest.mark.parametrize(
     ("shard_size", "threads"), [(None, 1), (None, 2), (1_000_000, 2)], ids=["one thread", "two threads", "shards"]
@@ -444,6 +448,7 @@ def test_a_crash_after_any_call_leaves_the_old_or_the_new(
     assert found == {1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("shard_size", [None, 1_000_000], ids=["one file", "shards"])
 def test_every_call_that_fails_is_reported_and_leaves_the_old_file(
@@ -541,6 +546,7 @@ def run(script: str, *arguments: Any) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["copy", "transpose", "sum", "cast"])
 def test_memory_does_not_grow_with_the_leaf(way: str, tmp_path: Path) -> None:
     """One leaf of 256 MiB. NumPy alone takes about 30 MB."""

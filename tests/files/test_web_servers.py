@@ -208,6 +208,7 @@ def test_a_larger_file_than_the_limit_is_refused_before_it_is_downloaded(
         lw.open(url, max_download=0)
 
 
+@pytest.mark.slow
 def test_a_body_without_an_end_is_cut_off_at_the_limit_in_little_memory(serve: Serve) -> None:
     url = serve(lambda handler: chunked(handler, itertools.repeat(bytes(1 << 16)))).url
     bomb = gzip.compress(bytes(200_000_000), 1)
@@ -358,6 +359,7 @@ def test_a_refused_connection_and_an_unknown_host_have_their_own_messages() -> N
         lw.open("http://nowhere.invalid/x")
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "SILENCE", 0.3)
     ended = threading.Event()

@@ -183,6 +183,7 @@ def test_mounted_folders_may_have_any_name(tmp_path: Path, monkeypatch: pytest.M
     assert not is_far(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_file_that_was_left_open_is_closed_silently_when_the_interpreter_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

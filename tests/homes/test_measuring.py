@@ -17,6 +17,8 @@ from leafwise.homes.torch import measuring as torch_measuring
 from leafwise.homes.torch.home import HOME
 from leafwise.kernels import cuda, reference
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _no_tables() -> Iterator[None]:

@@ -184,6 +184,7 @@ def test_hooks_keep_the_role_of_what_they_compute() -> None:
     assert (spectral["weight_orig"].role, spectral["weight_v"].role) == ("linear.weight", None)
 
 
+@pytest.mark.slow
 def test_the_layers_of_transformers_have_roles() -> None:
     from transformers.models.gpt2.modeling_gpt2 import GPT2Config, GPT2Model
     from transformers.models.llama.modeling_llama import LlamaConfig, LlamaModel

@@ -17,7 +17,7 @@ from leafwise.core.comparison import Comparison
 from leafwise.homes.torch import device_comparing, device_streams, launching, snapshots, uploading
 from leafwise.kernels import cuda_comparing
 
-pytestmark = pytest.mark.usefixtures("triton_runs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton_runs")]
 
 Tensors = dict[str, torch.Tensor]
 

@@ -18,7 +18,7 @@ from leafwise.homes.torch import launching, repeated_comparing
 from leafwise.inspect import value_comparison
 from leafwise.kernels import cuda_comparing
 
-pytestmark = pytest.mark.usefixtures("triton_runs", "on_device")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton_runs", "on_device")]
 
 
 @pytest.fixture

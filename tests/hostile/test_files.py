@@ -92,6 +92,7 @@ def test_strange_pickles_are_refused_quickly(name: str, wrap: Any, tmp_path: Pat
     assert time.process_time() - started < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", files.recursive_pickles())
 def test_recursive_and_deep_pickles_end_quickly(name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
@@ -128,6 +129,7 @@ def test_sound_files_open(sound: dict[str, bytes], tmp_path: Path) -> None:
         assert try_to_open(tmp_path / "x") == "opened"
 
 
+@pytest.mark.slow
 def test_files_truncated_at_any_byte_are_refused(sound: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "cut"
     for name, data in sound.items():
@@ -142,6 +144,7 @@ def test_files_truncated_at_any_byte_are_refused(sound: dict[str, bytes], tmp_pa
             assert try_to_open(path, read=False) != "opened", (name, end)
 
 
+@pytest.mark.slow
 def test_files_with_flipped_bits_open_or_are_refused(sound: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "flipped"
     for name, data in sound.items():
@@ -294,6 +297,7 @@ def test_hostile_files_beside_a_checkpoint_are_not_opened(tmp_path: Path) -> Non
     assert len(lw.open(tmp_path)) == 4
 
 
+@pytest.mark.slow
 def test_hostile_files_are_refused_with_little_memory_and_time(tmp_path: Path) -> None:
     """These files are opened in a process with little memory and time."""
     chosen = {

@@ -181,6 +181,7 @@ def test_another_library_is_loaded_or_the_call_fails(tmp_path: Path, monkeypatch
         library.load.__wrapped__()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the sanitizers are gcc's")
 def test_the_sanitizer_sees_an_element_beyond_the_end() -> None:
     script = (

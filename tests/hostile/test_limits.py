@@ -278,6 +278,7 @@ def _says_how_to_allow_more(answer: Any) -> bool:
     return "if you trust the file, allow more with lw.open(path, max_" in str(answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADERS)
 def test_large_headers_take_little_memory_and_time(name: str, made_and_opened: Opens) -> None:
     assert _says_how_to_allow_more(made_and_opened(HEADERS[name]))
@@ -292,6 +293,7 @@ def test_large_indexes_and_directories_take_little_memory_and_time(opened_elsewh
     assert _says_how_to_allow_more(opened_elsewhere(tmp_path / "entries"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_legitimate_files_with_a_million_items_open(name: str, made_and_opened: Opens) -> None:
     leaves, make = HONEST[name]
@@ -350,6 +352,7 @@ MADE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_the_memory_that_a_pickle_allocates_is_counted(name: str) -> None:
     from leafwise.files.torch_objects import TABLE
@@ -414,6 +417,7 @@ def test_a_list_that_contains_itself_is_visited_once(monkeypatch: pytest.MonkeyP
     assert len(visits) == 1
 
 
+@pytest.mark.slow
 def test_windows_over_one_storage_are_compared_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     from leafwise.core import memory
     from leafwise.core.home import Memory
@@ -494,6 +498,7 @@ def test_compressed_arrays_are_read_in_any_order(tmp_path: Path) -> None:
     assert np.array_equal(copy["a"].numpy(), values)
 
 
+@pytest.mark.slow
 def test_damage_in_a_compressed_array_is_found_before_its_last_value_is_returned(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "a.npz", a=np.random.default_rng(0).integers(0, 9, 3_000_000))
     whole = bytearray((tmp_path / "a.npz").read_bytes())

@@ -160,6 +160,7 @@ def variants(path: Path) -> Iterator[Path]:
     yield path.with_name(f"gone{FILE}")
 
 
+@pytest.mark.slow
 def test_names_in_a_checkpoint_are_shown_harmlessly(checkpoint: Path, tmp_path: Path) -> None:
     model, other = Model(), {"other": torch.ones(1)}
     for path in map(str, variants(checkpoint)):
@@ -187,6 +188,7 @@ def test_names_in_a_checkpoint_are_shown_harmlessly(checkpoint: Path, tmp_path: 
         assert "evil" in said
 
 
+@pytest.mark.slow
 def test_every_command_prints_names_harmlessly(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ SMALL_AND_SLOW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL_AND_SLOW)
 def test_small_pickles_that_would_take_forever_are_refused_quickly(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
@@ -66,6 +67,7 @@ def test_small_files_that_would_take_forever_are_handled_quickly(tmp_path: Path)
     assert time.process_time() - started < 30
 
 
+@pytest.mark.slow
 def test_deep_names_in_a_file_take_linear_time(tmp_path: Path) -> None:
     header = {".".join([f"k{n}"] * 200): {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for n in range(400)}
     raw = json.dumps(header).encode()
@@ -76,6 +78,7 @@ def test_deep_names_in_a_file_take_linear_time(tmp_path: Path) -> None:
     assert len(tree.text().splitlines()) <= 60
 
 
+@pytest.mark.slow
 def test_a_duplicate_among_very_many_names_is_found_quickly(tmp_path: Path) -> None:
     rows = ",".join(f'"n{n}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for n in [*range(50_000), 49_999])
     raw = f"{{{rows}}}".encode()
@@ -99,6 +102,7 @@ def test_names_with_very_many_dots_take_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_legitimate_checkpoints_with_very_many_tensors_open(tmp_path: Path) -> None:
     # Usually with a twentieth of the tensors, and a twentieth of what opening them may cost.
     share = short_or_long(20, 1)

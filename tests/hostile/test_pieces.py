@@ -111,6 +111,7 @@ def test_distributed_checkpoints_with_gaps_and_overlaps_are_refused(tmp_path: Pa
         lw.open(_dcp(tmp_path / "hole", (3, 4), hole))
 
 
+@pytest.mark.slow
 def test_many_pieces_that_overlap_far_from_each_other_are_refused(tmp_path: Path) -> None:
     """In the order in which they begin, the two that overlap are more than two thousand pieces apart."""
     boxes = [((0, column), (1, 1)) for column in range(2500)]

@@ -15,6 +15,8 @@ from torch import nn
 
 import leafwise as lw
 
+pytestmark = pytest.mark.slow
+
 CALLS = short_or_long(60, 200)
 WARM_UP = 20  # calls after which caches are full
 LEAVES = 30

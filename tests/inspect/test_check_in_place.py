@@ -28,7 +28,7 @@ from leafwise.inspect.check.evidence import Evidence
 from leafwise.kernels import cuda_lines
 from leafwise.kernels.lines import ODD
 
-pytestmark = pytest.mark.usefixtures("triton_runs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton_runs")]
 SEARCHING = searching.TorchSearching(HOME)
 
 

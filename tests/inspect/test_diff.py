@@ -481,6 +481,7 @@ def test_parts_of_trees_are_compared(tmp_path: Path) -> None:
     assert found.counts == {"changed": 2}
 
 
+@pytest.mark.slow
 def test_fifty_thousand_leaves_are_compared_in_a_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     a = {f"l.{number}.w": np.full(3, number, np.float32) for number in range(5_000)}
     b = {f"m{name[1:]}": value.copy() for name, value in a.items()}
@@ -516,6 +517,7 @@ def zeros(path: Path, **arrays: tuple[str, list[int], int]) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["same", "cast", "transposed", "renamed"])
 def test_memory_is_bounded_whatever_the_files_are(how: str, tmp_path: Path) -> None:
     size = 1 << 28

@@ -43,6 +43,7 @@ def test_any_cut_in_any_order_gives_the_same_statistics(
         assert facts(got) == facts(lw.stats(path, histogram=histogram))
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(nbytes=st.integers(1, 8 << 20), seed=st.integers(0, 1 << 30))
 def test_any_cut_in_any_order_gives_the_same_differences(pair: tuple[str, str], nbytes: int, seed: int) -> None:

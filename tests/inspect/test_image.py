@@ -300,6 +300,7 @@ def test_a_bin_shows_the_value_with_the_largest_magnitude() -> None:
         assert picture.cells[row, column] in block
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     shape=st.lists(st.integers(1, 9), min_size=1, max_size=4),
@@ -566,6 +567,7 @@ def test_of_what_is_elsewhere_only_a_part_is_copied(monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(HOME.read(value, index), value.detach().numpy()[index])
 
 
+@pytest.mark.slow
 def test_what_is_elsewhere_is_read_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     from leafwise.homes.torch import tensors
 

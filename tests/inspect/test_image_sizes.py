@@ -11,6 +11,7 @@ import leafwise as lw
 from leafwise.inspect.image import grids
 
 
+@pytest.mark.slow
 def test_tiles_that_are_few_but_large_are_binned() -> None:
     mask = lw.image(torch.ones(1, 1, 4096, 4096).tril())
     assert mask.cells.shape == (2048, 2048)
@@ -27,6 +28,7 @@ def test_tiles_that_are_few_but_large_are_binned() -> None:
     assert "too many to draw" in lw.image(torch.ones(64, 64, 20, 20), size=512).caption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 3, 70, 90), (1, 7, 40, 33), (3, 2, 5, 40, 50), (2, 2, 400)])
 @pytest.mark.parametrize("band", [1, 50, 999])
 def test_the_size_of_bands_changes_nothing_in_binned_tiles(shape: tuple[int, ...], band: int, monkeypatch: Any) -> None:

@@ -39,12 +39,14 @@ HIERARCHICAL = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HIERARCHICAL)
 def test_blocks_are_counted_across_stages(kind: str) -> None:
     options, blocks, levels = HIERARCHICAL[kind]
     assert note(built(kind, **options)) == f"{levels} levels by {blocks}"
 
 
+@pytest.mark.slow
 def test_downsampling_layers_go_with_their_stage() -> None:
     found = below_top(built("convnext", depths=[1, 2, 3], hidden_sizes=[8, 16, 32], num_stages=3))
     stages = [

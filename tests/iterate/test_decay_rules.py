@@ -65,6 +65,7 @@ _TRAINER_RIGHT = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", _TRAINER_RIGHT)
 def test_decay_is_that_of_the_trainer_where_the_trainer_is_right(kind: str) -> None:
     model = built(kind)

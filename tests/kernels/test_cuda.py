@@ -15,10 +15,9 @@ from leafwise.kernels.cpu import run_of
 CASES = cases()
 PRECISION = 2e-6  # of sums in 32 bits, over runs of 64 or 128
 
-pytestmark = pytest.mark.usefixtures("triton_runs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton_runs")]
 
 
-@pytest.mark.slow
 def test_all_cases_agree_with_the_reference_in_one_launch() -> None:
     for (name, array), found in zip(CASES.items(), measure(list(CASES.values())), strict=True):
         try:

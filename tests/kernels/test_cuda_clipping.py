@@ -11,7 +11,11 @@ from tests.kernels.gpu import CHUNK, DEVICE
 from leafwise.core.runs import Run
 from leafwise.kernels.cuda_clipping import PreparedClip, overlap
 
-pytestmark = [pytest.mark.usefixtures("triton_runs"), pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("triton_runs"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
 
 
 def runs(tensors: list[torch.Tensor]) -> list[Run]:

@@ -21,7 +21,7 @@ CASES = cases()
 CHUNK = 1_024  # so that small arrays have several
 Pair = tuple[Any, Any]
 
-pytestmark = pytest.mark.usefixtures("triton_runs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton_runs")]
 
 
 @pytest.fixture(autouse=True)

@@ -64,6 +64,7 @@ MEASURE = """<script>onload = () => {
 }</script>"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pixels", [400, 1000])
 def test_no_page_is_wider_than_its_window_in_a_browser(pixels: int, tmp_path: Path) -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.files.processes import in_processes
 
 SCRIPT = """
@@ -37,5 +38,6 @@ for name in ("tied embedding", "transposed autoencoder", "fused qkv", "cross-lay
 """
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     in_processes(2, SCRIPT, tmp_path)

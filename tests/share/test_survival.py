@@ -25,6 +25,7 @@ def architecture(request: pytest.FixtureRequest) -> Architecture:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=[name.replace("`", "") for name in OPERATIONS])
 def test_every_tie_survives_every_operation(architecture: Architecture, operation: tie_table.Operation) -> None:
     model = tied(architecture)
@@ -47,6 +48,7 @@ def test_every_tie_survives_every_operation(architecture: Architecture, operatio
     assert facts(after) == before
 
 
+@pytest.mark.slow
 def test_the_table_in_the_docs_is_what_happens() -> None:
     page = SHARE.read_text("utf-8")
     written = page.partition(tie_table.START)[2].partition(tie_table.END)[0].strip()
@@ -349,6 +351,7 @@ def test_ties_of_parts_of_a_model_are_kept_when_the_whole_is_tied() -> None:
         model.load_state_dict({**state, "right.head.weight": torch.full((10, 4), 7.0)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["albert", "bart", "bert", "gemma2", "gpt2", "mamba", "opt", "roberta", "t5", "whisper", "xlnet"]
 )

@@ -218,6 +218,7 @@ def test_recurrent_layers_take_part_in_plain_ties() -> None:
 
 
 # PyTorch's compiler reads its templates in the locale's encoding, and cannot be imported unless that is UTF-8.
+@pytest.mark.slow
 @pytest.mark.skipif(codecs.lookup(locale.getencoding()).name != "utf-8", reason="torch.compile needs a UTF-8 locale")
 def test_views_work_under_compile() -> None:
     model, x = view_model()
