@@ -251,7 +251,7 @@ def _version(library: str) -> str:
 
 
 def _shortened(why: str) -> str:
-    what = why.partition(": ")[2].partition(". Besides")[0]
+    what = why.partition(": ")[2].partition("; ")[0]  # without what to do about it
     where = why.partition(":")[0].rpartition(".")[2]
     return what.replace("leafwise does not save", f"`{where}` is or contains a")
 
