@@ -84,9 +84,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.others:
         return others()
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-        # Otherwise, every process that a test starts compiles all that it imports.
-        os.environ["PYTHONPYCACHEPREFIX"] = str(BUILD / "bytecode")
+    # Otherwise, each process compiles all tests, and every process that a test starts all of leafwise.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # All processes of a run have the same order of sets, another in each run.
     os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(2**32)))
     started = time.monotonic()
