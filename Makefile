@@ -31,7 +31,7 @@ gpu:  ## Run the tests and benchmarks that need a GPU, with the torch of PYTHON=
 	@$(PYTHON) -m tools.gpu
 
 # Each sweep draws another random sample, and records its result in docs/sweeps.json; SEED= repeats one.
-long: $(VENV)/dev.stamp  ## Run the tests that have a longer version, at full length (half an hour)
+long: $(VENV)/dev.stamp  ## Run the tests that have a longer version, at full length (minutes)
 	@$(BIN)/python -m tools.long_tests $(SEEDED)
 
 faults: $(VENV)/dev.stamp  ## Test saves against kills, full disks, flipped bits and crashes (minutes)

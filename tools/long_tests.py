@@ -1,6 +1,6 @@
 """Runs the tests that do more if there is time for it, at full length, and records the result.
 
-    python -m tools.long_tests           every file that imports tests.long (half an hour)
+    python -m tools.long_tests           every file that imports tests.long (ten minutes)
     python -m tools.long_tests faults    only saves that are killed, cut off, flipped and run out of space
 
 What these tests draw at random is another sample in each run; `--seed` repeats one.
