@@ -7,8 +7,7 @@ JAX_FILES = [
     "src/leafwise/homes/jax/*",
     "src/leafwise/iterate/group_labels.py",  # whose examples need JAX
     "src/leafwise/iterate/trainable.py",
-    "src/leafwise/kernels/xla*",
-    "src/leafwise/kernels/pallas*",
+    "src/leafwise/kernels/xla/*",
     "tests/jax/*",
 ]
 

@@ -19,7 +19,7 @@ from common import interleaved, machine
 from figures import exit_status, not_run, report
 
 import leafwise as lw
-from leafwise.core.threads import one_thread
+from leafwise.core.work.threads import one_thread
 
 ROUNDS = 5
 CHECKPOINTS, LEAVES, LEAF = 3, 8, 32 << 20  # elements of bfloat16: 1.5 GiB

@@ -37,8 +37,9 @@ import ml_dtypes
 import numpy as np
 from common import interleaved, machine
 
-from leafwise.core.moments import COUNTS, Moments
-from leafwise.kernels import pallas_passes, reference, xla, xla_passes
+from leafwise.core.results.moments import COUNTS, Moments
+from leafwise.kernels import reference
+from leafwise.kernels.xla import pallas_passes, xla, xla_passes
 
 ROUNDS = 9
 LARGE = (11_008, 4096)

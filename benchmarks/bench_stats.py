@@ -23,7 +23,7 @@ from figures import exit_status, not_run, report
 from torch import nn
 
 import leafwise as lw
-from leafwise.core.moments import Moments, together
+from leafwise.core.results.moments import Moments, together
 from leafwise.kernels import cpu, reference
 
 ELEMENTS = 1 << 28  # 1 GiB of float32, 0.5 GiB of bfloat16

@@ -19,8 +19,8 @@ from common import machine
 from figures import exit_status, not_run, report
 
 import leafwise as lw
-from leafwise.core.moments import COUNTS, Moments
-from leafwise.homes.torch.snapshots import snapshot
+from leafwise.core.results.moments import COUNTS, Moments
+from leafwise.homes.torch.gpu.snapshots import snapshot
 from leafwise.kernels import reference
 
 ROUNDS = 15
@@ -120,8 +120,8 @@ def seven_billion() -> list[torch.Tensor]:
 
 def prepared(tensors: list[torch.Tensor]) -> Any:
     """The table of tensors, to measure the kernels without a walk."""
-    from leafwise.core.runs import Run
-    from leafwise.kernels import cuda
+    from leafwise.core.memory.runs import Run
+    from leafwise.kernels.triton import cuda
 
     return cuda.table_of([Run(x.data_ptr(), x.numel(), "bfloat16") for x in tensors], torch.device("cuda"))
 
@@ -133,7 +133,7 @@ def copy_ceiling() -> float:
 
 
 def bench_large() -> bool:
-    from leafwise.kernels import cuda
+    from leafwise.kernels.triton import cuda
 
     tensors = seven_billion()
     gigabytes = sum(x.nbytes for x in tensors) / 1e9
@@ -164,7 +164,7 @@ def bench_large() -> bool:
 
 
 def bench_small() -> bool:
-    from leafwise.kernels import cuda
+    from leafwise.kernels.triton import cuda
 
     tensors = [torch.randn(256, 512, device="cuda").bfloat16() for _ in range(20_000)]
     table = prepared(tensors)

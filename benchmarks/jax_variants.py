@@ -1,5 +1,5 @@
-"""Other ways to write the passes of `leafwise.kernels.xla_passes`, and to cut the kernel of
-`leafwise.kernels.pallas_passes`, to find the one that reads memory fastest on a GPU.
+"""Other ways to write the passes of `leafwise.kernels.xla.xla_passes`, and to cut the kernel of
+`leafwise.kernels.xla.pallas_passes`, to find the one that reads memory fastest on a GPU.
 
 Each variant computes the same figures of arrays of bfloat16. `bench_jax.py variants` compares and times the passes,
 `bench_jax.py kernels` the kernels.
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from leafwise.kernels.pallas_passes import Tiling
+from leafwise.kernels.xla.pallas_passes import Tiling
 
 BINS = 256
 

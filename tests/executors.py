@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import leafwise as lw
-from leafwise.core import crew
+from leafwise.core.work import crew
 
 
 class Shuffled(Executor):

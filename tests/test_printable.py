@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.syntax import SOURCE, nodes_of_sources
 
-from leafwise.core.outline import Doc, Line, Span
+from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.printable import escape, shown_file, shown_url, without_secrets
 from leafwise.render.html import html
 from leafwise.render.terminal import Terminal
@@ -25,7 +25,8 @@ INTERNAL = {
 }  # fmt: skip
 # Methods whose text contains no text from elsewhere, or that return the text of another `__str__`.
 OWN_WORDS = {
-    "core/result.py:__str__", "core/result.py:__repr__", "core/result.py:__format__",  # rendered, which escapes
+    # rendered, which escapes:
+    "core/results/result.py:__str__", "core/results/result.py:__repr__", "core/results/result.py:__format__",
     "core/path.py:__str__",  # each name quoted
     "errors.py:__str__",  # escaped when it was made
     "inspect/indices.py:__str__",  # only numbers
@@ -84,14 +85,14 @@ def test_built_in_exceptions_contain_no_raw_names(sources: Nodes) -> None:
     # Errors of these modules are caught where the header is read or written.
     inside = ("files/plain_values.py", "files/record.py")
     allowed = {
-        "core/interruption.py: explanation",  # a few fixed sentences
+        "core/work/interruption.py: explanation",  # a few fixed sentences
         "core/path.py: name",  # caught at once
-        "files/disk.py: f'this process may only have {many} open; allow more, with ulimit -n'",  # a number
-        "files/unpickler.py: f'{len(items)} values for a tuple of {length}'",
-        "homes/torch/grouping.py: f'{method}() returns {answer!r}, not a set of names'",
-        "kernels/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
-        "kernels/cuda_comparing.py: f'a chunk is a multiple of a block, and {chunk} is not'",
-        "kernels/cuda_comparing.py: f'kernels do not compare {wrong[0][0]} with {wrong[0][1]}'",
+        "files/sources/disk.py: f'this process may only have {many} open; allow more, with ulimit -n'",  # a number
+        "files/pickles/unpickler.py: f'{len(items)} values for a tuple of {length}'",
+        "homes/torch/training/grouping.py: f'{method}() returns {answer!r}, not a set of names'",
+        "kernels/triton/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
+        "kernels/triton/cuda_comparing.py: f'a chunk is a multiple of a block, and {chunk} is not'",
+        "kernels/triton/cuda_comparing.py: f'kernels do not compare {wrong[0][0]} with {wrong[0][1]}'",
     }
     assert {one for one in wrong if not one.startswith(inside)} == allowed
 

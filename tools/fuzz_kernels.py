@@ -11,9 +11,9 @@ import numpy as np
 from tests.kernels.cases import FLOATS, WHOLE, assert_agree
 from tests.kernels.test_comparing import assert_close
 
-from leafwise.core.comparison import together as compared_together
-from leafwise.core.moments import together
-from leafwise.core.runs import Run, UnreadError
+from leafwise.core.memory.runs import Run, UnreadError
+from leafwise.core.results.comparison import together as compared_together
+from leafwise.core.results.moments import together
 from leafwise.kernels import comparing, cpu, reference
 
 # Around the widths of vectors, and around the block sizes of the C code.

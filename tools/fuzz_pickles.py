@@ -4,9 +4,9 @@ import pickle
 import random
 import struct
 
-from leafwise.files.arrays import ITEM_BYTES
-from leafwise.files.dcp import DCP_TABLE
-from leafwise.files.torch_objects import QUANTIZED, STORAGES, TABLE
+from leafwise.files.arrays.arrays import ITEM_BYTES
+from leafwise.files.dcp.dcp import DCP_TABLE
+from leafwise.files.pickles.torch_objects import QUANTIZED, STORAGES, TABLE
 
 _FORBIDDEN = [
     ("os", "system"), ("builtins", "eval"), ("builtins", "exec"), ("subprocess", "Popen"), ("builtins", "open"),

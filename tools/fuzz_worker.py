@@ -35,8 +35,8 @@ from tools.fuzz_seeds import SEEDS, STALE, Seed, files_of, generator
 
 import leafwise as lw
 from leafwise import cli
-from leafwise.files import safetensors as safetensors_format
 from leafwise.files import stored_file
+from leafwise.files.formats import safetensors as safetensors_format
 
 MAX_SECONDS = 5.0  # processor time of one verb
 MAX_MEGABYTES = 500  # more than before the case

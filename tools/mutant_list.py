@@ -42,20 +42,20 @@ _CORE = (
         ("    find_undone(columns)\n", ""),
     ),
     *_mutants(
-        "core/overlaps.py",
+        "core/memory/overlaps.py",
         "share/test_survival.py::test_an_overwritten_tie_is_reported_by_the_next_walk "
         "share/test_survival.py::test_a_wrapper_around_one_name_keeps_the_tie",
         ("lost = leaf not in columns.further_rows and len(rows) == 1", "lost = True"),
         ("lost, path = columns.ties.get(row, row) != leaf, columns.row_path(row)", "lost, path = False, source"),
     ),
     *_mutants(
-        "core/overlaps.py",
+        "core/memory/overlaps.py",
         "core/test_tree.py core/test_memory.py",
         ("            rows = columns.rows_of(leaf)\n", "            rows = [leaf]\n"),
         ("            columns.further_rows.pop(leaf, None)\n", ""),
     ),
     *_mutants(
-        "core/pairing.py",
+        "core/pairing/pairing.py",
         "checkpoint/test_planning.py",
         ('[row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]', "t.rows"),
         ('columns.row_kinds[columns.ties.get(row, row)] != "transient"', 'columns.row_kinds[row] != "transient"'),
@@ -72,7 +72,7 @@ _CORE = (
         ),
     ),
     *_mutants(
-        "core/match.py",
+        "core/pairing/match.py",
         "checkpoint/test_planning.py",
         # One source fills two leaves, or one of two sources is guessed.
         ("if times_targets[bare] == times_sources[bare] == 1:", "if times_sources[bare] == 1:"),
@@ -86,14 +86,14 @@ _CORE = (
         ("if columns.ties.get(row, row) in leaves)", "if row in leaves)"),
     ),
     *_mutants(
-        "core/memory.py",
+        "core/memory/memory.py",
         "core/test_memory.py share/test_ties.py",
         # Two parameters over one memory become one leaf.
         ('            if how == "inside" and not region.own_gradient:', '            if how == "inside":'),
         ("        reach += (size - 1) * stride\n", ""),
     ),
     *_mutants(
-        "core/leaf_pairs.py",
+        "core/pairing/leaf_pairs.py",
         "inspect/test_diff_ties.py inspect/test_diff.py::test_a_rename_may_be_a_mapping_patterns_a_function_or_auto",
         ('if known and view is not None and known & {"", view}:', "if known:"),
         ("paired.union(pairing.left_out)", "paired"),
@@ -178,7 +178,7 @@ _SHARE = (
 
 _CHECKPOINT = (
     *_mutants(
-        "checkpoint/restored_ties.py",
+        "checkpoint/planning/restored_ties.py",
         "checkpoint/test_loading.py",
         # A leaf that keeps its own values is tied to one that is loaded, or two names that are tied are tied again.
         ("        if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:\n            return\n", ""),
@@ -187,7 +187,7 @@ _CHECKPOINT = (
         ("        if self._is_stepped(target):\n", "        if False:\n"),
     ),
     *_mutants(
-        "checkpoint/leaf_plan.py",
+        "checkpoint/planning/leaf_plan.py",
         "checkpoint/test_loading.py checkpoint/test_planning.py",
         ("if filling.order is not None or not is_same_leaf(", "if filling.order is not None and not is_same_leaf("),
         ("if filling.order is not None or not is_same_leaf(", "if not is_same_leaf("),
@@ -198,7 +198,7 @@ _CHECKPOINT = (
         ),
     ),
     *_mutants(
-        "checkpoint/load_steps.py",
+        "checkpoint/loading/load_steps.py",
         "checkpoint/test_loading.py checkpoint/test_casts.py",
         ("for tie in self.plan.restored_ties if self._holds(tie)]", "for tie in self.plan.restored_ties]"),
         (
@@ -209,18 +209,18 @@ _CHECKPOINT = (
         ("            home.capability(Loading).mark_written(values)\n", "            pass\n"),
     ),
     *_mutants(
-        "checkpoint/loading.py",
+        "checkpoint/loading/loading.py",
         "checkpoint/test_several.py checkpoint/test_casts.py",
         ("    check_overlaps(loads)\n", ""),
         ("        check_parts(t, plans)\n", ""),
     ),
     *_mutants(
-        "checkpoint/multiple_sources.py",
+        "checkpoint/loading/multiple_sources.py",
         "checkpoint/test_several.py",
         ("    return same_values(*arrays)", "    return True"),
     ),
     *_mutants(
-        "checkpoint/saving.py",
+        "checkpoint/saving/saving.py",
         "checkpoint/test_damage.py",
         (
             "reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])",
@@ -228,7 +228,7 @@ _CHECKPOINT = (
         ),
     ),
     *_mutants(
-        "checkpoint/collecting.py",
+        "checkpoint/saving/collecting.py",
         "checkpoint/test_saving.py checkpoint/test_plain_values.py",
         ("            bases.setdefault(columns.ties.get(row, row), row)\n", "            pass\n"),
         (
@@ -238,19 +238,19 @@ _CHECKPOINT = (
         ("            value = copied(value)  # so", "            copied(value)  # so"),
     ),
     *_mutants(
-        "checkpoint/saved_content.py",
+        "checkpoint/saving/saved_content.py",
         "checkpoint/test_saving.py",
         (' and facts.kind != "state" and is_float(own)', " and is_float(own)"),
         ("        check_circles(columns, t.root)\n", "        pass\n"),
     ),
     *_mutants(
-        "checkpoint/optimizer_plan.py",
+        "checkpoint/planning/optimizer_plan.py",
         "checkpoint/test_optimizer_state.py",
         ("            planned.turns[place] = [key for key, _ in alike], order\n", "            pass\n"),
         ("            planned.states.pop(place, None)\n", ""),
     ),
     *_mutants(
-        "checkpoint/optimizer_states.py",
+        "checkpoint/loading/optimizer_states.py",
         "checkpoint/test_optimizer_state.py",
         (
             "reader.fill(self._requests, self._verify, self._progress)",
@@ -259,7 +259,7 @@ _CHECKPOINT = (
         ("                stepping.exchange(optimizer, exchanged)\n", "                pass\n"),
     ),
     *_mutants(
-        "checkpoint/planner.py",
+        "checkpoint/planning/planner.py",
         "checkpoint/test_plain_values.py",
         ("    _refuse_contradictions(plan, wanted)\n", ""),
         ("if plan.source.is_file else deepcopy(plain.value)", "if plan.source.is_file else plain.value"),
@@ -354,7 +354,7 @@ _FILES = (
         ("        if name in content:\n            continue\n", ""),
     ),
     *_mutants(
-        "files/weight_files.py",
+        "files/folders/weight_files.py",
         "files/test_folders.py",
         # What a killed save left behind hides a checkpoint, or is taken for one.
         ("series = [file for file in series if not _OWN_SHARD.fullmatch(file.names[0])]", "pass"),
@@ -366,7 +366,7 @@ _FILES = (
         ("    if is_ours and _is_ours(folder, single):\n", "    if is_ours:\n"),
     ),
     *_mutants(
-        "files/shards.py",
+        "files/folders/shards.py",
         "checkpoint/test_shards.py files/test_folders.py files/test_formats.py",
         ("            if seals and shard.seal != seals[name] and folder.verify:\n", "            if False:\n"),
         ("        if merged.shard_of[key] != shard:\n", "        if False:\n"),
@@ -381,19 +381,19 @@ _FILES = (
         ("        crc = zlib.crc32(self._expected.before)\n", "        crc = 0\n"),
     ),
     *_mutants(
-        "files/reader.py",
+        "files/reading/reader.py",
         "checkpoint/test_damage.py files/test_checksums.py "
         "checkpoint/test_loading.py::test_a_part_of_a_damaged_leaf_is_not_taken",
         ("transfers, progress)\n    raise_damage(passes)\n", "transfers, progress)\n"),
         ("verify_storages({id(storage): (name, storage) for name, storage in before}.values(), lambda", "str(lambda"),
     ),
     *_mutants(
-        "files/reader.py",
+        "files/reading/reader.py",
         "checkpoint/test_faults.py::test_a_file_that_is_changed_while_it_is_loaded_is_an_error",
         ('raise FileError(f"{shown_file(source.name)} was changed while it was being read; open it again")', "pass"),
     ),
     *_mutants(
-        "files/sections.py",
+        "files/arrays/sections.py",
         "files/test_sections.py",
         (
             "min(-(-high // sums.piece) * sums.piece, storage.nbytes)",
@@ -402,24 +402,24 @@ _FILES = (
         ("        return outer.start + part  # type", "        return part  # type"),
     ),
     *_mutants(
-        "files/safetensors.py",
+        "files/formats/safetensors.py",
         "files/test_safetensors.py checkpoint/test_saving.py",
         ("    if len(mapping) < len(pairs):\n", "    if False:\n"),
         ("dict(sorted(arrays.items(), key=lambda item: item[1].storage.start))", "dict(arrays.items())"),
     ),
     *_mutants(
-        "files/readback.py",
+        "files/writing/readback.py",
         "checkpoint/test_saving.py",
         ("opened.content.keys() != arrays or plain_names != values:", "opened.content.keys() != arrays:"),
     ),
     *_mutants(
-        "files/writer.py",
+        "files/writing/writer.py",
         "files/test_writer.py checkpoint/test_saving.py",
         ("                self._check_names()\n", ""),
         ("                if self._check_staged is not None:\n", "                if False:\n"),
     ),
     *_mutants(
-        "files/rank_files.py",
+        "files/folders/rank_files.py",
         "files/test_rank_files.py",
         ("if other is not box and not _same_bytes(other.array, box.array):", "if False:"),
         ("if same_form and all(_same_bytes(first, value) for value in values[1:]):", "if same_form:"),

@@ -5,7 +5,7 @@
 
 Bytes are counted, not seconds, so that a busy machine gives the same figures. The ranks are processes that are
 connected by gloo. Two models, of 128 and 512 leaves of 64×64, separate what grows with the leaves from what does not.
-Results are shared out as for large models (`leafwise.core.ranks`).
+Results are shared out as for large models (`leafwise.core.work.ranks`).
 """
 
 import argparse
@@ -182,7 +182,7 @@ def on_rank(rank: int, ranks: int, port: int, folder: str, results: Any) -> None
     from torch import distributed
 
     import leafwise as lw
-    from leafwise.core import ranks as limits
+    from leafwise.core.work import ranks as limits
 
     limits.LARGE = 0
     torch.set_num_threads(1)

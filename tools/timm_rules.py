@@ -20,7 +20,7 @@ from tools.with_timm import import_timm
 from torch import nn
 
 import leafwise as lw
-from leafwise.homes.torch.grouping import TorchGrouping
+from leafwise.homes.torch.training.grouping import TorchGrouping
 
 DECAY = 0.75
 

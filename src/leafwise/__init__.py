@@ -73,9 +73,9 @@ __all__ = [
 
 _HOLDS = {
     "leafwise.checkpoint.editing.edit": ("edit",),
-    "leafwise.checkpoint.loading": ("load",),
-    "leafwise.checkpoint.planner": ("plan",),
-    "leafwise.checkpoint.saving": ("save",),
+    "leafwise.checkpoint.loading.loading": ("load",),
+    "leafwise.checkpoint.planning.planner": ("plan",),
+    "leafwise.checkpoint.saving.saving": ("save",),
     "leafwise.checkpoint.verifying": ("verify",),
     "leafwise.core.leaf": ("Leaf", "Name", "Node", "Tie"),
     "leafwise.core.path": ("Path",),
@@ -101,7 +101,7 @@ _HOLDS = {
         "WorkerError",
         "WriteError",
     ),
-    "leafwise.core.role_table": ("add_roles",),
+    "leafwise.core.roles.role_table": ("add_roles",),
     "leafwise.inspect.check.linter": ("check",),
     "leafwise.inspect.image.plot": ("image",),
     "leafwise.inspect.diff.difference": ("diff",),
@@ -128,15 +128,15 @@ _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING, without the cost of importing typing
 if TYPE_CHECKING:
     from leafwise.checkpoint.editing.edit import edit
-    from leafwise.checkpoint.loading import load
-    from leafwise.checkpoint.planner import plan
-    from leafwise.checkpoint.saving import save
+    from leafwise.checkpoint.loading.loading import load
+    from leafwise.checkpoint.planning.planner import plan
+    from leafwise.checkpoint.saving.saving import save
     from leafwise.checkpoint.verifying import verify
     from leafwise.core.capabilities.uses import Use
     from leafwise.core.leaf import Leaf, Name, Node, Tie
     from leafwise.core.path import Path
     from leafwise.core.query import Query, where
-    from leafwise.core.role_table import add_roles
+    from leafwise.core.roles.role_table import add_roles
     from leafwise.core.tree import Tree, open, tree
     from leafwise.errors import (
         ArgumentError,

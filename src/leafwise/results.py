@@ -5,20 +5,20 @@
 ...     return findings[0].message if findings else "nothing found"
 """
 
-from leafwise.checkpoint.background import BackgroundSave
 from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
 from leafwise.checkpoint.editing.steps import Step
-from leafwise.checkpoint.plan import Plan, Problem
+from leafwise.checkpoint.planning.plan import Plan, Problem
+from leafwise.checkpoint.saving.background import BackgroundSave
 from leafwise.checkpoint.verifying import Verified
 from leafwise.core.capabilities.uses import Use
-from leafwise.core.fleet import Fleet
 from leafwise.core.leaf import SharedMemory, Tie, UndoneTie
+from leafwise.core.memory.sharding import Sharding
 from leafwise.core.opaque import Opaque, OpaqueObject
-from leafwise.core.proposals import Proposal
-from leafwise.core.result import Result, Table
-from leafwise.core.sharding import Sharding
-from leafwise.core.totals import LargeLeaf, Largest, Total, Totals
+from leafwise.core.pairing.proposals import Proposal
+from leafwise.core.results.result import Result, Table
+from leafwise.core.results.totals import LargeLeaf, Largest, Total, Totals
 from leafwise.core.tree import Counts, Tree
+from leafwise.core.work.fleet import Fleet
 from leafwise.inspect.check.findings import Finding, Findings
 from leafwise.inspect.diff.changes import Change
 from leafwise.inspect.diff.difference import Diff

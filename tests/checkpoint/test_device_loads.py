@@ -15,14 +15,14 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.core.dtypes import DTYPES
-from leafwise.files import disk as local
-from leafwise.files import reader
-from leafwise.files.disk import Disk
-from leafwise.homes.torch import landing
+from leafwise.files.reading import reader
+from leafwise.files.sources import disk as local
+from leafwise.files.sources.disk import Disk
+from leafwise.homes.torch.gpu import landing
+from leafwise.homes.torch.gpu.landing import EXACT_CASTS, TorchTransfer
 from leafwise.homes.torch.home import TorchHome
-from leafwise.homes.torch.landing import EXACT_CASTS, TorchTransfer
 from leafwise.homes.torch.tensors import as_numpy, tensor_over
-from leafwise.homes.torch.values import same_bits
+from leafwise.homes.torch.values.values import same_bits
 from leafwise.kernels import reading
 from leafwise.kernels.casting import cast_to
 from leafwise.kernels.reading import ReadRange
@@ -146,12 +146,12 @@ def test_pieces_of_a_distributed_checkpoint_are_read_to_the_device(counts: Count
 
 
 def test_joined_leaves_are_read_part_by_part(counts: Counts) -> None:
-    from leafwise.core.recipes import Joined, Taken
-    from leafwise.files.arrays import Storage, Strided, spec_of
-    from leafwise.files.assembled import Assembled
-    from leafwise.files.landings import Transfers
-    from leafwise.files.reader import ReadRequest, fill
-    from leafwise.files.source import BytesSource
+    from leafwise.core.roles.recipes import Joined, Taken
+    from leafwise.files.arrays.arrays import Storage, Strided, spec_of
+    from leafwise.files.arrays.assembled import Assembled
+    from leafwise.files.reading.landings import Transfers
+    from leafwise.files.reading.reader import ReadRequest, fill
+    from leafwise.files.sources.source import BytesSource
 
     arrays = {name: np.random.default_rng(0).normal(size=(300, 200)) for name in "ab"}
     stored = {
@@ -279,10 +279,10 @@ def test_elements_in_any_order_get_their_values(layout: str, counts: Counts, tmp
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_axes_are_turned_on_the_device(dtype: torch.dtype, counts: Counts) -> None:
-    from leafwise.files.arrays import Storage, spec_of
-    from leafwise.files.landings import Transfers
-    from leafwise.files.reader import ReadRequest, fill
-    from leafwise.files.source import BytesSource
+    from leafwise.files.arrays.arrays import Storage, spec_of
+    from leafwise.files.reading.landings import Transfers
+    from leafwise.files.reading.reader import ReadRequest, fill
+    from leafwise.files.sources.source import BytesSource
 
     array = np.random.default_rng(0).normal(size=(30, 20, 500)).astype(np.float32)
     target = torch.zeros(500, 30, 20, dtype=dtype)
@@ -488,7 +488,7 @@ def test_a_device_that_fails_says_what_changed(
     def failing(self: Any, buffer: Any) -> None:
         raise RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be reported later.")
 
-    monkeypatch.setattr("leafwise.homes.torch.pinned.PinnedPool.record", failing)
+    monkeypatch.setattr("leafwise.homes.torch.gpu.pinned.PinnedPool.record", failing)
     # Copies to spare memory come first, and fail first.
     state = "nothing was changed" if fresh or counts.spare else "the model is partly changed"
     text = rf"copying values to {DEVICE}.* failed: CUDA error: unspecified launch failure; {state}$"
@@ -544,7 +544,7 @@ def test_without_pinned_memory_values_are_written_as_before(
 
 
 def test_pinned_memory_is_memory_of_the_host_whatever_the_default_device() -> None:
-    from leafwise.homes.torch.pinned import pinned_pool
+    from leafwise.homes.torch.gpu.pinned import pinned_pool
 
     with torch.device("meta"):
         pool = pinned_pool(torch.device("cpu"), 2, 4096)
@@ -576,7 +576,7 @@ def test_too_little_memory_for_a_leaf_changes_nothing(
 def test_the_state_of_an_optimizer_is_copied_through_buffers(
     pinned: bool, counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from leafwise.homes.torch.pinned import PinnedPool
+    from leafwise.homes.torch.gpu.pinned import PinnedPool
 
     def trained(seed: int) -> dict[str, Any]:
         torch.manual_seed(seed)

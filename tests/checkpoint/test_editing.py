@@ -205,8 +205,8 @@ def test_large_arrays_are_changed_in_parts(tmp_path: Path) -> None:
 
 def test_no_array_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts begin and end in the middle of rows."""
-    from leafwise.files.assembled import Assembled
-    from leafwise.files.derived import LowRankSum
+    from leafwise.files.arrays.assembled import Assembled
+    from leafwise.files.arrays.derived import LowRankSum
 
     torch.manual_seed(0)
     wide = torch.randn(1001, 2003)

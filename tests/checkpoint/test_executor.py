@@ -164,7 +164,7 @@ def test_a_value_that_does_not_fit_is_an_error_of_the_edit(pool: Executor, tmp_p
 def test_a_folder_that_workers_cannot_reach_is_an_error_that_says_so(
     pool: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from leafwise.files.writer import LocalOutput
+    from leafwise.files.writing.writer import LocalOutput
 
     source = lw.save({"w": torch.ones(10)}, tmp_path / "source.safetensors")
     created = LocalOutput.__init__
@@ -219,7 +219,7 @@ def test_workers_write_the_same_distributed_checkpoint(
     options: dict[str, Any], pair: tuple[str, str], pool: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The names of the files contain a random number, which is stored in them, too.
-    monkeypatch.setattr("leafwise.files.dcp_writer.secrets", SimpleNamespace(token_hex=lambda count: "07" * count))
+    monkeypatch.setattr("leafwise.files.dcp.dcp_writer.secrets", SimpleNamespace(token_hex=lambda count: "07" * count))
     lw.edit(pair[0], tmp_path / "one", format="dcp", **options)
     with tasks_of(1 << 20):
         edited = lw.edit(pair[0], tmp_path / "two", format="dcp", executor=pool, **options)

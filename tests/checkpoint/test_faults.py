@@ -19,8 +19,8 @@ from tests.files.faulty import FailingDisk, crashing, steps_of
 from tests.long import short_or_long
 
 import leafwise as lw
-from leafwise.files import disk as local
-from leafwise.files.disk import Disk
+from leafwise.files.sources import disk as local
+from leafwise.files.sources.disk import Disk
 
 TIMES = short_or_long(1, 50)  # for what depends on chance
 
@@ -245,7 +245,7 @@ def test_a_reader_sees_whole_files_while_a_writer_saves(options: dict[str, Any],
 
 
 def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files import reader
+    from leafwise.files.reading import reader
 
     path = lw.save({"a": np.ones(1000)}, tmp_path / "model.safetensors")
     target = {"a": np.zeros(1000)}
@@ -297,8 +297,8 @@ def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
-    from leafwise.files.shard_names import own_front
-    from leafwise.files.writer import LocalOutput
+    from leafwise.files.folders.shard_names import own_front
+    from leafwise.files.writing.writer import LocalOutput
 
     path = tmp_path / "model.safetensors"
     left = LocalOutput(str(path))

@@ -11,8 +11,8 @@ import pytest
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files import checkpoint_writer, destination, readback
-from leafwise.files.writer import LocalOutput
+from leafwise.files.writing import checkpoint_writer, destination, readback
+from leafwise.files.writing.writer import LocalOutput
 
 SINGLE: dict[str, Any] = {}
 SHARDED = {"shard_size": 80}
@@ -291,7 +291,7 @@ def test_a_result_that_cannot_be_opened_replaces_nothing(
 def test_what_is_converted_is_opened_before_it_replaces_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from leafwise.files import checkpoint_writer
+    from leafwise.files.writing import checkpoint_writer
 
     source = lw.save({"a": np.ones(3)}, tmp_path / "a.safetensors")
     target = tmp_path / "b.safetensors"

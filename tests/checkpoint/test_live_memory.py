@@ -16,8 +16,8 @@ from tests.long import short_or_long
 from torch import nn
 
 import leafwise as lw
-from leafwise.files import item_writer
-from leafwise.files.disk import Disk
+from leafwise.files.sources.disk import Disk
+from leafwise.files.writing import item_writer
 
 ROUNDS = short_or_long(4, 10)
 

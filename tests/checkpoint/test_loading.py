@@ -540,8 +540,8 @@ def test_a_part_of_a_damaged_leaf_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_in_the_middle_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files import disk as local
-    from leafwise.files.disk import Disk
+    from leafwise.files.sources import disk as local
+    from leafwise.files.sources.disk import Disk
 
     class Failing(Disk):
         reads = 0
@@ -571,7 +571,7 @@ def test_an_interrupted_load_says_that_the_model_is_partly_changed(
             return 0
 
         with monkeypatch.context() as patch:
-            patch.setattr("leafwise.files.reader.fill", interrupted)
+            patch.setattr("leafwise.files.reading.reader.fill", interrupted)
             with pytest.raises(stop) as caught:
                 lw.load(target, path)
         said = [*map(str, caught.value.args), *getattr(caught.value, "__notes__", ())]
@@ -579,7 +579,7 @@ def test_an_interrupted_load_says_that_the_model_is_partly_changed(
             "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
         ]
     with monkeypatch.context() as patch:  # before anything was written there is nothing to say
-        patch.setattr("leafwise.files.reader.verify_storages", interrupted)
+        patch.setattr("leafwise.files.reading.reader.verify_storages", interrupted)
         with pytest.raises(SystemExit) as caught:
             lw.load(target, path)
         assert not hasattr(caught.value, "__notes__")

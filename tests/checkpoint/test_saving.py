@@ -21,8 +21,9 @@ from tests.interrupts import interrupting
 from torch import nn
 
 import leafwise as lw
-from leafwise.checkpoint.background import BackgroundSave
-from leafwise.files import checkpoint_writer, record
+from leafwise.checkpoint.saving.background import BackgroundSave
+from leafwise.files import record
+from leafwise.files.writing import checkpoint_writer
 
 
 def arrays(path: Any) -> dict[str, Any]:

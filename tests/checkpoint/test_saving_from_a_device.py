@@ -23,14 +23,14 @@ from tests.long import short_or_long
 from torch import nn
 
 import leafwise as lw
-from leafwise.core import madvise
 from leafwise.core.capabilities.saving import Part
-from leafwise.core.threads import _SharedWork
-from leafwise.files import disk as local
-from leafwise.files import live_arrays, writer
-from leafwise.files.safetensors import CODES
-from leafwise.homes.torch import extraction
-from leafwise.homes.torch.pinned import PinnedPool
+from leafwise.core.memory import madvise
+from leafwise.core.work.threads import _SharedWork
+from leafwise.files.formats.safetensors import CODES
+from leafwise.files.sources import disk as local
+from leafwise.files.writing import live_arrays, writer
+from leafwise.homes.torch.gpu import extraction
+from leafwise.homes.torch.gpu.pinned import PinnedPool
 
 DTYPES = [name for name in CODES if hasattr(torch, name)]
 FLOATS = [name for name in DTYPES if name.startswith(("float", "bfloat"))]
@@ -513,8 +513,8 @@ FULL = """
     import os, sys
     from pathlib import Path
     import torch, leafwise as lw
-    from leafwise.files import writer
-    from leafwise.homes.torch import extraction
+    from leafwise.files.writing import writer
+    from leafwise.homes.torch.gpu import extraction
     from tests.kernels.gpu import DEVICE
 
     extraction.EXTRACTED, extraction.BUFFER = frozenset({DEVICE.type}), 1 << 20

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files import disk as local
-from leafwise.files.disk import Disk
+from leafwise.files.sources import disk as local
+from leafwise.files.sources.disk import Disk
 
 BEFORE = Path(__file__).parents[1] / "files" / "golden" / "leafwise-unbound"  # written before shards were bound
 

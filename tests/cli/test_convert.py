@@ -106,7 +106,7 @@ def test_only_names_that_match_are_converted(tmp_path: Path, capsys: pytest.Capt
 def test_compressed_arrays_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "a.npz", big=np.zeros((3000, 1000)), row=np.zeros((1, 3_000_000)))
     times = []
-    from leafwise.files.source import InflatedSource
+    from leafwise.files.sources.source import InflatedSource
 
     begin = InflatedSource._rewind
     monkeypatch.setattr(InflatedSource, "_rewind", lambda self: times.append(1) or begin(self))

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.case import Case
 
 import leafwise as lw
-from leafwise.files.arrays import Stored
+from leafwise.files.arrays.arrays import Stored
 from leafwise.files.stored_file import StoredFile
 
 

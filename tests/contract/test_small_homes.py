@@ -18,7 +18,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.tying import Place, Tying
 from leafwise.core.home import Capabilities, Home, Spec
-from leafwise.core.memory import Op
+from leafwise.core.memory.memory import Op
 
 FOLDER = Path(__file__).parent
 

@@ -12,7 +12,7 @@ from leafwise.core import registry
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Capabilities, Home, Memory, Spec, Visit
-from leafwise.core.memory import Op
+from leafwise.core.memory.memory import Op
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leafwise.core.sharding import flat_boxes
+from leafwise.core.memory.sharding import flat_boxes
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 

@@ -14,8 +14,8 @@ from tests.executors import Shuffled, processes
 from tests.interrupts import interrupting
 
 import leafwise as lw
-from leafwise.core import crew as crews
-from leafwise.core.fleet import is_pattern
+from leafwise.core.work import crew as crews
+from leafwise.core.work.fleet import is_pattern
 from leafwise.results import Fleet
 
 VERBS: dict[str, Any] = {
@@ -116,7 +116,7 @@ def test_the_names_of_damaged_checkpoints_are_complete_in_a_narrow_table(tmp_pat
 
 
 def test_many_checkpoints_are_folded_unless_all_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leafwise.render.fleet.MAX_LINES", 20)
+    monkeypatch.setattr("leafwise.render.results.fleet.MAX_LINES", 20)
     for number in range(60):
         lw.save({"w": torch.ones(2)}, tmp_path / f"{number:02}.safetensors")
     with ThreadPoolExecutor(2) as executor:
@@ -188,7 +188,7 @@ def test_workers_that_cannot_work_end_the_whole_fleet(runs: Path) -> None:
 
 
 def test_few_checkpoints_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files.source import LocalSource
+    from leafwise.files.sources.source import LocalSource
 
     for number in range(40):
         lw.save({"w": torch.ones(2)}, tmp_path / f"{number:02}.safetensors")

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from leafwise.core import madvise
+from leafwise.core.memory import madvise
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux provides memory in advance")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.kernels.cases import assert_agree
 
-from leafwise.core.moments import Histogram, Moments, nothing, together
+from leafwise.core.results.moments import Histogram, Moments, nothing, together
 from leafwise.kernels import reference
 
 LARGEST = sys.float_info.max

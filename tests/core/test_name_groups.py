@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leafwise.core.name_groups import ALL, FEWEST, grouped, grouped_renames
+from leafwise.core.pairing.name_groups import ALL, FEWEST, grouped, grouped_renames
 
 ENTRIES = ["0", "1", "2", "10", "007", "a", "b", "weight", "\0", "权"]
 NAMES = st.lists(st.lists(st.sampled_from(ENTRIES), min_size=1, max_size=4).map(".".join), unique=True, max_size=40)

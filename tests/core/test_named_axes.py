@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from leafwise.core.home import Spec
-from leafwise.core.layer_parts import CarriedLeaf, parts_of_both
-from leafwise.core.named_axes import laid_out, regrouped
-from leafwise.core.recipes import Flipped, Recipe, RecipeError, Summed, Taken, Zeros, concatenated
-from leafwise.files.assembled import Assembled, Live
+from leafwise.core.roles.layer_parts import CarriedLeaf, parts_of_both
+from leafwise.core.roles.named_axes import laid_out, regrouped
+from leafwise.core.roles.recipes import Flipped, Recipe, RecipeError, Summed, Taken, Zeros, concatenated
+from leafwise.files.arrays.assembled import Assembled, Live
 
 
 def assembled(recipe: Recipe, **arrays: Any) -> Assembled:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leafwise.core.families import Unmatched
-from leafwise.core.proposals import propose
+from leafwise.core.pairing.families import Unmatched
+from leafwise.core.pairing.proposals import propose
 
 
 def named(*names: str, shape: tuple[int, ...] = (2, 2)) -> list[Unmatched]:

@@ -5,7 +5,7 @@ import threading
 import pytest
 from tests.interrupts import interrupting
 
-from leafwise.core.threads import _SharedWork, in_order
+from leafwise.core.work.threads import _SharedWork, in_order
 
 
 def test_every_task_is_done_once_and_begun_in_order() -> None:

@@ -154,7 +154,7 @@ def _run_rank(
 @contextlib.contextmanager
 def received_bytes() -> Iterator[list[int]]:
     """The bytes of each tensor that collectives fill on this rank."""
-    from leafwise.homes.torch import teams
+    from leafwise.homes.torch.parallel import teams
 
     received: list[int] = []
     kept = teams.TorchTeam._started

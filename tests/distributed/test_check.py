@@ -275,7 +275,7 @@ def test_what_cannot_be_checked_is_listed_and_ranks_that_differ_are_named(tmp_pa
 
 
 def one_fails(where: str) -> str:
-    from leafwise.homes.torch import measuring
+    from leafwise.homes.torch.values import measuring
     from leafwise.inspect.check import zero_lines
 
     model = Wide()
@@ -332,7 +332,7 @@ def test_a_rank_that_dies_in_the_middle_is_an_error() -> None:
 
 
 def counted_collectives() -> int:
-    from leafwise.homes.torch.teams import TorchTeam
+    from leafwise.homes.torch.parallel.teams import TorchTeam
 
     model, calls, kept = _fsdp(Net(128, 512), 2), [], TorchTeam.start_gather
 

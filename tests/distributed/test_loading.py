@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 import leafwise as lw
-from leafwise.files.source import LocalSource
+from leafwise.files.sources.source import LocalSource
 
 COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 TOKENS = torch.arange(8).view(2, 4)
@@ -493,7 +493,7 @@ def interrupted_on_one_rank(folder: Path) -> str:
     path = folder / f"{rank}.safetensors"
     lw.save(random_state(model), path)
     if rank == 1:
-        from leafwise.checkpoint.load_steps import Load
+        from leafwise.checkpoint.loading.load_steps import Load
 
         def interrupted(self: Load) -> None:
             raise KeyboardInterrupt

@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 import leafwise as lw
-from leafwise.core import ranks
 from leafwise.core.capabilities.sharding import Distributing
+from leafwise.core.work import ranks
 from leafwise.homes.torch.home import HOME
 from leafwise.inspect.ranks import team_measuring
 from leafwise.inspect.ranks.spread_arrays import read_boxes

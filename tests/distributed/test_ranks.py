@@ -15,7 +15,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import leafwise as lw
 from leafwise.core.capabilities.sharding import Distributing, Team
-from leafwise.core.ranks import agree, start_agreeing
+from leafwise.core.work.ranks import agree, start_agreeing
 from leafwise.homes.torch.home import HOME
 
 distributing = HOME.capability(Distributing)

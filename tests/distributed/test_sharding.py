@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 
 import leafwise as lw
 from leafwise.core.capabilities.sharding import Distributing
-from leafwise.core.sharding import Split, local_ranges
+from leafwise.core.memory.sharding import Split, local_ranges
 from leafwise.homes.torch.home import HOME
 
 COUNTS = pytest.mark.parametrize("count", [2, 4])

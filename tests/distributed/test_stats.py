@@ -205,7 +205,7 @@ def test_a_rank_with_another_model_is_named_on_every_rank(case: str, message: st
 
 
 def one_fails() -> str:
-    from leafwise.homes.torch import measuring
+    from leafwise.homes.torch.values import measuring
 
     model = fsdp(Net(), init_device_mesh("cpu", (2,)))
     if distributed.get_rank():

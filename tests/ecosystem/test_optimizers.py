@@ -13,8 +13,8 @@ from tools import optimizers
 from torch import nn
 
 import leafwise as lw
-from leafwise.checkpoint import saved_content
 from leafwise.checkpoint.plain_values import PlainValue
+from leafwise.checkpoint.saving import saved_content
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 for library in ("timm", "pytorch_optimizer"):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.long import count
 
-from leafwise.files import disk as local
-from leafwise.files.disk import Disk
-from leafwise.files.file_memory import FileMemory
+from leafwise.files.sources import disk as local
+from leafwise.files.sources.disk import Disk
+from leafwise.files.sources.file_memory import FileMemory
 
 
 class Crash(BaseException):

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import leafwise as lw
-from leafwise.files.arrays import Stored
-from leafwise.files.checkpoint_writer import Checkpoint, Item, write
+from leafwise.files.arrays.arrays import Stored
+from leafwise.files.writing.checkpoint_writer import Checkpoint, Item, write
 
 
 def item_of(name: str, array: Stored) -> Item:

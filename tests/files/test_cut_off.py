@@ -14,9 +14,9 @@ from tests.files import writers
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files import arrays as stored_arrays
-from leafwise.files import disk as local
-from leafwise.files.disk import Disk
+from leafwise.files.arrays import arrays as stored_arrays
+from leafwise.files.sources import disk as local
+from leafwise.files.sources.disk import Disk
 
 SIZE = 400_000
 
@@ -95,7 +95,7 @@ def test_a_file_that_was_cut_off_is_an_error(form: str, verb: str, tmp_path: Pat
 @settings(max_examples=300)
 @given(st.data(), st.permutations(range(3)), st.booleans())
 def test_scattered_parts_equal_those_of_numpy(data: st.DataObject, order: list[int], big_endian: bool) -> None:
-    from leafwise.files.source import BytesSource
+    from leafwise.files.sources.source import BytesSource
 
     whole = np.arange(8 * 12 * 10, dtype=">i4" if big_endian else "<i4").reshape(8, 12, 10)
     seen = whole.transpose(order)[::-1, 1::2]

@@ -19,13 +19,13 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import leafwise as lw
-from leafwise.files import dcp_writer
-from leafwise.files import disk as local
-from leafwise.files.arrays import ITEM_BYTES
-from leafwise.files.item_writer import Checkpoint, Item, TiedCopies, stored_arrays
-from leafwise.files.pickle_writer import pickled
-from leafwise.files.torch_items import tensor_zip, value_zip
-from leafwise.files.writer import FileTransaction
+from leafwise.files.arrays.arrays import ITEM_BYTES
+from leafwise.files.dcp import dcp_writer
+from leafwise.files.dcp.torch_items import tensor_zip, value_zip
+from leafwise.files.pickles.pickle_writer import pickled
+from leafwise.files.sources import disk as local
+from leafwise.files.writing.item_writer import Checkpoint, Item, TiedCopies, stored_arrays
+from leafwise.files.writing.writer import FileTransaction
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:torch.distributed is disabled", "ignore:Detected an existing checkpoint"

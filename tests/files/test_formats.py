@@ -213,7 +213,7 @@ def test_gguf_files_show_what_is_quantized(tmp_path: Path) -> None:
 
 
 def test_gguf_block_sizes_equal_those_of_the_gguf_package() -> None:
-    from leafwise.files.gguf_file import TYPES
+    from leafwise.files.formats.gguf_file import TYPES
 
     plain = {"float32": "f32", "float16": "f16", "float64": "f64", "bfloat16": "bf16"}
     plain |= {f"int{bits_}": f"i{bits_}" for bits_ in (8, 16, 32, 64)}

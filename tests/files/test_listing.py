@@ -15,9 +15,10 @@ from tests.kernels.test_cpu import of_the_library
 
 import leafwise as lw
 from leafwise.core.dotted import MAX_DOTS, VirtualNode, split
-from leafwise.files import open_file, safetensors, stored_file
+from leafwise.files import open_file, stored_file
+from leafwise.files.formats import safetensors
+from leafwise.files.formats.listed_file import ListedFile
 from leafwise.files.limits import header_cost, json_cost, names_cost
-from leafwise.files.listed_file import ListedFile
 from leafwise.kernels import listing
 
 ROW = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}

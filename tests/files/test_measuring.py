@@ -12,7 +12,7 @@ from tests.files.writers import WRITERS, arrays
 from tests.kernels.cases import assert_agree
 
 import leafwise as lw
-from leafwise.files import measuring
+from leafwise.files.reading import measuring
 from leafwise.kernels import cpu, reference
 
 

@@ -342,7 +342,7 @@ def test_a_long_array_in_a_pickle_stays_in_the_file(tmp_path: Path) -> None:
 
 
 def test_a_pickle_is_read_through_windows_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files import pickle_bytes
+    from leafwise.files.pickles import pickle_bytes
 
     content = {
         "text": ["ü" * number for number in range(60)],

@@ -12,7 +12,7 @@ import torch
 from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
-from leafwise.files.patterns import checkpoints, paths_of
+from leafwise.files.sources.patterns import checkpoints, paths_of
 
 
 @pytest.fixture

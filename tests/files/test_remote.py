@@ -20,8 +20,8 @@ from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.remote import remote_errors
-from leafwise.files.s3 import S3Source
+from leafwise.files.sources.remote import remote_errors
+from leafwise.files.sources.s3 import S3Source
 
 
 class RangeServer(http.server.ThreadingHTTPServer):

@@ -21,10 +21,11 @@ from tests.files.object_store import FaultyProxy, Passed, faulty_proxy, s3_optio
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.core.threads import THREADS
-from leafwise.files import multipart, remote_destination, retries
-from leafwise.files.remote_writer import StagedUpload
-from leafwise.files.s3 import S3Object
+from leafwise.core.work.threads import THREADS
+from leafwise.files.sources import multipart, retries
+from leafwise.files.sources.s3 import S3Object
+from leafwise.files.writing import remote_destination
+from leafwise.files.writing.remote_writer import StagedUpload
 
 UNIT = 10_240  # bytes
 PART = 5 * UNIT
@@ -257,7 +258,7 @@ def test_a_url_of_this_machine_is_written_durably(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", [URL, "memory://counted/m.safetensors"])
 def test_progress_counts_every_byte_once(url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.checkpoint import saving
+    from leafwise.checkpoint.saving import saving
 
     counted: list[int] = []
     totals: list[int | None] = []
@@ -419,7 +420,7 @@ def test_a_process_that_is_killed_leaves_the_old_checkpoint(store: Store) -> Non
     port = store.proxy.server_address[1]
     script = f"""
 import sys, fsspec, numpy as np
-from leafwise.files import multipart
+from leafwise.files.sources import multipart
 multipart.PART = {PART}
 fsspec.config.conf["s3"] = {s3_options(port)!r}
 import leafwise as lw
@@ -693,7 +694,7 @@ def test_a_save_in_the_background_survives_the_end_of_the_program(store: Store) 
     options["client_kwargs"]["endpoint_url"] = f"http://localhost:{store.proxy.server_address[1]}"  # to be resolved
     script = f"""
 import fsspec, numpy as np
-from leafwise.files import multipart
+from leafwise.files.sources import multipart
 multipart.PART, multipart.SENDING = {PART}, 1
 fsspec.config.conf["s3"] = {options!r}
 import leafwise as lw

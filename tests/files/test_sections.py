@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leafwise as lw
-from leafwise.files import reader
-from leafwise.files.arrays import Stored, Strided
+from leafwise.files.arrays.arrays import Stored, Strided
+from leafwise.files.arrays.pieces import Pieces
+from leafwise.files.arrays.sections import section, touched
 from leafwise.files.checksums import CHUNK
 from leafwise.files.limits import Limits
-from leafwise.files.pieces import Pieces
-from leafwise.files.sections import section, touched
+from leafwise.files.reading import reader
 
 SHAPE = (7, 5, 4)
 VALUES = np.arange(prod(SHAPE), dtype=np.float32).reshape(SHAPE)

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import leafwise as lw
-from leafwise.files import sending
-from leafwise.files.arrays import Storage
+from leafwise.files.arrays.arrays import Storage
 from leafwise.files.limits import Limits
-from leafwise.files.remote import RemoteSource, remote, remote_source
-from leafwise.files.source import LocalSource
-from leafwise.files.web import DownloadedSource
+from leafwise.files.reading import sending
+from leafwise.files.sources.remote import RemoteSource, remote, remote_source
+from leafwise.files.sources.source import LocalSource
+from leafwise.files.sources.web import DownloadedSource
 
 
 class Read:

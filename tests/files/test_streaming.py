@@ -21,15 +21,15 @@ from tests.files.streams import checkpoint_of, item_of, stored, stream
 from tests.long import short_or_long
 
 import leafwise as lw
-from leafwise.core.memory import SAME
-from leafwise.files import checkpoint_writer
-from leafwise.files import disk as local
-from leafwise.files.arrays import InMemory, Storage, Stored, Strided, spec_of
+from leafwise.core.memory.memory import SAME
+from leafwise.files.arrays.arrays import InMemory, Storage, Stored, Strided, spec_of
+from leafwise.files.arrays.combined import Combined
+from leafwise.files.arrays.ranges import boxes, fill_range
 from leafwise.files.casts import CastArray
-from leafwise.files.combined import Combined
-from leafwise.files.disk import Disk
-from leafwise.files.ranges import boxes, fill_range
-from leafwise.files.source import BytesSource
+from leafwise.files.sources import disk as local
+from leafwise.files.sources.disk import Disk
+from leafwise.files.sources.source import BytesSource
+from leafwise.files.writing import checkpoint_writer
 
 CHUNK = 1 << 20
 
@@ -114,7 +114,7 @@ def test_the_file_has_the_same_bytes_for_any_number_of_threads(
     files = []
     with lw.open(writer(tmp_path / "a")) as t:
         for threads in (1, 2, 7):
-            monkeypatch.setattr("leafwise.core.threads.THREADS", threads)
+            monkeypatch.setattr("leafwise.core.work.threads.THREADS", threads)
             files.append(Path(stream(stored(t), tmp_path / f"{threads}.safetensors")).read_bytes())
     assert files[0] == files[1] == files[2]
 
@@ -430,7 +430,7 @@ def generation_of(path: Path) -> int:
 def test_a_crash_after_any_call_leaves_the_old_or_the_new(
     shard_size: int | None, threads: int, power: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leafwise.core.threads.THREADS", threads)
+    monkeypatch.setattr("leafwise.core.work.threads.THREADS", threads)
     new = generation(2)
     stream(generation(1), tmp_path / "count.safetensors", shard_size)
     steps = steps_of(lambda: stream(new, tmp_path / "count.safetensors", shard_size), monkeypatch)
@@ -553,11 +553,11 @@ def test_memory_does_not_grow_with_the_leaf(way: str, tmp_path: Path) -> None:
     script = """
     import os, sys
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])  # each thread has buffers of its own
-    from leafwise.files.arrays import Storage, Strided, spec_of
+    from leafwise.files.arrays.arrays import Storage, Strided, spec_of
     from leafwise.files.casts import CastArray
-    from leafwise.files.checkpoint_writer import Checkpoint, Item, write
-    from leafwise.files.combined import Combined
-    from leafwise.files.source import LocalSource
+    from leafwise.files.writing.checkpoint_writer import Checkpoint, Item, write
+    from leafwise.files.arrays.combined import Combined
+    from leafwise.files.sources.source import LocalSource
 
     path, way = sys.argv[1:]
     rows, columns = 8_192, 16_384

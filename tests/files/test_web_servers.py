@@ -24,7 +24,7 @@ from safetensors.torch import save, save_file
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files import retries, web
+from leafwise.files.sources import retries, web
 
 Handler = http.server.BaseHTTPRequestHandler
 STATE = {"a.weight": torch.arange(60_000.0).reshape(200, 300), "b": torch.ones(3)}
@@ -269,7 +269,7 @@ def test_a_full_disk_is_an_error_that_names_the_folder(serve: Serve, monkeypatch
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("leafwise.files.web.local.disk.write", full)
+    monkeypatch.setattr("leafwise.files.sources.web.local.disk.write", full)
     with pytest.raises(lw.FileError, match=r"cannot download .* to '.*temporary': No space left .*; set TMPDIR to a"):
         lw.open(serve(whole).url)
 

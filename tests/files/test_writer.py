@@ -17,11 +17,11 @@ from tests.files.faulty import FailingDisk, crashing, steps_of
 from tests.files.writers import arrays, torch_zip
 
 import leafwise as lw
-from leafwise.files import disk as local
-from leafwise.files import source as source_module
-from leafwise.files.disk import Disk, is_far
-from leafwise.files.source import LocalSource
-from leafwise.files.writer import FileTransaction, durable
+from leafwise.files.sources import disk as local
+from leafwise.files.sources import source as source_module
+from leafwise.files.sources.disk import Disk, is_far
+from leafwise.files.sources.source import LocalSource
+from leafwise.files.writing.writer import FileTransaction, durable
 
 OLD, NEW = b"old" * 1000, b"new!" * 5000
 

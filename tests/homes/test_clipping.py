@@ -13,7 +13,8 @@ from tests.kernels.gpu import DEVICE
 from torch import nn
 
 import leafwise as lw
-from leafwise.homes.torch import clipping, launching
+from leafwise.homes.torch.gpu import launching
+from leafwise.homes.torch.training import clipping
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from tests.kernels.gpu import DEVICE
 from torch import nn
 
 import leafwise as lw
-from leafwise.homes.torch import launching, pinned
+from leafwise.homes.torch.gpu import launching, pinned
 
 ON_GPU = DEVICE.type == "cuda"
 needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
@@ -167,7 +167,7 @@ def out_of_memory(*_: Any, **__: Any) -> Any:
 
 def test_without_memory_on_the_device_statistics_are_computed_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
-    monkeypatch.setattr("leafwise.kernels.cuda.table_of", out_of_memory)
+    monkeypatch.setattr("leafwise.kernels.triton.cuda.table_of", out_of_memory)
     whole = {"x": torch.arange(10.0, device=DEVICE) - 3}
     assert lw.stats(whole)["x"].mean == 1.5
     assert lw.stats(whole)["x"].min == -3
@@ -175,7 +175,7 @@ def test_without_memory_on_the_device_statistics_are_computed_on_the_cpu(monkeyp
 
 def test_without_memory_on_the_device_gradients_are_clipped_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
-    monkeypatch.setattr("leafwise.kernels.cuda_clipping.PreparedClip", out_of_memory)
+    monkeypatch.setattr("leafwise.kernels.triton.cuda_clipping.PreparedClip", out_of_memory)
     net = nn.Linear(3, 3, bias=False, device=DEVICE)
     net.weight.grad = torch.full((3, 3), 2.0, device=DEVICE)
     assert lw.clip(net, 3.0).total == 6
@@ -191,12 +191,12 @@ def test_too_little_memory_on_the_device_is_an_error_of_leafwise(monkeypatch: py
             lw.Average(net)
     assert str(error.value) == ("cannot average: CUDA out of memory. Tried to allocate 2.00 MiB; nothing was changed")
     with monkeypatch.context() as patch:
-        patch.setattr("leafwise.homes.torch.comparing.words_of", out_of_memory)
+        patch.setattr("leafwise.homes.torch.values.comparing.words_of", out_of_memory)
         with pytest.raises(lw.WriteError, match="cannot compare values: CUDA out of memory"):
             lw.ties(net, equal_untied=True)
     with monkeypatch.context() as patch:
         patch.setattr(launching, "KERNEL_DEVICES", frozenset({DEVICE.type}))
-        patch.setattr("leafwise.kernels.cuda_drawing.draw_all", out_of_memory)
+        patch.setattr("leafwise.kernels.triton.cuda_drawing.draw_all", out_of_memory)
         with pytest.raises(lw.WriteError, match="cannot initialize: CUDA out of memory"):
             lw.initialize(net)
     assert torch.equal(net.weight, before)

@@ -12,10 +12,11 @@ from tests.kernels.gpu import DEVICE
 from torch import nn
 
 import leafwise as lw
-from leafwise.homes.torch import launching, snapshots
-from leafwise.homes.torch import measuring as torch_measuring
+from leafwise.homes.torch.gpu import launching, snapshots
 from leafwise.homes.torch.home import HOME
-from leafwise.kernels import cuda, reference
+from leafwise.homes.torch.values import measuring as torch_measuring
+from leafwise.kernels import reference
+from leafwise.kernels.triton import cuda
 
 pytestmark = pytest.mark.slow
 

@@ -213,7 +213,7 @@ def test_a_tied_embedding_has_two_roles_one_a_name() -> None:
 
 
 def test_anybody_can_add_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.core import role_table as roles
+    from leafwise.core.roles import role_table as roles
 
     monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
 
@@ -239,7 +239,7 @@ def test_add_roles_refuses_what_is_not_a_layer() -> None:
 
 
 def test_add_roles_refuses_a_class_that_is_not_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    import leafwise.core.role_table as roles
+    import leafwise.core.roles.role_table as roles
 
     monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
     before = list(roles._TABLE)
@@ -256,7 +256,7 @@ def test_add_roles_refuses_a_class_that_is_not_a_module(monkeypatch: pytest.Monk
 
 
 def test_the_roles_of_a_mixin_are_those_of_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    import leafwise.core.role_table as roles
+    import leafwise.core.roles.role_table as roles
 
     monkeypatch.setattr(roles, "_TABLE", list(roles._TABLE))
 

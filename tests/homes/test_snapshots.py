@@ -8,8 +8,8 @@ import torch
 from tests.kernels.gpu import DEVICE
 from torch import nn
 
-from leafwise.homes.torch import snapshots
-from leafwise.homes.torch.snapshots import are_plain, same, snapshot
+from leafwise.homes.torch.gpu import snapshots
+from leafwise.homes.torch.gpu.snapshots import are_plain, same, snapshot
 
 
 @pytest.fixture(params=["C", "Python"], autouse=True)

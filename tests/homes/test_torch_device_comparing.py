@@ -13,9 +13,9 @@ from tests.kernels.gpu import DEVICE
 
 import leafwise as lw
 from leafwise.core.capabilities.comparing import OtherArray
-from leafwise.core.comparison import Comparison
-from leafwise.homes.torch import device_comparing, device_streams, launching, snapshots, uploading
-from leafwise.kernels import cuda_comparing
+from leafwise.core.results.comparison import Comparison
+from leafwise.homes.torch.gpu import device_comparing, device_streams, launching, snapshots, uploading
+from leafwise.kernels.triton import cuda_comparing
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton_runs")]
 
@@ -247,7 +247,7 @@ def test_a_table_is_made_again_when_a_tensor_moves(on_device: list[int]) -> None
 
 
 def test_progress_counts_the_bytes_of_the_first_side(on_device: list[int], tmp_path: Path) -> None:
-    from leafwise.core.pairing import Side
+    from leafwise.core.pairing.pairing import Side
     from leafwise.inspect.value_comparison import compare_values
 
     a, b = tensors()
@@ -282,8 +282,8 @@ def test_equal_leaves_are_found_on_the_device(on_device: list[int]) -> None:
 
 
 def test_fingerprints_do_not_depend_on_where_they_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes.torch import comparing
     from leafwise.homes.torch.home import TorchHome
+    from leafwise.homes.torch.values import comparing
 
     capability = comparing.TorchComparing(TorchHome())
     a, _ = tensors()

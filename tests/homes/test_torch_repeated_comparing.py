@@ -14,9 +14,9 @@ from tests.kernels.gpu import DEVICE
 from torch import nn
 
 import leafwise as lw
-from leafwise.homes.torch import launching, repeated_comparing
+from leafwise.homes.torch.gpu import launching, repeated_comparing
 from leafwise.inspect import value_comparison
-from leafwise.kernels import cuda_comparing
+from leafwise.kernels.triton import cuda_comparing
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton_runs", "on_device")]
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from leafwise.core.home import Spec
-from leafwise.core.recipes import RecipeError, Taken, folded
-from leafwise.files.assembled import Assembled, Live
-from leafwise.homes.torch import transformers_layouts
-from leafwise.homes.torch.transformers_operations import Conversion, check_numbers, converted
+from leafwise.core.roles.recipes import RecipeError, Taken, folded
+from leafwise.files.arrays.assembled import Assembled, Live
+from leafwise.homes.torch.checkpoints import transformers_layouts
+from leafwise.homes.torch.checkpoints.transformers_operations import Conversion, check_numbers, converted
 
 CONFIG = SimpleNamespace(num_attention_heads=2, vision_config=SimpleNamespace(num_attention_heads=4), shards=3)
 CONFIG.get_text_config = lambda: CONFIG

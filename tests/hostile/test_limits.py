@@ -193,7 +193,11 @@ HONEST: dict[str, tuple[int, Callable[[], bytes]]] = {  # and how many leaves ea
 SCRIPT = """
 import json, os, resource, sys
 import leafwise as lw
-from leafwise.files import detect, gguf_file, home, safetensors, torch_zip  # once, not in every child
+from leafwise.files import home  # once, not in every child
+from leafwise.files.formats import detect
+from leafwise.files.formats import gguf_file
+from leafwise.files.formats import safetensors
+from leafwise.files.formats import torch_zip
 lw.open
 for line in sys.stdin:
     if os.fork():
@@ -355,8 +359,8 @@ MADE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_the_memory_that_a_pickle_allocates_is_counted(name: str) -> None:
-    from leafwise.files.torch_objects import TABLE
-    from leafwise.files.unpickler import Unpickler
+    from leafwise.files.pickles.torch_objects import TABLE
+    from leafwise.files.pickles.unpickler import Unpickler
 
     data = b"\x80\x02" + MADE[name]
     limits = Limits()
@@ -419,8 +423,8 @@ def test_a_list_that_contains_itself_is_visited_once(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_windows_over_one_storage_are_compared_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.core import memory
     from leafwise.core.home import Memory
+    from leafwise.core.memory import memory
 
     pairs = []
     relation = memory.relation
@@ -433,7 +437,7 @@ def test_windows_over_one_storage_are_compared_a_bounded_number_of_times(monkeyp
 
 
 def test_a_missing_shard_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files import shards
+    from leafwise.files.folders import shards
 
     weights = {f"w{number}": f"model-{number}.safetensors" for number in range(50)}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights}))
@@ -572,7 +576,7 @@ def test_an_older_file_opens_wherever_the_first_block_ends(tmp_path: Path, monke
     path = tmp_path / "a.pt"
     torch.save(state, path, _use_new_zipfile_serialization=False)
     for first in range(20, len(path.read_bytes()), short_or_long(3, 1)):
-        monkeypatch.setattr("leafwise.files.torch_legacy._FIRST", first)
+        monkeypatch.setattr("leafwise.files.formats.torch_legacy._FIRST", first)
         with lw.open(path) as tree:
             assert np.array_equal(tree["weight"].numpy(), torch.arange(6.0).reshape(2, 3).numpy()), first
             assert tree["set"] == {1, 2}

@@ -16,9 +16,9 @@ from tests.files.writers import WRITERS
 from tests.long import short_or_long
 
 import leafwise as lw
-from leafwise.files.arrays import spec_of
+from leafwise.files.arrays.arrays import spec_of
+from leafwise.files.arrays.pieces import NotTiledError, Pieces, tiled
 from leafwise.files.limits import Limits
-from leafwise.files.pieces import NotTiledError, Pieces, tiled
 
 
 def _by_counting(shape: tuple[int, ...], boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:

@@ -20,7 +20,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files import suspects
+from leafwise.files.pickles import suspects
 
 
 class Call:

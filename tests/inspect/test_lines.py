@@ -137,7 +137,7 @@ def test_large_and_small_numbers_are_compared_without_a_warning(size: float) -> 
 
 
 def test_a_compressed_array_is_unpacked_only_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files.source import InflatedSource
+    from leafwise.files.sources.source import InflatedSource
 
     rows = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
     rows[100:] = rows[0] * (1 + np.arange(200, dtype=np.float32)[:, None] * 1e-6)

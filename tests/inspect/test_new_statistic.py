@@ -1,4 +1,4 @@
-"""A statistic is declared once, in core/moments.py; tables, JSON, pandas, the command line and kernels use that."""
+"""A statistic is declared once, in core/results/moments.py: tables, JSON, pandas, commands and kernels use that."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import pytest
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.core.moments import COUNTS, FIELDS, NUMBERS, STATISTICS, Moments, Statistic, TableColumn
+from leafwise.core.results.moments import COUNTS, FIELDS, NUMBERS, STATISTICS, Moments, Statistic, TableColumn
 from leafwise.kernels import cpu
 
 MODEL = {"a": np.array([3.0, -4.0], np.float32), "b": {"c": np.array([0.0, 1.0, np.nan])}}
@@ -87,7 +87,7 @@ def test_the_c_code_finds_what_is_declared() -> None:
 
 
 def test_triton_finds_what_is_declared() -> None:
-    kernels = pytest.importorskip("leafwise.kernels.triton_kernels")
+    kernels = pytest.importorskip("leafwise.kernels.triton.triton_kernels")
     worked_out = {"deviation": "std", "square": "l2"}
     found = {worked_out.get(name, name) for name in kernels.ROWS}
     assert found >= {*COUNTS[1:], *NUMBERS} - {"mean_rest"}

@@ -259,7 +259,7 @@ def test_a_bare_tensor_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_device_that_fails_is_an_error_with_the_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.homes.torch.measuring import TorchMeasuring
+    from leafwise.homes.torch.values.measuring import TorchMeasuring
 
     def fails(*_: Any) -> Any:
         raise RuntimeError("CUDA error: device is gone\nand more")

@@ -340,7 +340,7 @@ def test_narrow_floats_are_averaged_a_part_at_a_time(monkeypatch: pytest.MonkeyP
         moved(net, step)
         whole.update()
         with monkeypatch.context() as patch:
-            patch.setattr("leafwise.homes.torch.averaging._CONVERTED", 12)
+            patch.setattr("leafwise.homes.torch.training.averaging._CONVERTED", 12)
             patch.setattr(torch, "_foreach_lerp_", counted)
             parts.update()
     assert lw.diff(whole, parts).same

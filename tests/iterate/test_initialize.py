@@ -52,7 +52,7 @@ def test_the_words_are_those_of_philox() -> None:
 
 @pytest.mark.parametrize(("first", "count"), [(0, 1), (0, 64), (5, 3), (7, 1000), (2**33 + 3, 100)])
 def test_the_words_that_a_gpu_makes_for_itself_are_the_same(first: int, count: int) -> None:
-    from leafwise.homes.torch.filling import philox_words
+    from leafwise.homes.torch.values.filling import philox_words
 
     for seed in range(5):
         key = GeneratorKey.of(seed, "x")

@@ -18,7 +18,7 @@ import leafwise as lw
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.saving import Saving
 from leafwise.homes.jax.arrays import HOME
-from leafwise.homes.jax.placing import array_from_rooms, rooms_for
+from leafwise.homes.jax.values.placing import array_from_rooms, rooms_for
 
 DTYPES = [
     "float32",

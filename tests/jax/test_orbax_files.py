@@ -23,9 +23,9 @@ from tests.jax.orbax_folders import WRITERS, flat, same, standard
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files import disk as local
-from leafwise.files import zarr_arrays
-from leafwise.files.disk import Disk
+from leafwise.files.orbax import zarr_arrays
+from leafwise.files.sources import disk as local
+from leafwise.files.sources.disk import Disk
 
 # -- reading what Orbax writes -------------------------------------------------------------------------------------
 

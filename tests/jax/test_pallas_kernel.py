@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from tests.kernels.cases import assert_agree, cases
 
-from leafwise.core.moments import Moments
-from leafwise.kernels import pallas_passes, reference, xla
-from leafwise.kernels.pallas_passes import Tiling
+from leafwise.core.results.moments import Moments
+from leafwise.kernels import reference
+from leafwise.kernels.xla import pallas_passes, xla
+from leafwise.kernels.xla.pallas_passes import Tiling
 
 PRECISION = 2e-6
 CPU = jax.devices("cpu")[0]

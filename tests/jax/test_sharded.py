@@ -16,9 +16,10 @@ from jax._src.sharding_impls import GSPMDSharding  # what jit returns for a shar
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import leafwise as lw
-from leafwise.core.sharding import Sharding
-from leafwise.homes.jax import arrays, placing, saving
-from leafwise.homes.jax.host_memory import host_shards, read_shards
+from leafwise.core.memory.sharding import Sharding
+from leafwise.homes.jax import arrays
+from leafwise.homes.jax.values import placing, saving
+from leafwise.homes.jax.values.host_memory import host_shards, read_shards
 
 P = PartitionSpec
 CPUS = jax.devices("cpu")  # the default device may be a GPU
@@ -215,7 +216,7 @@ def test_casts_and_shards_of_a_save(tmp_path: Path) -> None:
 
 
 def test_a_large_array_is_saved_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leafwise.files.live_arrays.WRITERS", 2)  # each has a piece in memory
+    monkeypatch.setattr("leafwise.files.writing.live_arrays.WRITERS", 2)  # each has a piece in memory
     array = on_mesh(jnp.arange(1 << 23, dtype=jnp.float32).reshape(1 << 10, 1 << 13), P(None, ("dp", "tp")))
     tracemalloc.start()
     lw.save({"w": array}, tmp_path / "a.safetensors")

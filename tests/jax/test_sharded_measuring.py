@@ -13,7 +13,8 @@ from tests.kernels.cases import assert_agree
 import leafwise as lw
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.homes.jax.arrays import HOME
-from leafwise.kernels import cpu, reference, xla
+from leafwise.kernels import cpu, reference
+from leafwise.kernels.xla import xla
 
 CPUS = jax.devices("cpu")  # the default device may be a GPU
 SPECS = [

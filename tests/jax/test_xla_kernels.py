@@ -14,8 +14,9 @@ import pytest
 from tests.kernels.cases import assert_agree, cases
 
 import leafwise as lw
-from leafwise.core.moments import NOTHING, Moments
-from leafwise.kernels import cpu, reference, xla, xla_passes
+from leafwise.core.results.moments import NOTHING, Moments
+from leafwise.kernels import cpu, reference
+from leafwise.kernels.xla import xla, xla_passes
 
 PRECISION = 2e-6  # as for other GPU kernels
 SIX_BITS = ("float6_e2m3fn", "float6_e3m2fn")  # of these, JAX has no arrays

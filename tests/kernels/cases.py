@@ -6,7 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from leafwise.core.moments import COUNTS, NUMBERS, Moments
+from leafwise.core.results.moments import COUNTS, NUMBERS, Moments
 
 FLOATS = {
     "float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from leafwise.core.moments import Moments
-from leafwise.kernels import cuda
+from leafwise.core.results.moments import Moments
 from leafwise.kernels.cpu import run_of
+from leafwise.kernels.triton import cuda
 
 # Whoever asks for the interpreter gets it, also beside a GPU.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

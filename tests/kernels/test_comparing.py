@@ -11,8 +11,8 @@ import pytest
 from tests.kernels.cases import FLOATS, WHOLE, cases, same
 from tests.kernels.test_cpu import of_the_library
 
-from leafwise.core.comparison import Comparison, together
-from leafwise.core.runs import Run, UnreadError
+from leafwise.core.memory.runs import Run, UnreadError
+from leafwise.core.results.comparison import Comparison, together
 from leafwise.kernels import comparing, cpu, reference
 
 CASES = cases()

@@ -6,7 +6,8 @@ import pytest
 from tests.kernels.compiling import assert_compiles
 
 SCRIPT = """
-from leafwise.kernels import cuda_comparing as host, triton_comparing as kernels
+from leafwise.kernels.triton import cuda_comparing as host
+from leafwise.kernels.triton import triton_comparing as kernels
 
 TYPES = {
     "chunks_to_compare": "*i32", "addresses": "*i64", "other_addresses": "*i64", "sizes": "*i32", "pairs": "*i32",

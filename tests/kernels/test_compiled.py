@@ -6,7 +6,10 @@ import pytest
 from tests.kernels.compiling import assert_compiles
 
 SCRIPT = """
-from leafwise.kernels import cuda, cuda_clipping, triton_clipping as clipping, triton_kernels as kernels
+from leafwise.kernels.triton import cuda
+from leafwise.kernels.triton import cuda_clipping
+from leafwise.kernels.triton import triton_clipping as clipping
+from leafwise.kernels.triton import triton_kernels as kernels
 
 TYPES = {
     "arrays": "*i32",

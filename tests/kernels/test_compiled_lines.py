@@ -6,7 +6,9 @@ import pytest
 from tests.kernels.compiling import assert_compiles
 
 SCRIPT = """
-from leafwise.kernels import cuda_lines, lines, triton_lines as kernels
+from leafwise.kernels import lines
+from leafwise.kernels.triton import cuda_lines
+from leafwise.kernels.triton import triton_lines as kernels
 
 TYPES = {
     "table": "*i64", "programs": "*i32", "offsets": "*i64", "values": "*fp32", "onto": "*fp64", "odd": "*i32",

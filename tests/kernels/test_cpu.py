@@ -14,8 +14,8 @@ import torch
 from tests.kernels.cases import assert_agree, cases
 
 import leafwise as lw
-from leafwise.core.moments import Moments, together
-from leafwise.core.runs import Run
+from leafwise.core.memory.runs import Run
+from leafwise.core.results.moments import Moments, together
 from leafwise.kernels import comparing, cpu, reference
 
 CASES = cases()

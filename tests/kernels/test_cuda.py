@@ -8,9 +8,10 @@ import torch
 from tests.kernels.cases import assert_agree, cases
 from tests.kernels.gpu import CHUNK, measure, waiting
 
-from leafwise.core.moments import Moments
-from leafwise.kernels import cuda, reference
+from leafwise.core.results.moments import Moments
+from leafwise.kernels import reference
 from leafwise.kernels.cpu import run_of
+from leafwise.kernels.triton import cuda
 
 CASES = cases()
 PRECISION = 2e-6  # of sums in 32 bits, over runs of 64 or 128

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tests.kernels.gpu import CHUNK, DEVICE
 
-from leafwise.core.runs import Run
-from leafwise.kernels.cuda_clipping import PreparedClip, overlap
+from leafwise.core.memory.runs import Run
+from leafwise.kernels.triton.cuda_clipping import PreparedClip, overlap
 
 pytestmark = [
     pytest.mark.slow,

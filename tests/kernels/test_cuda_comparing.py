@@ -12,10 +12,11 @@ from tests.kernels.cases import FLOATS, WHOLE, cases
 from tests.kernels.gpu import DEVICE
 from tests.kernels.test_comparing import HARD, assert_close, partner
 
-from leafwise.core.comparison import Comparison
-from leafwise.kernels import cuda_comparing, reference, streams
+from leafwise.core.results.comparison import Comparison
+from leafwise.kernels import reference, streams
 from leafwise.kernels.casting import cast_to
-from leafwise.kernels.cuda_comparing import Outcomes, PairColumns
+from leafwise.kernels.triton import cuda_comparing
+from leafwise.kernels.triton.cuda_comparing import Outcomes, PairColumns
 
 CASES = cases()
 CHUNK = 1_024  # so that small arrays have several

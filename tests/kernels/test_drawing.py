@@ -17,10 +17,10 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.core.capabilities.filling import Draw, DrawJob
-from leafwise.homes.torch import drawing, launching
+from leafwise.homes.torch.gpu import drawing, launching
 from leafwise.iterate.distributions import GeneratorKey, constant, normal, numbers, uniform, words
-from leafwise.kernels import cuda_drawing
-from leafwise.kernels.triton_drawing import close_quantiles, normal_quantiles, points_of, rough_quantiles
+from leafwise.kernels.triton import cuda_drawing
+from leafwise.kernels.triton.triton_drawing import close_quantiles, normal_quantiles, points_of, rough_quantiles
 
 pytestmark = pytest.mark.usefixtures("triton_runs")
 
@@ -379,8 +379,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, Replicate, distribute_tensor
 import leafwise as lw
 import tests.kernels.gpu  # prepares the interpreter
-from leafwise.homes.torch import launching
-from leafwise.kernels import cuda_drawing
+from leafwise.homes.torch.gpu import launching
+from leafwise.kernels.triton import cuda_drawing
 
 distributed.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2,))

@@ -6,7 +6,8 @@ import pytest
 from tests.kernels.compiling import assert_compiles
 
 SCRIPT = """
-from leafwise.kernels import cuda_drawing as drawing, triton_drawing as kernels
+from leafwise.kernels.triton import cuda_drawing as drawing
+from leafwise.kernels.triton import triton_drawing as kernels
 
 FIXED = {"WIDTH": kernels.WIDTH, "NVIDIA": True}
 TYPES = {"table": "*i64", "pieces": "*i32", "nodes": "*fp64"}

@@ -11,7 +11,7 @@ import torch
 from tests.kernels.gpu import DEVICE
 from tools import gpu
 
-from leafwise.homes.torch import launching
+from leafwise.homes.torch.gpu import launching
 
 ROOT = Path(__file__).parents[2]
 

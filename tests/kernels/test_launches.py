@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from leafwise.kernels import launches
-from leafwise.kernels.launches import Launch
+from leafwise.kernels.triton import launches
+from leafwise.kernels.triton.launches import Launch
 
 
 class Compiled:

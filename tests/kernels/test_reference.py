@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.cases import cases
 
-from leafwise.core.moments import COUNTS, NUMBERS, Histogram
+from leafwise.core.results.moments import COUNTS, NUMBERS, Histogram
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import smallest_normal
 

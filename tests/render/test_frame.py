@@ -8,8 +8,8 @@ import torch
 from tests.render.test_image import decoded
 
 import leafwise as lw
-from leafwise.render.font import ADVANCE, HEIGHT, line_of, writable
-from leafwise.render.scale import INFINITE, NAN, STEPS, palette
+from leafwise.render.pictures.font import ADVANCE, HEIGHT, line_of, writable
+from leafwise.render.pictures.scale import INFINITE, NAN, STEPS, palette
 
 PAPER = [255, 255, 255]
 

@@ -17,7 +17,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.render import text_of
-from leafwise.render.scale import EMPTY, GAP, INFINITE, NAN, STEPS, numbers, palette
+from leafwise.render.pictures.scale import EMPTY, GAP, INFINITE, NAN, STEPS, numbers, palette
 from leafwise.render.terminal import Terminal
 
 EVIL = "<script>alert(1)</script>\x1b[31m\u202e"

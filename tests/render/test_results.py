@@ -14,7 +14,7 @@ from torch import nn
 
 import leafwise as lw
 import leafwise.results
-from leafwise.core.result import Result, Table
+from leafwise.core.results.result import Result, Table
 from leafwise.render import RESULTS
 
 
@@ -85,7 +85,7 @@ def test_the_table_names_a_module_for_every_kind_of_result() -> None:
 
 @pytest.mark.parametrize(("kind", "module_name"), RESULTS.items())
 def test_the_module_of_a_result_has_its_name_and_renders_it(kind: str, module_name: str) -> None:
-    assert module_name == f"leafwise.render.{kind}"
+    assert module_name == f"leafwise.render.results.{kind}"
     module = importlib.import_module(module_name)
     assert callable(module.to_json)
     assert hasattr(module, "lower") or (hasattr(module, "to_text") and hasattr(module, "to_html"))

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from leafwise.core.outline import Doc, Line, Span, Style
+from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.render.html import html
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import leafwise as lw
-from leafwise.core.outline import Doc, Line, Span
-from leafwise.core.result import Result
+from leafwise.core.results.outline import Doc, Line, Span
+from leafwise.core.results.result import Result
 from leafwise.render import text_of
 from leafwise.render.shorten import text_width
 from leafwise.render.terminal import Terminal

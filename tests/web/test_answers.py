@@ -15,7 +15,7 @@ import torch
 from tests.files.writers import WRITERS, arrays
 
 import leafwise as lw
-from leafwise.render.scale import EMPTY, INFINITE, NAN, STEPS
+from leafwise.render.pictures.scale import EMPTY, INFINITE, NAN, STEPS
 from leafwise.web import pictures
 from leafwise.web.answers import comparison, leaf, lines, map, tables, whole
 from leafwise.web.lines import SORTS, Asked

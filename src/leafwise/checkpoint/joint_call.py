@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from leafwise.checkpoint.plan import Plan
+from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core.capabilities.sharding import Distributing, Messages, Team
 from leafwise.core.capabilities.stepping import Stepping, is_optimizer
 from leafwise.core.home import Spec
 from leafwise.core.leaf import shape_text
-from leafwise.core.ranks import agree
 from leafwise.core.tree import Tree
+from leafwise.core.work.ranks import agree
 from leafwise.errors import Error, RankError
 from leafwise.files.stored_file import StoredFile
 

@@ -4,15 +4,15 @@ import os
 from typing import Any, NamedTuple, overload
 
 from leafwise.core.arguments import renamed_arguments
-from leafwise.core.crew import Crew
-from leafwise.core.fleet import each_checkpoint, is_pattern
-from leafwise.core.progress import bar
-from leafwise.core.result import Result
+from leafwise.core.results.result import Result
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
+from leafwise.core.work.crew import Crew
+from leafwise.core.work.fleet import each_checkpoint, is_pattern
+from leafwise.core.work.progress import bar
 from leafwise.errors import FileError
-from leafwise.files import reader
-from leafwise.files.arrays import Stored
+from leafwise.files.arrays.arrays import Stored
+from leafwise.files.reading import reader
 from leafwise.files.stored_file import StoredFile
 
 

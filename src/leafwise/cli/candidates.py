@@ -120,7 +120,7 @@ def _paths(target: str, current: str, any_name: bool) -> Candidates:
     """Paths in a checkpoint that begin with the current word: those of the same level, and those below a node that is
     complete. With `any_name`, also names of nodes and leaves anywhere, because a word finds them."""
     from leafwise.core.tree import tree
-    from leafwise.files.remote import is_url
+    from leafwise.files.sources.remote import is_url
 
     if is_url(target) or not os.path.exists(target):
         return Candidates([])

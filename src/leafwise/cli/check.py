@@ -50,8 +50,8 @@ def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.crew import Crew
-    from leafwise.core.fleet import each_checkpoint, is_pattern
+    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.fleet import each_checkpoint, is_pattern
     from leafwise.errors import QueryError
     from leafwise.inspect.check.findings import LEVELS, Findings
     from leafwise.inspect.check.linter import findings_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from leafwise.core.path import escape, without_secrets
 
 if TYPE_CHECKING:
-    from leafwise.core.result import Result
+    from leafwise.core.results.result import Result
 
 
 def say(text: str, to: TextIO | None = None) -> None:

@@ -36,7 +36,7 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.checkpoint.planner import plan
+    from leafwise.checkpoint.planning.planner import plan
 
     rename = rename_argument(options)
     source = target.file(options.source)

@@ -7,7 +7,7 @@ from typing import Any
 from leafwise.cli import target
 from leafwise.cli.output import say, show
 from leafwise.core.path import escape
-from leafwise.core.result import Result
+from leafwise.core.results.result import Result
 from leafwise.errors import Error
 
 

@@ -31,8 +31,8 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.crew import Crew
-    from leafwise.core.fleet import each_checkpoint, is_pattern
+    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.fleet import each_checkpoint, is_pattern
     from leafwise.inspect.stats.statistics import Stats, stats_of
 
     def measured(name: str, crew: Crew | None, progress: bool = False) -> Stats:

@@ -10,7 +10,7 @@ from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 from leafwise.errors import Error
-from leafwise.files.remote import is_url
+from leafwise.files.sources.remote import is_url
 
 if TYPE_CHECKING:
     from leafwise.core.tree import Tree

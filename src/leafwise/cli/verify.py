@@ -27,7 +27,7 @@ def add_to(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.verifying import verify
-    from leafwise.core.fleet import is_pattern
+    from leafwise.core.work.fleet import is_pattern
     from leafwise.errors import ChecksumError
 
     with executor_of(options, is_pattern(options.file)) as executor:

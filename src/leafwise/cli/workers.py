@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from leafwise.cli.output import caution
-from leafwise.core.threads import CORES
+from leafwise.core.work.threads import CORES
 from leafwise.errors import Error
 
 PATTERN = "; or a pattern in quotes, such as 'runs/**', for every checkpoint that matches"

@@ -20,9 +20,9 @@ from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.home import Axes, Home, LeafKind, Spec, offer
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
-from leafwise.core.memory import SAME, Op, Overlap
+from leafwise.core.memory.memory import SAME, Op, Overlap
 from leafwise.core.path import Entry, Path, quote
-from leafwise.core.sections import resolve_kinds
+from leafwise.core.roles.sections import resolve_kinds
 
 PlainKind = Literal["parameter", "buffer", "state"]
 Section = Literal["weights", "optimizer", "rest"]
@@ -183,7 +183,7 @@ class Columns:
     @cached_property
     def overlaps(self) -> list[Overlap]:
         """Leaves that share memory and are not one leaf, by their numbers."""
-        from leafwise.core.overlaps import find_overlaps  # it imports this module
+        from leafwise.core.memory.overlaps import find_overlaps  # it imports this module
 
         return find_overlaps(self, merge=False)
 

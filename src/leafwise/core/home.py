@@ -11,13 +11,14 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from leafwise.core.capabilities import Capability
+from leafwise.core.memory.sharding import Sharding
 from leafwise.core.path import Entry, Path
-from leafwise.core.sharding import Sharding
 from leafwise.errors import Unsupported
 
 # "transient" is a buffer that is not part of any checkpoint. "state" is the state of an optimizer, and "rest" is other
-# state, such as that of a scheduler. "array" is an array in a plain container, whose kind `core.sections` decides; it
-# counts as a parameter if nothing says otherwise. "recorded" is an array that its file records as a parameter.
+# state, such as that of a scheduler. "array" is an array in a plain container, whose kind `core.roles.sections`
+# decides; it counts as a parameter if nothing says otherwise. "recorded" is an array that its file records as a
+# parameter.
 LeafKind = Literal["parameter", "buffer", "transient", "state", "rest", "array", "recorded"]
 
 MANY_VALUES = 10_000  # a dict with more plain values, and nothing else, is one plain value, such as a vocabulary

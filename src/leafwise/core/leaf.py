@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.home import Axes, Home, Spec
-from leafwise.core.memory import Op
+from leafwise.core.memory.memory import Op
+from leafwise.core.memory.sharding import Sharding
 from leafwise.core.path import Path, escape
-from leafwise.core.sharding import Sharding
 from leafwise.errors import Error, Unsupported, WalkError, WriteError
 
 if TYPE_CHECKING:

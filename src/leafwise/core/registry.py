@@ -11,8 +11,8 @@ from leafwise.errors import WalkError
 # imported are considered, so that a walk never imports one.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "leafwise.gluon": ("leafwise.gluon.home", "leafwise.gluon.array_home"),
-    "torch": ("leafwise.homes.torch.home", "leafwise.homes.torch.optimizers"),
-    "flax.nnx": ("leafwise.homes.jax.nnx",),
+    "torch": ("leafwise.homes.torch.home", "leafwise.homes.torch.training.optimizers"),
+    "flax.nnx": ("leafwise.homes.jax.nnx.nnx",),
     "equinox": ("leafwise.homes.jax.equinox_shared",),
     "jax": ("leafwise.homes.jax.arrays", "leafwise.homes.jax.pytrees"),
     "numpy": ("leafwise.homes.numpy",),

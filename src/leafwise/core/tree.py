@@ -12,18 +12,18 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
 from leafwise.core.find import nothing_at, words_query
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
-from leafwise.core.memory import SAME
+from leafwise.core.memory.memory import SAME
+from leafwise.core.memory.overlaps import bytes_shared
 from leafwise.core.opaque import OpaqueObject, opaque_objects
-from leafwise.core.overlaps import bytes_shared
 from leafwise.core.path import Path, escape, quote
 from leafwise.core.query import Query
-from leafwise.core.result import Table, whole_number
+from leafwise.core.results.result import Table, whole_number
 from leafwise.core.walk import walk
 from leafwise.core.warn import warn
 from leafwise.errors import PathError, QueryError, TieWarning, WalkError
 
 if TYPE_CHECKING:
-    from leafwise.core.totals import Largest, Totals
+    from leafwise.core.results.totals import Largest, Totals
 
 # The module that opens files; a string, because core must not import it.
 FILES = "leafwise.files"
@@ -203,7 +203,7 @@ class Tree(Table, kind="tree"):
         >>> [(row.path, row.bytes) for row in lw.tree(torch.nn.Linear(4, 8)).top(1)]
         [('weight', 128)]
         """
-        from leafwise.core.totals import largest  # it imports this module, and is rarely needed
+        from leafwise.core.results.totals import largest  # it imports this module, and is rarely needed
 
         return largest(self, count)
 
@@ -220,7 +220,7 @@ class Tree(Table, kind="tree"):
         >>> {row.name: (row.leaves, row.parameters, row.bytes) for row in t.by("type")}
         {'Linear': (2, 40, 160), 'BatchNorm1d': (5, 16, 136)}
         """
-        from leafwise.core.totals import totals
+        from leafwise.core.results.totals import totals
 
         return totals(self, what, depth, top)
 

@@ -124,7 +124,7 @@ def check_sendable(t: Tree, verb: str) -> None:
 
 def _explain_pattern(source: Any, verb: str, error: FileError) -> None:
     """Raises an error that says how to use a pattern, if the source is one."""
-    from leafwise.core.fleet import FLEET_VERBS, is_pattern  # late, because few programs need it
+    from leafwise.core.work.fleet import FLEET_VERBS, is_pattern  # late, because few programs need it
 
     if verb in FLEET_VERBS and is_pattern(source):
         raise FileError(

@@ -12,7 +12,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.dotted import ListedNode, Listing
 from leafwise.core.home import Home, LeafKind, Visit, offer
-from leafwise.core.overlaps import find_overlaps, find_undone
+from leafwise.core.memory.overlaps import find_overlaps, find_undone
 from leafwise.core.path import Path, quote
 from leafwise.errors import Error, WalkError
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
-from leafwise.files import detect
-from leafwise.files.folder import INDEX, Folder, folder_of, is_index, opened
+from leafwise.files.formats import detect
 from leafwise.files.limits import LimitError, Limits
-from leafwise.files.remote import is_url, is_web
-from leafwise.files.source import Source
+from leafwise.files.sources.folder import INDEX, Folder, folder_of, is_index, opened
+from leafwise.files.sources.remote import is_url, is_web
+from leafwise.files.sources.source import Source
 from leafwise.files.stored_file import StoredFile
 
 
@@ -50,7 +50,7 @@ def open_files(
     strict: bool | None = None,
 ) -> StoredFile:
     """Opens the files of several processes as one checkpoint."""
-    from leafwise.files import rank_files
+    from leafwise.files.folders import rank_files
 
     names = [os.fspath(target) for target in targets]
     if not names:
@@ -112,11 +112,11 @@ def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
         except FileError:
             raise error from error.__cause__
     if isinstance(location, Folder):
-        from leafwise.files import layout
+        from leafwise.files.folders import layout
 
         return layout.read(location)
     if is_index(name):
-        from leafwise.files import shards
+        from leafwise.files.folders import shards
 
         return shards.read_index(location, folder_of(name, limits, verify))
     return detect.read(location)

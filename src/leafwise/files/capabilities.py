@@ -9,16 +9,16 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.vetting import Danger, Vetting
 from leafwise.core.capabilities.viewing import Viewing
-from leafwise.core.memory import Op
+from leafwise.core.memory.memory import Op
+from leafwise.core.memory.runs import Run
 from leafwise.core.opaque import Opaque
-from leafwise.core.runs import Run
-from leafwise.files.arrays import Inflated, InMemory, Placed, Stored, Unreadable, as_bytes
-from leafwise.files.reader import unchanged
-from leafwise.files.source import LocalSource
+from leafwise.files.arrays.arrays import Inflated, InMemory, Placed, Stored, Unreadable, as_bytes
+from leafwise.files.reading.reader import unchanged
+from leafwise.files.sources.source import LocalSource
 from leafwise.files.stored_file import StoredFile
 
 if TYPE_CHECKING:
-    from leafwise.core.moments import Moments
+    from leafwise.core.results.moments import Moments
 
 _PACKED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
 _HELD = 256 << 20  # bytes; a compressed array of at most this size is read whole and kept in memory
@@ -26,14 +26,14 @@ _HELD = 256 << 20  # bytes; a compressed array of at most this size is read whol
 
 class FileMeasuring(Measuring):
     def cannot_measure(self, value: Stored) -> str:
-        from leafwise.files import measuring
+        from leafwise.files.reading import measuring
 
         return self.home.cannot_read(value) or measuring.cannot_measure(value)
 
     def measure(
         self, values: list[Any], histogram: bool, count: Callable[[int], None]
     ) -> "Callable[[], list[Moments]]":
-        from leafwise.files import measuring
+        from leafwise.files.reading import measuring
 
         moments = measuring.measure(values, histogram, count)
         return lambda: moments
@@ -96,8 +96,8 @@ class FileVetting(Vetting):
     def called_elsewhere(self, obj: Any) -> dict[str, Danger]:
         if not isinstance(obj, StoredFile):
             return {}
-        from leafwise.files.suspects import danger
-        from leafwise.files.torch_objects import EXPECTED
+        from leafwise.files.pickles.suspects import danger
+        from leafwise.files.pickles.torch_objects import EXPECTED
 
         obj.read_objects()
         dangers = {".".join(named): danger(*named, EXPECTED) for named in obj.pickle_names}

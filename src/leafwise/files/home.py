@@ -16,9 +16,9 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec,
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
-from leafwise.files.arrays import Stored, Strided, Unreadable, shared_storages
-from leafwise.files.assembled import Assembled
-from leafwise.files.pickle_objects import StoredDeque
+from leafwise.files.arrays.arrays import Stored, Strided, Unreadable, shared_storages
+from leafwise.files.arrays.assembled import Assembled
+from leafwise.files.pickles.pickle_objects import StoredDeque
 from leafwise.files.record import Role
 from leafwise.files.stored_file import FileGroup, StoredFile
 
@@ -27,7 +27,7 @@ class FilesHome(Home):
     name = "a file"
     capabilities: ClassVar[Capabilities] = {
         Comparing: "leafwise.files.capabilities:FileComparing",
-        Delegating: "leafwise.files.delegating:FileDelegating",
+        Delegating: "leafwise.files.reading.delegating:FileDelegating",
         Locating: "leafwise.files.capabilities:FileLocating",
         Measuring: "leafwise.files.capabilities:FileMeasuring",
         Saving: "leafwise.files.capabilities:FileSaving",

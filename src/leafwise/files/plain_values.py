@@ -17,7 +17,7 @@ from typing import Any
 
 from leafwise.core.opaque import Opaque, same_records
 from leafwise.files.limits import filled_dict, filled_set
-from leafwise.files.pickle_objects import GlobalName, StoredDeque
+from leafwise.files.pickles.pickle_objects import GlobalName, StoredDeque
 
 MAX_DEPTH = 100  # nested containers; Python's JSON reader fails at a few hundred
 _MAX_BITS = 10_000  # of an int; Python refuses to parse longer ones

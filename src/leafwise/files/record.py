@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from leafwise.core.home import Axes, LeafKind
-from leafwise.core.memory import SAME, Op
+from leafwise.core.memory.memory import SAME, Op
 from leafwise.errors import ChecksumError, FileError
-from leafwise.files.arrays import Stored, Strided, spec_of
+from leafwise.files.arrays.arrays import Stored, Strided, spec_of
+from leafwise.files.arrays.slices import sliced
 from leafwise.files.checksums import DIGITS, ChunkChecksums, checksummer, count, flipped_byte
 from leafwise.files.limits import LimitError, Limits, filled_dict, json_cost
 from leafwise.files.plain_values import decoded, encoded
-from leafwise.files.slices import sliced
-from leafwise.files.source import Source
+from leafwise.files.sources.source import Source
 
 KEY = "leafwise"
 VERSION = 1
@@ -114,7 +114,7 @@ def _locate(text: bytearray, number: int, stated: bytes, actual: str, at: int) -
 
 # -- the content of the entry -----------------------------------------------------------------------------------
 
-# Letter in a file → kind of leaf. `core.sections` finds the optimizers among "s", which is the letter of all state.
+# Letter in a file → kind of leaf. `core.roles.sections` finds the optimizers among "s", the letter of all state.
 KINDS: dict[str, LeafKind] = {"p": "recorded", "b": "buffer", "s": "rest"}
 Role = tuple[str | None, Axes]
 TieRow = tuple[str, str, Op]  # a name, the name it is tied to, and which view of that it is
@@ -316,8 +316,8 @@ def add_ties(content: dict[str, Any], ties: Iterable[TieRow], source: Source) ->
 
 def _transposed(name: str, array: Stored, order: tuple[int, ...]) -> Stored:
     """An array that is stored in several pieces, with its axes in another order."""
-    from leafwise.core.recipes import Taken, Turned
-    from leafwise.files.assembled import Assembled
+    from leafwise.core.roles.recipes import Taken, Turned
+    from leafwise.files.arrays.assembled import Assembled
 
     return Assembled(Turned(Taken(name, array.spec.shape or ()), order), {name: array})
 

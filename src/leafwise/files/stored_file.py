@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from leafwise.core.dotted import Listing, VirtualNode
-from leafwise.files.arrays import Stored
+from leafwise.files.arrays.arrays import Stored
 from leafwise.files.checksums import checksum
 from leafwise.files.record import HeaderRecord
-from leafwise.files.source import Source
+from leafwise.files.sources.source import Source
 
 _SAMPLE = 4096  # bytes
 MANY = 2_000  # arrays; fewer are listed in less time than it takes to load the C code

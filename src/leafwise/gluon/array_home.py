@@ -19,19 +19,19 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Capabilities, Memory, Spec
 from leafwise.errors import Unsupported
 from leafwise.gluon.arrays.values import ArrayValues, plain
-from leafwise.homes.torch.averaging import TorchAveraging
-from leafwise.homes.torch.clipping import TorchClipping
-from leafwise.homes.torch.comparing import TorchComparing
-from leafwise.homes.torch.filling import TorchFilling
-from leafwise.homes.torch.freezing import TorchFreezing
+from leafwise.homes.torch.checkpoints.loading import TorchLoading
+from leafwise.homes.torch.checkpoints.rebuilding import TorchRebuilding
+from leafwise.homes.torch.checkpoints.saving import TorchSaving
 from leafwise.homes.torch.home import TorchHome
-from leafwise.homes.torch.loading import TorchLoading
-from leafwise.homes.torch.measuring import TorchMeasuring
-from leafwise.homes.torch.packing import TorchPacking
-from leafwise.homes.torch.rebuilding import TorchRebuilding
-from leafwise.homes.torch.saving import TorchSaving
-from leafwise.homes.torch.sharding import TorchDistributing
-from leafwise.homes.torch.viewing import TorchViewing
+from leafwise.homes.torch.parallel.sharding import TorchDistributing
+from leafwise.homes.torch.ties.viewing import TorchViewing
+from leafwise.homes.torch.training.averaging import TorchAveraging
+from leafwise.homes.torch.training.clipping import TorchClipping
+from leafwise.homes.torch.training.freezing import TorchFreezing
+from leafwise.homes.torch.training.packing import TorchPacking
+from leafwise.homes.torch.values.comparing import TorchComparing
+from leafwise.homes.torch.values.filling import TorchFilling
+from leafwise.homes.torch.values.measuring import TorchMeasuring
 
 
 def _over_tensors(capability: type[Capability]) -> type[Capability]:

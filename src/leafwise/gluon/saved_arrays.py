@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from leafwise.errors import FileError
-from leafwise.files import mxnet_writer, npz_writer, open_file
-from leafwise.files.array_files import write_file, write_values
-from leafwise.files.item_writer import Item
-from leafwise.files.output import Output, Progress
+from leafwise.files import open_file
+from leafwise.files.formats import mxnet_writer, npz_writer
+from leafwise.files.formats.array_files import write_file, write_values
+from leafwise.files.writing.item_writer import Item
+from leafwise.files.writing.output import Output, Progress
 from leafwise.gluon.arrays.dtypes import dtype_name, torch_dtype
 from leafwise.gluon.base import MXNetError
 

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 
 from leafwise.core.capabilities.tying import DeclaredTie, Keep, Place, TiedPlaces
-from leafwise.core.memory import Op
+from leafwise.core.memory.memory import Op
 from leafwise.errors import Unsupported
 from leafwise.gluon.block import Block
-from leafwise.homes.torch.tying import TorchTying
-from leafwise.homes.torch.values import choose
+from leafwise.homes.torch.ties.tying import TorchTying
+from leafwise.homes.torch.values.values import choose
 
 
 class GluonTying(TorchTying):

@@ -11,7 +11,7 @@ from leafwise.core.dotted import DistinctNames, VirtualNode, split
 from leafwise.core.home import MANY_VALUES, Axes, Capabilities, Home, Visit
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry, Path
-from leafwise.core.sections import is_optimizer_state
+from leafwise.core.roles.sections import is_optimizer_state
 
 _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
 

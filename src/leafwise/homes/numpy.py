@@ -13,8 +13,8 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Capabilities, Home, Memory, Spec
-from leafwise.core.moments import Moments
-from leafwise.core.runs import Run
+from leafwise.core.memory.runs import Run
+from leafwise.core.results.moments import Moments
 from leafwise.errors import Unsupported, WriteError
 from leafwise.kernels import cpu
 from leafwise.kernels.casting import cast_numbers

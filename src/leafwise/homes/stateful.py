@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.home import Capabilities, Home, LeafKind, Visit
 from leafwise.core.path import Entry
-from leafwise.core.sections import is_optimizer_state
+from leafwise.core.roles.sections import is_optimizer_state
 
 
 class StatefulRebuilding(Rebuilding):

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray
 from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.comparison import Comparison
-from leafwise.core.crew import Crew, run_each
 from leafwise.core.home import Home, Spec
-from leafwise.core.pairing import NamedArray, NamedArrays
+from leafwise.core.memory.runs import Run, UnreadError
+from leafwise.core.pairing.pairing import NamedArray, NamedArrays
 from leafwise.core.reader import reader
 from leafwise.core.registry import home_of
-from leafwise.core.runs import Run, UnreadError
+from leafwise.core.results.comparison import Comparison
+from leafwise.core.work.crew import Crew, run_each
 from leafwise.errors import Error, FileError, Unsupported, WalkError
 from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare

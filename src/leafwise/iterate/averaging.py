@@ -11,10 +11,10 @@ from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import escape
-from leafwise.core.ranks import drop_gathered
 from leafwise.core.rebuild import replaced_leaves, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
+from leafwise.core.work.ranks import drop_gathered
 from leafwise.errors import PathError, RuleError, WalkError, WriteError
 
 

@@ -14,11 +14,11 @@ from leafwise.core.dtypes import is_inexact
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
 from leafwise.core.query import Query
-from leafwise.core.ranks import agreeing, combined, is_shared_out, team_of
 from leafwise.core.rebuild import with_leaves
-from leafwise.core.result import Table
+from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
+from leafwise.core.work.ranks import agreeing, combined, is_shared_out, team_of
 from leafwise.errors import ArgumentError, NonFiniteError, PathError, RuleError, Unsupported, WalkError, WriteError
 from leafwise.iterate.arrays import current_arrays
 from leafwise.iterate.flat import Flat, flat_of

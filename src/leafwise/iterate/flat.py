@@ -8,8 +8,8 @@ from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, offer
-from leafwise.core.memory import Op
-from leafwise.core.result import Table
+from leafwise.core.memory.memory import Op
+from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import WalkError, WriteError

@@ -9,9 +9,9 @@ from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import offer
 from leafwise.core.path import listed
 from leafwise.core.query import Query
-from leafwise.core.ranks import agreeing, team_of
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
+from leafwise.core.work.ranks import agreeing, team_of
 from leafwise.errors import RuleError
 from leafwise.share.places import nothing_matches
 

@@ -11,10 +11,10 @@ from leafwise.core.columns import SECTIONS, Columns, Facts, Section, tally
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
 from leafwise.core.path import listed
-from leafwise.core.ranks import agreeing, same_text, team_of
-from leafwise.core.result import Table
+from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
+from leafwise.core.work.ranks import agreeing, same_text, team_of
 from leafwise.errors import RuleError
 from leafwise.iterate.arrays import current_arrays
 from leafwise.iterate.cascade import Cascade, OptionSet, same_option, tied_names

@@ -10,14 +10,14 @@ from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import Columns
-from leafwise.core.interruption import interruption_explained
 from leafwise.core.path import escape, listed
-from leafwise.core.progress import bar
-from leafwise.core.ranks import agreeing, comparing, drop_gathered, same_text, team_of
 from leafwise.core.rebuild import recomputed, replaced_leaves, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
 from leafwise.core.warn import warn
+from leafwise.core.work.interruption import interruption_explained
+from leafwise.core.work.progress import bar
+from leafwise.core.work.ranks import agreeing, comparing, drop_gathered, same_text, team_of
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.distributions import GeneratorKey
 from leafwise.iterate.init_jobs import InitJob, LeafToFill, leaves_to_fill, plan_jobs, values_for, values_for_all

@@ -14,8 +14,8 @@ from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Axes, Home, Spec
-from leafwise.core.memory import Op
-from leafwise.core.sharding import LocalPart
+from leafwise.core.memory.memory import Op
+from leafwise.core.memory.sharding import LocalPart
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words
 from leafwise.iterate.initializers import Orthogonal, Padded
 

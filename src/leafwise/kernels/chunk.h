@@ -2,7 +2,7 @@
 
 #define STEP (16 * BLOCK) /* elements to read from a file at a time: few enough to stay in the cache */
 
-/* The results for a chunk: the fields of `Moments` in core/moments.py, with the same names and in the same order. In
+/* The results for a chunk: the fields of `Moments` in core/results/moments.py, with the same names and in the same order. In
    addition, between the counts and the numbers: how many values are finite, and the exact extremes of integers. The
    extremes of uint64 have their first bit flipped. */
 struct result {

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.core.comparison import Comparison, together
-from leafwise.core.runs import Run, UnreadError
+from leafwise.core.memory.runs import Run, UnreadError
+from leafwise.core.results.comparison import Comparison, together
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
 from leafwise.kernels.dtypes import item_bytes, numpy_dtype, unknown_dtype

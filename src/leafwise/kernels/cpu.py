@@ -9,9 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.moments import COUNTS, LOWEST, NOTHING, NUMBERS, Histogram, Moments, none_finite, nothing, together
-from leafwise.core.runs import Run, UnreadError
-from leafwise.core.threads import is_alone
+from leafwise.core.memory.runs import Run, UnreadError
+from leafwise.core.results.moments import (
+    COUNTS,
+    LOWEST,
+    NOTHING,
+    NUMBERS,
+    Histogram,
+    Moments,
+    none_finite,
+    nothing,
+    together,
+)
+from leafwise.core.work.threads import is_alone
 from leafwise.errors import Unsupported
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import (

@@ -1,5 +1,5 @@
 /* Lists the arrays in the header of a safetensors file, and the nodes that dotted names describe. See listing.py for
-   how it is called; the references are `read` in files/safetensors.py and `split` in core/dotted.py.
+   how it is called; the references are `read` in files/formats/safetensors.py and `split` in core/dotted.py.
 
    Both functions return a negative number for anything unusual, and the reference then reads it, or says what is wrong
    with it. Texts are ASCII and shorter than 2 GiB, so that positions in them are 32-bit numbers. */

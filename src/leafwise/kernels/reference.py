@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.comparison import Comparison
-from leafwise.core.moments import COUNTS, HIGHEST, LOWEST, NUMBERS, Histogram, Moments, none_finite
+from leafwise.core.results.comparison import Comparison
+from leafwise.core.results.moments import COUNTS, HIGHEST, LOWEST, NUMBERS, Histogram, Moments, none_finite
 from leafwise.errors import WriteError
 from leafwise.kernels.casting import cast_to
 from leafwise.kernels.dtypes import smallest_normal

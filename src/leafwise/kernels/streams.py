@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from leafwise.core.comparison import Comparison, together
 from leafwise.core.dtypes import WORDS, number_kind
+from leafwise.core.results.comparison import Comparison, together
 from leafwise.errors import WriteError
 from leafwise.kernels import reference
 from leafwise.kernels.casting import cast_to

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from leafwise.core.result import Result, Table
+from leafwise.core.results.result import Result, Table
 from leafwise.errors import Error
 from leafwise.render.table import TableRows
 from leafwise.render.terminal import Terminal
@@ -20,23 +20,23 @@ __all__ = ["RESULTS", "for_stdout", "html_of", "json_of", "pandas_of", "png_of",
 
 # The module that renders each kind of result (`class Stats(Table, kind="stats")`), imported on first use.
 RESULTS = {
-    "diff": "leafwise.render.diff",
-    "edit": "leafwise.render.edit",
-    "findings": "leafwise.render.findings",
-    "flat": "leafwise.render.flat",
-    "fleet": "leafwise.render.fleet",
-    "groups": "leafwise.render.groups",
-    "image": "leafwise.render.image",
-    "largest": "leafwise.render.largest",
-    "norms": "leafwise.render.norms",
-    "plan": "leafwise.render.plan",
-    "shard_units": "leafwise.render.shard_units",
-    "stats": "leafwise.render.stats",
-    "ties": "leafwise.render.ties",
-    "totals": "leafwise.render.totals",
-    "tree": "leafwise.render.tree",
-    "uses": "leafwise.render.uses",
-    "verified": "leafwise.render.verified",
+    "diff": "leafwise.render.results.diff",
+    "edit": "leafwise.render.results.edit",
+    "findings": "leafwise.render.results.findings",
+    "flat": "leafwise.render.results.flat",
+    "fleet": "leafwise.render.results.fleet",
+    "groups": "leafwise.render.results.groups",
+    "image": "leafwise.render.results.image",
+    "largest": "leafwise.render.results.largest",
+    "norms": "leafwise.render.results.norms",
+    "plan": "leafwise.render.results.plan",
+    "shard_units": "leafwise.render.results.shard_units",
+    "stats": "leafwise.render.results.stats",
+    "ties": "leafwise.render.results.ties",
+    "totals": "leafwise.render.results.totals",
+    "tree": "leafwise.render.results.tree",
+    "uses": "leafwise.render.results.uses",
+    "verified": "leafwise.render.results.verified",
 }
 
 

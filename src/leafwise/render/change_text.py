@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from leafwise.core.comparison import Comparison, together
 from leafwise.core.leaf import shape_text
 from leafwise.core.opaque import Opaque
-from leafwise.core.outline import Span
+from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.results.outline import Span
 from leafwise.inspect.diff.changes import Change, nonfinite_text
 from leafwise.render.phrases import value_text
-from leafwise.render.stats import share_text
+from leafwise.render.results.stats import share_text
 
 _MAX_REPR = 60  # characters of the repr of an object
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from leafwise.core.outline import Line, Span, Style
 from leafwise.core.path import quote, split_names
+from leafwise.core.results.outline import Line, Span, Style
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.change_text import figures, nonfinite, notes
 from leafwise.render.outline import FOLD_FROM, cut, follows, within

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from html import escape as html_escape
 from itertools import zip_longest
 
-from leafwise.core.outline import Doc, Line, Span, Style
 from leafwise.core.path import escape
+from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.render.layout import GAP, empty_at_end, laid_out, name_of
 from leafwise.render.shorten import width_of
 

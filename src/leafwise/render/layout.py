@@ -7,7 +7,7 @@ go below their lines. At last, names become as short as it takes.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from leafwise.core.outline import Doc, Line
+from leafwise.core.results.outline import Doc, Line
 from leafwise.render.shorten import short_labels, width_of
 
 GAP = 2  # columns between two cells

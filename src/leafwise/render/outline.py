@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from leafwise.core.outline import Hint, Line, Span
+from leafwise.core.results.outline import Hint, Line, Span
 
 MAX_LINES = 60  # maximum length if no depth is given, including the footer
 FOLD_FROM = 3  # this many similar neighbors or more become one line

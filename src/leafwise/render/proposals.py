@@ -1,8 +1,8 @@
 """Renames that a plan or a diff applied, would apply, or considers possible."""
 
-from leafwise.core.name_groups import RenameGroup, grouped_renames
-from leafwise.core.outline import Span
-from leafwise.core.proposals import Proposal
+from leafwise.core.pairing.name_groups import RenameGroup, grouped_renames
+from leafwise.core.pairing.proposals import Proposal
+from leafwise.core.results.outline import Span
 
 _WIDTH = 80
 

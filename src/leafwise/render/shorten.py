@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from unicodedata import combining, east_asian_width
 
-from leafwise.core.outline import Span
+from leafwise.core.results.outline import Span
 
 _WORDS = re.compile(r"[^._]+|[._]")
 _SHORT = (7, 3)  # spans up to the first width, such as a type, are shortened last; up to the second, never

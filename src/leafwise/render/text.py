@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from leafwise.core.outline import Doc, Hint, Line, Span, Style
 from leafwise.core.path import escape
+from leafwise.core.results.outline import Doc, Hint, Line, Span, Style
 from leafwise.render.layout import BRANCH, GAP, Layout, empty_at_end, laid_out
 from leafwise.render.shorten import beginning, width_of
 from leafwise.render.terminal import Terminal

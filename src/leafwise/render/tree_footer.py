@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from leafwise.core.outline import Hint, Span
 from leafwise.core.path import listed, quote
+from leafwise.core.results.outline import Hint, Span
 from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
 from leafwise.render.subtrees import Subtrees, SubtreeSums
 
 if TYPE_CHECKING:
     from leafwise.core.columns import Columns
-    from leafwise.core.sharding import Sharding
+    from leafwise.core.memory.sharding import Sharding
     from leafwise.core.tree import Tree
 
 _METADATA = "__metadata__"  # the name of the node of a file's metadata

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from leafwise.core.outline import Span
+from leafwise.core.results.outline import Span
 from leafwise.render.shorten import beginning, text_width
 
 _WORD = re.compile(r"[^ ]*\d (?:[KMGTP]i)?B\b[^ ]*|[^ ]+| +")  # a size and its unit are one word

@@ -8,7 +8,7 @@ from leafwise.core.capabilities.comparing import Comparing, DeviceResult
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
-from leafwise.core.memory import SAME, Op
+from leafwise.core.memory.memory import SAME, Op
 from leafwise.core.reader import reader
 from leafwise.errors import Unsupported
 

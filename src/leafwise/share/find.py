@@ -8,8 +8,8 @@ from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping, check_known
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
-from leafwise.core.memory import Op
-from leafwise.core.result import Table
+from leafwise.core.memory.memory import Op
+from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import WalkError

@@ -11,7 +11,7 @@ from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Node, Tie
 from leafwise.core.path import Path
-from leafwise.core.result import Result
+from leafwise.core.results.result import Result
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, QueryError, TieError

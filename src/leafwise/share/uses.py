@@ -9,7 +9,7 @@ from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.uses import TrackingUses, Use
 from leafwise.core.columns import Columns
 from leafwise.core.path import Path, escape
-from leafwise.core.result import Table
+from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError

@@ -8,7 +8,7 @@ from leafwise.render.change_text import changed_value_text
 from leafwise.web.numbers import cut, num
 
 if TYPE_CHECKING:
-    from leafwise.checkpoint.plan import Plan
+    from leafwise.checkpoint.planning.plan import Plan
     from leafwise.inspect.diff.difference import Diff
 
 

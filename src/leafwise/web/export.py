@@ -8,8 +8,8 @@ import os
 import re
 from typing import Any
 
-from leafwise.core.progress import bar
-from leafwise.core.small_files import write_small_file
+from leafwise.core.results.small_files import write_small_file
+from leafwise.core.work.progress import bar
 from leafwise.errors import Error, QueryError
 from leafwise.web.answers import comparison, leaf, lines, tables, whole
 from leafwise.web.app_files import asset

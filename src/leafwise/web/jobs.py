@@ -7,7 +7,7 @@ from threading import Event, Thread
 from typing import Any
 
 from leafwise.core.path import escape, without_secrets
-from leafwise.core.progress import reported_to
+from leafwise.core.work.progress import reported_to
 from leafwise.errors import Error
 
 

@@ -8,7 +8,7 @@ from leafwise.core.leaf import Leaf
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.inspect.stats.rows import Row
-from leafwise.render.scale import INFINITE, NAN, STEPS, palette
+from leafwise.render.pictures.scale import INFINITE, NAN, STEPS, palette
 from leafwise.web.pictures import layout_of, tile
 
 _COLORS = 17  # of the scale that the page draws

@@ -6,8 +6,8 @@ from typing import Any
 
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.dtypes import DTYPES
-from leafwise.core.moments import STATISTICS, together
 from leafwise.core.path import escape
+from leafwise.core.results.moments import STATISTICS, together
 from leafwise.core.tree import Tree
 from leafwise.inspect.ranks.teamwork import team_of_trees
 from leafwise.inspect.stats.rows import Row

@@ -17,8 +17,8 @@ from leafwise.inspect.image.bins import Bins
 from leafwise.inspect.image.grids import axis_down, filter_places, style_of
 from leafwise.inspect.image.plot import groups_of
 from leafwise.inspect.ranks.teamwork import cannot_use
-from leafwise.render.png import png
-from leafwise.render.scale import EMPTY, numbers, palette
+from leafwise.render.pictures.png import png
+from leafwise.render.pictures.scale import EMPTY, numbers, palette
 
 TILE = 256  # pixels
 BUDGET = 1 << 25  # values that a tile reads at most

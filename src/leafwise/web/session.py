@@ -24,7 +24,7 @@ from leafwise.web.searching import matching_lines
 from leafwise.web.watched_files import WatchedFiles, is_local
 
 if TYPE_CHECKING:
-    from leafwise.checkpoint.plan import Plan
+    from leafwise.checkpoint.planning.plan import Plan
     from leafwise.inspect.diff.difference import Diff
 
 # The verbs are imported when they are used: until then, the page is already there.
@@ -144,7 +144,7 @@ class Session:
         the second would be loaded into the first."""
         if self.other is None:
             return None, "only one tree is shown"
-        from leafwise.checkpoint.planner import plan as make_plan
+        from leafwise.checkpoint.planning.planner import plan as make_plan
 
         target, source = (self.other, self.tree) if self.loads_into_other else (self.tree, self.other)
         try:

@@ -8,7 +8,7 @@ from leafwise.core.glob import Glob
 from leafwise.core.query import Query
 from leafwise.errors import QueryError
 from leafwise.files.casts import checked_dtype
-from leafwise.files.safetensors import CODES
+from leafwise.files.formats.safetensors import CODES
 
 Shape = tuple[int, ...]
 

@@ -9,11 +9,11 @@ from leafwise.checkpoint.editing.contents import Contents, EditedArray, TiedName
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
-from leafwise.core.memory import SAME, Op
+from leafwise.core.memory.memory import SAME, Op
 from leafwise.core.path import escape
-from leafwise.core.recipes import Cut, Lengthened, Recipe, RecipeError, Taken, Turned, axis_of, concatenated, cut
+from leafwise.core.roles.recipes import Cut, Lengthened, Recipe, RecipeError, Taken, Turned, axis_of, concatenated, cut
+from leafwise.files.arrays.derived import MeanAlong
 from leafwise.files.casts import number_misfit
-from leafwise.files.derived import MeanAlong
 from leafwise.files.record import Role
 
 Named = Callable[[Any], list[str]]  # the names that a query matches

@@ -7,20 +7,20 @@ from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.collecting import LETTERS, METADATA, plain_values_to_save, stored_and_tied
 from leafwise.checkpoint.plain_values import PlainValues, is_whole_content
+from leafwise.checkpoint.saving.collecting import LETTERS, METADATA, plain_values_to_save, stored_and_tied
 from leafwise.core.columns import Columns
 from leafwise.core.home import Spec
-from leafwise.core.memory import Op
+from leafwise.core.memory.memory import Op
 from leafwise.core.query import Query
-from leafwise.core.recipes import Recipe, Taken
+from leafwise.core.roles.recipes import Recipe, Taken
 from leafwise.core.tree import Tree
-from leafwise.files.arrays import ITEM_BYTES, Stored
-from leafwise.files.assembled import Assembled, Live
+from leafwise.files.arrays.arrays import ITEM_BYTES, Stored
+from leafwise.files.arrays.assembled import Assembled, Live
 from leafwise.files.casts import CastArray
+from leafwise.files.orbax.zarr_arrays import SMALL_INTEGERS
 from leafwise.files.record import NodeType, Role
 from leafwise.files.stored_file import StoredFile
-from leafwise.files.zarr_arrays import SMALL_INTEGERS
 
 _INDEX_TOTALS = ("total_size", "total_parameters")  # in the metadata of an index of shards; they describe the source
 

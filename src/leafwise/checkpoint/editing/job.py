@@ -8,17 +8,19 @@ from leafwise.checkpoint.editing.changes import MustEqual
 from leafwise.checkpoint.editing.contents import Contents, EditedArray
 from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
 from leafwise.checkpoint.editing.steps import Steps
-from leafwise.core.crew import Crew
 from leafwise.core.path import escape
-from leafwise.core.progress import bar
-from leafwise.core.recipes import Recipe, Taken, Turned
+from leafwise.core.roles.recipes import Recipe, Taken, Turned
+from leafwise.core.work.crew import Crew
+from leafwise.core.work.progress import bar
 from leafwise.errors import EditError, WriteError
-from leafwise.files import checkpoint_writer, dcp_writer, orbax_writer
-from leafwise.files.array_formats import ARRAY_FORMATS
-from leafwise.files.arrays import Stored, same_values
+from leafwise.files.arrays.arrays import Stored, same_values
+from leafwise.files.arrays.combined import Combined
 from leafwise.files.casts import SATURATE, CastArray
-from leafwise.files.combined import Combined
-from leafwise.files.item_writer import Checkpoint, Item
+from leafwise.files.dcp import dcp_writer
+from leafwise.files.formats.array_formats import ARRAY_FORMATS
+from leafwise.files.orbax import orbax_writer
+from leafwise.files.writing import checkpoint_writer
+from leafwise.files.writing.item_writer import Checkpoint, Item
 
 
 class EditJob:

@@ -12,13 +12,13 @@ from leafwise.checkpoint.editing.contents import Contents, SourceRows
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
-from leafwise.core.match import match_keys
+from leafwise.core.pairing.match import match_keys
 from leafwise.core.path import escape, shown_file
-from leafwise.core.recipes import Taken
+from leafwise.core.roles.recipes import Taken
 from leafwise.core.verbs import opened
 from leafwise.errors import FileError, QueryError
-from leafwise.files.arrays import Stored
-from leafwise.files.derived import LowRankSum
+from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.derived import LowRankSum
 
 CONFIG = "adapter_config.json"
 _MAX_CONFIG = 1 << 24  # bytes

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from leafwise.checkpoint.collecting import cannot_store, check_circles, check_containers
 from leafwise.checkpoint.editing import arguments
 from leafwise.checkpoint.editing.changes import Changes
 from leafwise.checkpoint.editing.contents import Contents, SourceRows, contents_of, unreadable
@@ -19,20 +18,21 @@ from leafwise.checkpoint.editing.renaming import apply_renames, renaming
 from leafwise.checkpoint.editing.result import EditSize
 from leafwise.checkpoint.editing.selecting import Selection
 from leafwise.checkpoint.editing.steps import Steps
-from leafwise.checkpoint.file_names import check_name
-from leafwise.checkpoint.write_arguments import byte_count, header_metadata, target_folder, target_path
-from leafwise.core.fleet import refuse_pattern
+from leafwise.checkpoint.saving.collecting import cannot_store, check_circles, check_containers
+from leafwise.checkpoint.saving.file_names import check_name
+from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
 from leafwise.core.path import escape, shown_file
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
+from leafwise.core.work.fleet import refuse_pattern
 from leafwise.errors import EditError, FileError, QueryError, WalkError
-from leafwise.files.array_formats import ARRAY_FORMATS, format_by_name
-from leafwise.files.destination import destination
-from leafwise.files.folder import INDEX
-from leafwise.files.remote import is_url, remote
-from leafwise.files.remote_destination import local_path
-from leafwise.files.shard_names import own_shards
+from leafwise.files.folders.shard_names import own_shards
+from leafwise.files.formats.array_formats import ARRAY_FORMATS, format_by_name
+from leafwise.files.sources.folder import INDEX
+from leafwise.files.sources.remote import is_url, remote
 from leafwise.files.stored_file import StoredFile
+from leafwise.files.writing.destination import destination
+from leafwise.files.writing.remote_destination import local_path
 
 ALLOWABLE = ("objects",)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from leafwise.checkpoint.editing.steps import Step
-from leafwise.core.result import Table
+from leafwise.core.results.result import Table
 
 
 class EditedLeaf(NamedTuple):

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from leafwise.checkpoint.collecting import METADATA
 from leafwise.checkpoint.editing.contents import Contents, SourceRows, add_plain_values
 from leafwise.checkpoint.editing.plain import NOTHING, drop_values, kept_value, matching_values
 from leafwise.checkpoint.editing.references import References
 from leafwise.checkpoint.editing.steps import Steps
-from leafwise.core.match import Renaming
+from leafwise.checkpoint.saving.collecting import METADATA
+from leafwise.core.pairing.match import Renaming
 
 
 class Selection:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from leafwise.core.name_groups import ALL, grouped
+from leafwise.core.pairing.name_groups import ALL, grouped
 from leafwise.core.path import escape
 
 

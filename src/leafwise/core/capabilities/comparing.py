@@ -5,9 +5,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.comparison import Comparison
 from leafwise.core.dtypes import WORDS
-from leafwise.core.runs import Run
+from leafwise.core.memory.runs import Run
+from leafwise.core.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from leafwise.core.home import Spec

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.recipes import Recipe, Shape
+from leafwise.core.roles.recipes import Recipe, Shape
 
 
 class Reading(NamedTuple):

@@ -1,4 +1,4 @@
-"""Measuring and comparing arrays in other processes. See `core/crew.py`."""
+"""Measuring and comparing arrays in other processes. See `core/work/crew.py`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from leafwise.core.capabilities import Capability
 
 if TYPE_CHECKING:
-    from leafwise.core.comparison import Comparison
-    from leafwise.core.crew import Crew
-    from leafwise.core.moments import Moments
+    from leafwise.core.results.comparison import Comparison
+    from leafwise.core.results.moments import Moments
+    from leafwise.core.work.crew import Crew
 
 
 class Delegating(Capability):

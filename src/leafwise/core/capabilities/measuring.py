@@ -9,7 +9,7 @@ from leafwise.errors import Unsupported
 
 if TYPE_CHECKING:
     from leafwise.core.home import Spec
-    from leafwise.core.moments import Moments
+    from leafwise.core.results.moments import Moments
 
 
 class Again(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.sharding import LocalPart
+from leafwise.core.memory.sharding import LocalPart
 from leafwise.errors import Unsupported
 
 CANNOT_REPLACE = "its Rebuilding capability does not implement `replace`"

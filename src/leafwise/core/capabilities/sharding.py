@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.sharding import LocalPart, Sharding
+from leafwise.core.memory.sharding import LocalPart, Sharding
 
 _UNEVEN = 3  # `overlay` sends the data about twice
 _SMALL = 1 << 16  # bytes that a rank may receive for nothing

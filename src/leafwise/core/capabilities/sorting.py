@@ -1,4 +1,4 @@
-"""Kinds of arrays that only the node above their container knows. See `core.sections`."""
+"""Kinds of arrays that only the node above their container knows. See `core.roles.sections`."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -21,7 +21,8 @@ class Stepping(Capability):
         state            below it, the state of each parameter under the path that `path_of` gives for the parameter
         global_state     state that belongs to no parameter, if there is any
 
-    The parameters themselves are not listed: they are leaves of the model. `homes.torch.optimizers` is an example.
+    The parameters themselves are not listed: they are leaves of the model. `homes.torch.training.optimizers` is an
+    example.
     """
 
     action = "list the parameters of an optimizer"

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from leafwise.core.role_table import add_roles
+from leafwise.core.roles.role_table import add_roles
 from leafwise.gluon.arrays.choosing import wrap_like
 from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.base import refusal

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from leafwise.core.role_table import add_roles
+from leafwise.core.roles.role_table import add_roles
 from leafwise.gluon.arrays.choosing import wrap_like
 from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.ops.neural_activations import activation as named_activation

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from leafwise.core.role_table import add_roles
+from leafwise.core.roles.role_table import add_roles
 from leafwise.gluon.arrays.choosing import wrap_like
 from leafwise.gluon.arrays.values import plain
 from leafwise.gluon.ops.neural_linear import CHANNELS_FIRST, convolution

@@ -25,9 +25,9 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec
 from leafwise.errors import Unsupported
-from leafwise.homes.jax.host_memory import host_shards, is_on_cpu, read_shards
-from leafwise.homes.jax.random_keys import KEY_DTYPE, any_key, is_key_dtype, key_role, key_shape
 from leafwise.homes.jax.splits import described
+from leafwise.homes.jax.values.host_memory import host_shards, is_on_cpu, read_shards
+from leafwise.homes.jax.values.random_keys import KEY_DTYPE, any_key, is_key_dtype, key_role, key_shape
 from leafwise.homes.jax.variable_dicts import role_in_container
 
 OTHER_PROCESSES = (
@@ -46,15 +46,15 @@ class JaxHome(Home):
     ties_by_identity = False
     roles_by_name = True
     capabilities: ClassVar[Capabilities] = {
-        Averaging: "leafwise.homes.jax.averaging:JaxAveraging",
-        Clipping: "leafwise.homes.jax.clipping:JaxClipping",
-        Comparing: "leafwise.homes.jax.comparing:JaxComparing",
+        Averaging: "leafwise.homes.jax.values.averaging:JaxAveraging",
+        Clipping: "leafwise.homes.jax.values.clipping:JaxClipping",
+        Comparing: "leafwise.homes.jax.values.comparing:JaxComparing",
         Freezing: "leafwise.homes.jax.freezing:JaxFreezing",
         Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
-        Measuring: "leafwise.homes.jax.measuring:JaxMeasuring",
+        Measuring: "leafwise.homes.jax.values.measuring:JaxMeasuring",
         Packing: "leafwise.homes.jax.packing:JaxPacking",
-        Rebuilding: "leafwise.homes.jax.placing:JaxRebuilding",
-        Saving: "leafwise.homes.jax.saving:JaxSaving",
+        Rebuilding: "leafwise.homes.jax.values.placing:JaxRebuilding",
+        Saving: "leafwise.homes.jax.values.saving:JaxSaving",
         Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leafwise.core.capabilities.converting import Converting, Reading
-from leafwise.core.recipes import Recipe, Shape, Taken
+from leafwise.core.roles.recipes import Recipe, Shape, Taken
 
 _IN_VARIABLE = ".value"  # ends the names of arrays in an `nnx.State` that Orbax saved: it flattens Variables, too
 

@@ -24,7 +24,7 @@ from leafwise.core.path import Entry
 from leafwise.errors import TieError
 from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_irreplaceable, why_unreadable
 from leafwise.homes.jax.pytrees import flattened
-from leafwise.homes.jax.saving import snapshot
+from leafwise.homes.jax.values.saving import snapshot
 
 _ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct, np.ndarray)
 

@@ -109,7 +109,7 @@ class PytreeHome(Home):
     roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
         Converting: "leafwise.homes.jax.converting:PytreeConverting",
-        Filling: "leafwise.homes.jax.filling:LayerFilling",
+        Filling: "leafwise.homes.jax.values.filling:LayerFilling",
         Rebuilding: PytreeRebuilding,
         Saving: PytreeSaving,
         Stepping: "leafwise.homes.jax.stepping:JaxStepping",

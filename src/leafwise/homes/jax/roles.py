@@ -1,4 +1,4 @@
-"""Roles and axes of the layers of Flax NNX and Equinox, for the table in `core.role_table`.
+"""Roles and axes of the layers of Flax NNX and Equinox, for the table in `core.roles.role_table`.
 
 A leaf of a layer inside another one, such as the projections of attention, may have a row in the outer layer, with a
 dot in its name. That row comes first.
@@ -11,10 +11,10 @@ from typing import Any
 import jax
 
 from leafwise.core.home import Axes
-from leafwise.core.layer_parts import EQUINOX_ATTENTION, FLAX_ATTENTION, flax_gates
-from leafwise.core.role_table import Roles, add_rows, has_inner_leaves
-from leafwise.core.role_table import role_of as role_in_table
-from leafwise.homes.jax.random_keys import is_key_dtype, key_role
+from leafwise.core.roles.layer_parts import EQUINOX_ATTENTION, FLAX_ATTENTION, flax_gates
+from leafwise.core.roles.role_table import Roles, add_rows, has_inner_leaves
+from leafwise.core.roles.role_table import role_of as role_in_table
+from leafwise.homes.jax.values.random_keys import is_key_dtype, key_role
 
 _BIAS = ("bias", ("out",))
 

@@ -1,11 +1,11 @@
-"""How arrays are split over devices, in the words of `core.sharding`. Nothing here reads values."""
+"""How arrays are split over devices, in the words of `core.memory.sharding`. Nothing here reads values."""
 
 from math import prod
 from typing import Any
 
 from jax.sharding import NamedSharding
 
-from leafwise.core.sharding import Sharding
+from leafwise.core.memory.sharding import Sharding
 
 
 def described(sharding: Any, shape: tuple[int, ...]) -> Sharding | None:

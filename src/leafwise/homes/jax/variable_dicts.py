@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leafwise.core.home import Axes
-from leafwise.core.layer_parts import role_by_structure
+from leafwise.core.roles.layer_parts import role_by_structure
 from leafwise.homes.jax.roles import role_in_state
 
 _SPACE = ("d", "h", "w")

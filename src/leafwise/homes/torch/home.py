@@ -33,21 +33,22 @@ from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Pairs, Spec, Visit
 from leafwise.core.path import Entry, Path
-from leafwise.core.role_table import add_rows, role_of
+from leafwise.core.roles.role_table import add_rows, role_of
 from leafwise.errors import WriteError
-from leafwise.homes.torch import fsdp1, roles, tensors, zero
-from leafwise.homes.torch.flat_shards import FLAT, FlatShard, names_with_stand_ins
-from leafwise.homes.torch.foreign import (
+from leafwise.homes.torch import roles, tensors
+from leafwise.homes.torch.checkpoints.foreign import (
     facts,
     facts_of_sharded_tensor,
     is_sharded,
     is_sharded_tensor,
     may_be_marked,
 )
-from leafwise.homes.torch.sharding import local_nbytes, sharding_of
-from leafwise.homes.torch.state import EXTRA, extras, has_extra_state, writes_its_own
+from leafwise.homes.torch.checkpoints.state import EXTRA, extras, has_extra_state, writes_its_own
+from leafwise.homes.torch.parallel import fsdp1, zero
+from leafwise.homes.torch.parallel.flat_shards import FLAT, FlatShard, names_with_stand_ins
+from leafwise.homes.torch.parallel.sharding import local_nbytes, sharding_of
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, holds_nothing, is_lazy, tensor_to_write
-from leafwise.homes.torch.tied_views import is_view, plain_class, view_names, views_of
+from leafwise.homes.torch.ties.tied_views import is_view, plain_class, view_names, views_of
 
 _FORWARD = "_forward_module"
 # Wrappers are recognized by their type, because other models may also have a child called `module`. They are looked up
@@ -74,24 +75,24 @@ class TorchHome(Home):
     arrays_in = "_parameters"
     roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
-        Averaging: "leafwise.homes.torch.averaging:TorchAveraging",
-        Clipping: "leafwise.homes.torch.clipping:TorchClipping",
-        Comparing: "leafwise.homes.torch.comparing:TorchComparing",
-        Converting: "leafwise.homes.torch.converting:TorchConverting",
-        Distributing: "leafwise.homes.torch.sharding:TorchDistributing",
-        Filling: "leafwise.homes.torch.filling:TorchFilling",
-        Freezing: "leafwise.homes.torch.freezing:TorchFreezing",
-        Grouping: "leafwise.homes.torch.grouping:TorchGrouping",
-        Loading: "leafwise.homes.torch.loading:TorchLoading",
-        Measuring: "leafwise.homes.torch.measuring:TorchMeasuring",
-        Packing: "leafwise.homes.torch.packing:TorchPacking",
-        Rebuilding: "leafwise.homes.torch.rebuilding:TorchRebuilding",
-        Saving: "leafwise.homes.torch.saving:TorchSaving",
-        Searching: "leafwise.homes.torch.searching:TorchSearching",
-        TrackingUses: "leafwise.homes.torch.uses:TorchTrackingUses",
-        Tying: "leafwise.homes.torch.tying:TorchTying",
-        Vetting: "leafwise.homes.torch.vetting:TorchVetting",
-        Viewing: "leafwise.homes.torch.viewing:TorchViewing",
+        Averaging: "leafwise.homes.torch.training.averaging:TorchAveraging",
+        Clipping: "leafwise.homes.torch.training.clipping:TorchClipping",
+        Comparing: "leafwise.homes.torch.values.comparing:TorchComparing",
+        Converting: "leafwise.homes.torch.checkpoints.converting:TorchConverting",
+        Distributing: "leafwise.homes.torch.parallel.sharding:TorchDistributing",
+        Filling: "leafwise.homes.torch.values.filling:TorchFilling",
+        Freezing: "leafwise.homes.torch.training.freezing:TorchFreezing",
+        Grouping: "leafwise.homes.torch.training.grouping:TorchGrouping",
+        Loading: "leafwise.homes.torch.checkpoints.loading:TorchLoading",
+        Measuring: "leafwise.homes.torch.values.measuring:TorchMeasuring",
+        Packing: "leafwise.homes.torch.training.packing:TorchPacking",
+        Rebuilding: "leafwise.homes.torch.checkpoints.rebuilding:TorchRebuilding",
+        Saving: "leafwise.homes.torch.checkpoints.saving:TorchSaving",
+        Searching: "leafwise.homes.torch.values.searching:TorchSearching",
+        TrackingUses: "leafwise.homes.torch.training.uses:TorchTrackingUses",
+        Tying: "leafwise.homes.torch.ties.tying:TorchTying",
+        Vetting: "leafwise.homes.torch.checkpoints.vetting:TorchVetting",
+        Viewing: "leafwise.homes.torch.ties.viewing:TorchViewing",
     }
     _last_owner: tuple[int, int, str, str] | None = None
     _last_positions: dict[str, int]

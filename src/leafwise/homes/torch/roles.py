@@ -1,6 +1,6 @@
-"""Roles and axes of the layers of PyTorch, for the table in `core.role_table`."""
+"""Roles and axes of the layers of PyTorch, for the table in `core.roles.role_table`."""
 
-from leafwise.core.role_table import Roles
+from leafwise.core.roles.role_table import Roles
 
 _BIAS = ("bias", ("out",))
 _LINEAR: Roles = {"weight": ("linear.weight", ("out", "in")), "bias": _BIAS}

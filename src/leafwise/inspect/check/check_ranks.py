@@ -14,9 +14,9 @@ from leafwise import errors
 from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
-from leafwise.core.ranks import agree, is_shared_out
+from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.reader import bands
-from leafwise.core.sharding import LocalPart
+from leafwise.core.work.ranks import agree, is_shared_out
 from leafwise.errors import Error, RankError
 from leafwise.inspect.check.findings import Finding, Findings
 from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts, file_facts, tree_facts

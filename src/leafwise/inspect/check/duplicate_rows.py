@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.capabilities.searching import LineSums, Searching
-from leafwise.core.crew import run_each
 from leafwise.core.dtypes import WORDS
 from leafwise.core.reader import Reader
+from leafwise.core.work.crew import run_each
 from leafwise.inspect.check.check_ranks import CheckRanks
 from leafwise.inspect.check.in_place import Place, searched_together
 from leafwise.inspect.check.leaf_evidence import LeafEvidence

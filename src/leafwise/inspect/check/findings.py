@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from leafwise.core.columns import SECTIONS, Section
 from leafwise.core.path import escape
-from leafwise.core.result import Table
+from leafwise.core.results.result import Table
 
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.columns import Facts
-from leafwise.core.crew import Crew
 from leafwise.core.home import Axes, Home
 from leafwise.core.leaf import Leaf
-from leafwise.core.pairing import NamedArray
+from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.path import spelled
 from leafwise.core.reader import Reader, bands, reader
+from leafwise.core.work.crew import Crew
 from leafwise.inspect.check.sent_leaves import SentLeaf
 from leafwise.inspect.indices import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row

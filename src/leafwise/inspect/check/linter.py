@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from typing import Any, overload
 
 from leafwise.core.arguments import renamed_arguments
-from leafwise.core.crew import Crew
-from leafwise.core.fleet import each_checkpoint, is_pattern
 from leafwise.core.verbs import check_sendable, opened
+from leafwise.core.work.crew import Crew
+from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Findings
 from leafwise.inspect.check.rules.registry import CheckRule, selected_rules

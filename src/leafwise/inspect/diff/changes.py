@@ -3,9 +3,9 @@
 from collections.abc import Set
 from typing import Any, NamedTuple
 
-from leafwise.core.comparison import Comparison
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
+from leafwise.core.results.comparison import Comparison
 
 # The kinds of change, the most important first: `Change.kind` is the first one that applies.
 KINDS = (

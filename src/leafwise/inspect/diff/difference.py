@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, overload
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sharding import Team
-from leafwise.core.crew import Crew
-from leafwise.core.fleet import each_checkpoint, is_pattern, refuse_pattern
 from leafwise.core.home import Spec
-from leafwise.core.key_roles import KEY_DTYPE, other_implementations
-from leafwise.core.leaf_pairs import LeafPairs, TieChange
-from leafwise.core.match import Prefix
-from leafwise.core.pairing import NamedArray, NamedArrays, Pairing, Side
+from leafwise.core.pairing.leaf_pairs import LeafPairs, TieChange
+from leafwise.core.pairing.match import Prefix
+from leafwise.core.pairing.pairing import NamedArray, NamedArrays, Pairing, Side
+from leafwise.core.pairing.plain_pairs import PlainPairs, compare_plain
+from leafwise.core.pairing.proposals import Proposal
 from leafwise.core.path import shown_url
-from leafwise.core.plain_pairs import PlainPairs, compare_plain
-from leafwise.core.progress import bar
-from leafwise.core.proposals import Proposal
-from leafwise.core.ranks import agree
-from leafwise.core.result import Table, whole_number
+from leafwise.core.results.result import Table, whole_number
+from leafwise.core.roles.key_roles import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
+from leafwise.core.work.crew import Crew
+from leafwise.core.work.fleet import each_checkpoint, is_pattern, refuse_pattern
+from leafwise.core.work.progress import bar
+from leafwise.core.work.ranks import agree
 from leafwise.errors import PathError, QueryError, WalkError
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.inspect.diff.leaf_changes import LeafChanges, LeafVerdict

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from leafwise.core.comparison import Comparison
 from leafwise.core.home import Spec
-from leafwise.core.leaf_pairs import TieChange
-from leafwise.core.pairing import Side
+from leafwise.core.pairing.leaf_pairs import TieChange
+from leafwise.core.pairing.pairing import Side
+from leafwise.core.results.comparison import Comparison
 from leafwise.inspect.diff.changes import Change, in_order
 
 # How the values of two leaves compare: kinds of change, figures, and the reason if they cannot be compared.

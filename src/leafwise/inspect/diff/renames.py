@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
-from leafwise.core.crew import Crew
-from leafwise.core.moments import Moments
-from leafwise.core.pairing import NamedArray
+from leafwise.core.pairing.pairing import NamedArray
+from leafwise.core.results.moments import Moments
+from leafwise.core.work.crew import Crew
 from leafwise.inspect.ranks.teamwork import cannot_use
 
 # Returns for each pair whether its values are the same, possibly transposed.

@@ -7,8 +7,8 @@ from typing import Any, overload
 
 from leafwise.core.capabilities.comparing import Comparing, RepeatedComparison, RepeatedResult
 from leafwise.core.columns import Columns
-from leafwise.core.comparison import Comparison
 from leafwise.core.home import Spec
+from leafwise.core.results.comparison import Comparison
 from leafwise.core.tree import Tree
 from leafwise.inspect.diff.leaf_changes import CountedVerdicts, LeafVerdict
 

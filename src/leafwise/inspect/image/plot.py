@@ -12,10 +12,10 @@ from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.path import Path, listed, spelled
-from leafwise.core.ranks import agree
 from leafwise.core.reader import Reader, reader
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
+from leafwise.core.work.ranks import agree
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.image.picture import Image
 from leafwise.inspect.ranks.teamwork import cannot_use, columns_team, spec_fact

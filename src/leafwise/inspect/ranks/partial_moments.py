@@ -5,7 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.moments import COUNTS, HIGHEST, LOWEST, NOTHING, NUMBERS, Histogram, Moments, nothing, together
+from leafwise.core.results.moments import (
+    COUNTS,
+    HIGHEST,
+    LOWEST,
+    NOTHING,
+    NUMBERS,
+    Histogram,
+    Moments,
+    nothing,
+    together,
+)
 
 _BINS = HIGHEST - LOWEST + 1
 _EXTREMES = NUMBERS.index("min"), NUMBERS.index("max")

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.sharding import Distributing, Team
-from leafwise.core.comparison import Comparison, together
 from leafwise.core.home import Home, Spec
-from leafwise.core.pairing import NamedArray, NamedArrays
-from leafwise.core.ranks import is_shared_out
+from leafwise.core.memory.runs import Run, UnreadError
+from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.pairing.pairing import NamedArray, NamedArrays
 from leafwise.core.reader import Reader, reader
-from leafwise.core.runs import Run, UnreadError
-from leafwise.core.sharding import LocalPart
+from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.ranks.spread_arrays import SPREAD, band_boxes, read_boxes, spread_array
 from leafwise.inspect.ranks.teamwork import array_fact, cannot_match, collect, collect_combined, counted_parts
 from leafwise.inspect.value_comparison import (

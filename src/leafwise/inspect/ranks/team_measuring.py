@@ -10,9 +10,9 @@ import numpy as np
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
-from leafwise.core.moments import Moments, together
-from leafwise.core.ranks import is_shared_out
-from leafwise.core.sharding import LocalPart
+from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.results.moments import Moments, together
+from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.indices import MOST, nonfinite_places
 from leafwise.inspect.ranks.partial_moments import merged, pack, packed_size
 from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts

@@ -10,9 +10,9 @@ from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import shape_text
-from leafwise.core.ranks import combined
-from leafwise.core.sharding import LocalPart
+from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.tree import Tree
+from leafwise.core.work.ranks import combined
 from leafwise.errors import RankError
 
 _WORKED, _FAILED = b"\0", b"\1"

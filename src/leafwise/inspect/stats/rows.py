@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from leafwise.core.dtypes import DTYPES
-from leafwise.core.moments import FIELDS, HIGHEST, Histogram, Moments
 from leafwise.core.path import escape
+from leafwise.core.results.moments import FIELDS, HIGHEST, Histogram, Moments
 from leafwise.errors import QueryError
 
 _VALUES = attrgetter(*FIELDS)

@@ -12,17 +12,17 @@ from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import SECTIONS, Columns, Section
-from leafwise.core.crew import Crew, run_each
-from leafwise.core.fleet import each_checkpoint, is_pattern
 from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
-from leafwise.core.moments import Moments, together
 from leafwise.core.path import Path, listed
-from leafwise.core.progress import bar
-from leafwise.core.ranks import start_agreeing
-from leafwise.core.result import Table, whole_number
+from leafwise.core.results.moments import Moments, together
+from leafwise.core.results.result import Table, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
+from leafwise.core.work.crew import Crew, run_each
+from leafwise.core.work.fleet import each_checkpoint, is_pattern
+from leafwise.core.work.progress import bar
+from leafwise.core.work.ranks import start_agreeing
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.indices import Places, nonfinite_places, places_at, sent_nonfinite_places
 from leafwise.inspect.ranks.teamwork import array_fact, cannot_use, team_of_trees

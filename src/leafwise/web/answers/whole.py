@@ -4,7 +4,7 @@ from typing import Any
 
 from leafwise import __version__
 from leafwise.core.path import escape, without_secrets
-from leafwise.core.totals import Total
+from leafwise.core.results.totals import Total
 from leafwise.core.tree import Tree
 from leafwise.web.answers import MOST_LISTED
 from leafwise.web.numbers import cut

@@ -1,0 +1,143 @@
+"""Loading into new memory of the host, which then becomes the arrays of homes that cannot write into theirs, as in JAX.
+
+For an array on several devices, there is memory for the part of each, and only these parts of the file are read.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import compress
+from typing import Any
+
+from leafwise.checkpoint.loading.load_reads import LoadReads, LoadTarget
+from leafwise.checkpoint.loading.source_values import SourceValues
+from leafwise.checkpoint.planning.plan import Plan
+from leafwise.core import registry as homes
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.memory.sharding import LocalPart
+from leafwise.errors import ChecksumError, LoadError, Unsupported
+from leafwise.files.arrays.arrays import Stored, spec_of
+from leafwise.files.arrays.sections import before_turn
+from leafwise.files.casts import cast_to
+from leafwise.files.reading import reader
+from leafwise.files.reading.scattering import ScatteredArray, can_scatter, scatter
+
+_BATCH = 1 << 28  # bytes that are read before arrays are made of them; on other devices, this bounds the memory here
+
+
+class LoadRooms:
+    """Fills new memory for the leaves of one load."""
+
+    def __init__(
+        self, plan: Plan, verify: bool, source: SourceValues, reads: LoadReads, progress: Callable[[int], None]
+    ) -> None:
+        self._plan, self._source, self._reads = plan, source, reads
+        self._verifies, self._progress = verify, progress
+
+    def takes(self, target: LoadTarget) -> bool:
+        """Whether the values of a target go through new memory."""
+        is_whole = target.section is None and not self._reads.is_staged(target)
+        return is_whole and target.home.capability(Rebuilding).has_rooms(target.value)
+
+    def fill(self, targets: list[LoadTarget], checked: bool) -> Iterator[tuple[LoadTarget, Any]]:
+        """Reads the values of targets, and returns each with its array. Checksums are compared, and values that are
+        cast must fit, unless that was `checked` before."""
+        for batch in _batches(targets):
+            rooms = [self._rooms(target) for target in batch]
+            filled = list(zip(batch, rooms, strict=True))
+            scattered = [self._is_scattered(*pair) for pair in filled]
+            parts = [
+                part
+                for pair, is_scattered in zip(filled, scattered, strict=True)
+                if not is_scattered
+                for part in self._parts(*pair)
+            ]
+            try:
+                self._scatter(list(compress(filled, scattered)), checked)
+                self._read(parts, checked)
+            except ChecksumError:
+                self._verify(targets)  # to list every damaged leaf, not only those of the batch
+                raise
+            for target, some in filled:
+                yield target, target.home.capability(Rebuilding).from_rooms(target.value, some)
+
+    def _rooms(self, target: LoadTarget) -> list[LocalPart]:
+        try:
+            rooms = target.home.capability(Rebuilding).rooms(target.value)
+        except Unsupported as error:
+            raise LoadError(f"cannot load {target.feed.name}: {error}; nothing was changed", self._plan) from error
+        stored = self._source.current(target.feed.source)
+        is_far = isinstance(stored, Stored) and not all(storage.source.is_local for storage in stored.storages())
+        if len(rooms) > 1 and is_far:  # so that nothing is downloaded twice
+            spec = target.home.spec(target.value)
+            shape = spec.shape or ()
+            return [LocalPart(reader.empty(spec_of(shape, spec.dtype))[0], (0,) * len(shape), shape)]
+        return rooms
+
+    def _parts(self, target: LoadTarget, rooms: list[LocalPart]) -> Iterator[LoadTarget]:
+        """A target for each room."""
+        shape = target.home.spec(target.value).shape
+        for number, room in enumerate(rooms):
+            handled = homes.find(type(room.value))
+            assert handled is not None
+            box = before_turn(room.inside(), target.feed.order)
+            section = None if room.shape == shape else self._source.section(target.feed.source, box)
+            yield LoadTarget(target.feed, handled[0], room.value, True, number, section, target.value)
+
+    def _is_scattered(self, target: LoadTarget, rooms: list[LocalPart]) -> bool:
+        """Whether the bytes of one array of a file are copied to several rooms as they are."""
+        stored = self._source.current(target.feed.source)
+        is_plain = not target.is_cast and target.feed.order is None and isinstance(stored, Stored)
+        return len(rooms) > 1 and is_plain and can_scatter(stored)
+
+    def _scatter(self, filled: list[tuple[LoadTarget, list[LocalPart]]], checked: bool) -> None:
+        arrays = [
+            ScatteredArray(target.feed.name, self._source.current(target.feed.source), rooms)
+            for target, rooms in filled
+        ]
+        scatter(arrays, self._verifies and not checked, self._progress)
+
+    def _read(self, parts: list[LoadTarget], checked: bool) -> None:
+        reads = [self._reads.of(part) for part in parts]
+        direct = [read for read in reads if read is not None]
+        if not checked:  # what is read whole is compared while it is read
+            on_the_way = {part.key for part, read in zip(parts, reads, strict=True) if read and part.section is None}
+            self._verify([part for part in parts if part.key not in on_the_way])
+        for is_section in (False, True):
+            requests = [
+                request
+                for read in direct
+                if (read.target.section is not None) == is_section
+                for request in read.requests
+            ]
+            reader.fill(requests, self._verifies and not checked and not is_section, self._progress)
+        for part, read in zip(parts, reads, strict=True):
+            if read is None:
+                part.home.write(part.value, self._converted(part, checked))
+
+    def _verify(self, targets: list[LoadTarget]) -> None:
+        self._source.verify({target.feed.source: target.feed.name for target in targets}.items())
+
+    def _converted(self, part: LoadTarget, checked: bool) -> Any:
+        """The values of the source for a part, with its axes and its dtype."""
+        array = self._source.array(part.feed.source) if part.section is None else part.section.read()
+        if part.feed.order is not None:
+            array = array.transpose(part.feed.order)
+        if not part.is_cast:
+            return array
+        dtype = part.home.spec(part.value).dtype
+        if not checked:
+            self._source.check_cast(array, dtype, part.feed.name)
+        return cast_to(array, dtype, self._plan.saturate)
+
+
+def _batches(targets: list[LoadTarget]) -> Iterator[list[LoadTarget]]:
+    batch: list[LoadTarget] = []
+    nbytes = 0
+    for target in targets:
+        size = target.home.spec(target.value).nbytes
+        if batch and nbytes + size > _BATCH:
+            yield batch
+            batch, nbytes = [], 0
+        batch.append(target)
+        nbytes += size
+    if batch:
+        yield batch

@@ -1,0 +1,60 @@
+"""Reads and verifies values of the source, and checks them before they are cast."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from leafwise.checkpoint.planning.plan import Plan
+from leafwise.core.path import escape
+from leafwise.errors import LoadError, Unsupported
+from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.assembled import Live
+from leafwise.files.arrays.sections import Box, section
+from leafwise.files.casts import SATURATE, misfit
+from leafwise.files.reading import reader
+
+
+class SourceValues:
+    """The arrays of the source of a plan, by row."""
+
+    def __init__(self, plan: Plan, verify: bool) -> None:
+        self.plan, self.columns, self._verify = plan, plan.source.columns, verify
+
+    def current(self, row: int) -> Any:
+        return self.columns.current(row)
+
+    def array(self, row: int) -> Any:
+        """Values as a NumPy array: read from a file, or, for a live source, without a copy if possible."""
+        value = self.current(row)
+        try:
+            return self.columns.home(value).read(value)
+        except Unsupported as error:
+            raise LoadError(
+                f"cannot load {self.columns.row_text(row)}: {error}; nothing was changed", self.plan
+            ) from error
+
+    def section(self, row: int, box: Box) -> Stored:
+        """A part of an array, which is not read yet."""
+        value = self.current(row)
+        if isinstance(value, Stored):
+            return section(value, box)
+        home = self.columns.home(value)
+        live = Live(home.spec(value), lambda index: home.read(value, index))
+        return section(live, box)
+
+    def verify(self, rows: Iterable[tuple[int, str]]) -> None:
+        """Verifies the checksums of values, given by row and by a name for errors."""
+        if self._verify:
+            values = ((name, self.current(row)) for row, name in rows)
+            reader.verify_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
+
+    def check_cast(self, array: Any, dtype: str, name: str) -> None:
+        """Raises if a value does not fit into a dtype. A cast may only round."""
+        reason = "" if self.plan.saturate else misfit(array, dtype)
+        if reason:
+            raise LoadError(f"cannot load {escape(name)}: {reason}; {SATURATE}; nothing was changed", self.plan)
+
+    def check_unchanged(self) -> None:
+        """Raises if a file has changed since it was opened."""
+        values = (self.current(feed.source) for feed in self.plan.feeds)
+        sources = {storage.source for value in values if isinstance(value, Stored) for storage in value.storages()}
+        reader.unchanged(sources)

@@ -1,0 +1,452 @@
+"""Weights of one framework for a model of another: how a plan of the model reads the source.
+
+Both sides are taken apart into the parts of layers (`core.roles.layer_parts`), which have the same names in all
+frameworks. Each leaf of the model is made from the leaves of the source that have its parts, and their axes are lined
+up by name.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from leafwise.checkpoint.planning.plan import Plan, the_source
+from leafwise.core.capabilities.converting import Converting, Reading
+from leafwise.core.pairing.match import match
+from leafwise.core.pairing.pairing import Side
+from leafwise.core.path import listed
+from leafwise.core.roles.layer_parts import CarriedLeaf, LeafParts, axes_by_name, is_own_state, parts_of_both
+from leafwise.core.roles.named_axes import laid_out, regrouped
+from leafwise.core.roles.recipes import Recipe, RecipeError, Shape, Summed, Taken, Zeros, concatenated, cut
+from leafwise.core.tree import Tree
+from leafwise.files.record import HeaderRecord
+from leafwise.files.stored_file import StoredFile
+
+# What a file records as the beginning of the types of its nodes, and what leaves are called, by framework.
+_PACKAGES = {"flax.nnx.": "Flax NNX", "equinox.": "Equinox"}
+_NAMES_OF_FLAX = frozenset({"kernel", "embedding"})
+
+# Leaves that leafwise knows, but that have no counterpart in other frameworks.
+_HIDDEN_STATISTICS = (
+    "Equinox stores these statistics divided by a number that depends on the count of batches; create the BatchNorm "
+    'with mode="ema", whose statistics are those of other frameworks'
+)
+_NOT_CARRIED = dict.fromkeys(("norm.hidden_mean", "norm.hidden_variance"), _HIDDEN_STATISTICS)
+
+_BEHIND_A_WEIGHT = (
+    "{} is not the weight: PyTorch computes the weight from it and other leaves; first make it a weight again, with "
+    "torch.nn.utils.prune.remove, remove_weight_norm or remove_spectral_norm"
+)
+
+
+class CarriedSource(NamedTuple):
+    """How to read a source of another framework, and the names of its leaves that only that framework has."""
+
+    reading: Reading
+    dropped: list[str]
+
+
+def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
+    """Whether the source may have weights of another framework than the model."""
+    ours = _frameworks(plan.target, target.names)
+    if not ours:
+        return False
+    theirs = _frameworks(plan.source, source.names)
+    if ours == {"PyTorch"} and theirs == {"Flax"}:  # unless the leaves of the model are called like that, too
+        of_flax = {name for name in source.names if name.rpartition(".")[2] in _NAMES_OF_FLAX}
+        return not of_flax or not of_flax <= set(target.names)
+    return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"} or _is_of_jax(plan.source))
+
+
+def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int]) -> CarriedSource | None:
+    """How to read the source as weights of another framework; None if every leaf would be read as it is. `row_of` has
+    the rows of the source by their names after `rename=`."""
+    theirs = _frameworks(plan.source, source.names)
+    wanted = _leaves(target, target.rows, target.names)
+    stored = _leaves(source, list(row_of.values()), list(row_of))
+    framework = ", ".join(sorted(theirs)) or ("JAX" if _is_of_jax(plan.source) else "PyTorch")
+    carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
+    recipes = carrying.recipes(stored, wanted)
+    ours = {leaf.name for leaf in wanted if is_own_state(leaf)}  # state that both sides have under one name is loaded
+    recipes |= {leaf.name: Taken(leaf.name, leaf.shape or ()) for leaf in stored if leaf.name in ours}
+    same = all(isinstance(recipe, Taken) and recipe.name == name for name, recipe in recipes.items())
+    on_both_sides = {leaf.name for leaf in wanted} & {leaf.name for leaf in stored}
+    is_complete = all(
+        leaf.name in recipes or leaf.name in on_both_sides or is_own_state(leaf) for leaf in (*wanted, *stored)
+    )
+    if (not recipes and _weight_names(stored) == _weight_names(wanted)) or (
+        same and is_complete and not carrying.refused
+    ):
+        return None
+    shapes = {leaf.name: leaf.shape for leaf in stored}
+    recipes |= {
+        leaf.name: Taken(leaf.name, leaf.shape)
+        for leaf in wanted
+        if is_own_state(leaf) and leaf.shape is not None and leaf.name not in recipes
+        if shapes.get(leaf.name) == leaf.shape
+    }
+    for name, reason in carrying.refused.items():
+        plan.foreign_sources[source.leaf(row_of[name])] = reason
+    for name, message in carrying.partly_used:
+        plan.add("unexpected", name, message)
+    plan.notes += carrying.notes
+    plan.warnings += carrying.warnings
+    plan.notes += _untied(plan, target, source, row_of, recipes)
+    used = {name for recipe in recipes.values() for name in recipe.names()} | on_both_sides
+    keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
+    what = "counts of batches and random streams are not carried between frameworks"
+    dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
+    return CarriedSource(Reading(framework, recipes, keeps, what), dropped)
+
+
+def _untied(plan: Plan, target: Side, source: Side, row_of: dict[str, int], recipes: dict[str, Recipe]) -> list[str]:
+    """A note for each leaf of the source with several names that become several leaves of the model."""
+    leaves = {name: target.leaf(row) for row, name in zip(target.rows, target.names, strict=True)}
+    filled: dict[int, dict[str, int]] = {}  # by leaf of the source, its names and the leaves of the model they fill
+    for name, recipe in recipes.items():
+        for used in recipe.names():
+            if (row := row_of[used]) in source.columns.ties or row in source.columns.further_rows:
+                filled.setdefault(source.leaf(row), {})[used] = leaves[name]
+    return [
+        f"{listed(list(names), 3)} are one leaf in {the_source(plan.source)}, and {len(set(names.values()))} in the "
+        "model, with equal values"
+        for names in filled.values()
+        if len(names) > 1 and len(set(names.values())) > 1
+    ]
+
+
+def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
+    """The frameworks whose layers a tree has; empty if that is not known, as for a file with the names of PyTorch."""
+    columns = t.columns
+    types = {type(obj): obj for obj in columns.node_objects}
+    frameworks = {columns.home(obj).capability(Converting).framework(cls) for cls, obj in types.items()}
+    root = columns.node_objects[0]
+    if isinstance(root, StoredFile) and root.record is not None:
+        kinds = {node.type for node in root.record.nodes.values()}
+        frameworks |= {name for start, name in _PACKAGES.items() if any(kind.startswith(start) for kind in kinds)}
+    frameworks -= {""}
+    if not frameworks and (_are_names_of_flax(names) or _has_roles_by_name(t)):
+        frameworks = {"Flax"}
+    return frozenset(frameworks)
+
+
+def _are_names_of_flax(names: Sequence[str]) -> bool:
+    """Whether leaves are called as in Flax, where none is called weight."""
+    lasts = {name.rpartition(".")[2] for name in names}
+    return bool(lasts & _NAMES_OF_FLAX) and "weight" not in lasts
+
+
+def _has_roles_by_name(t: Tree) -> bool:
+    """Whether containers have arrays whose names imply their roles, like the variables of Flax Linen."""
+    columns = t.columns
+    if not any(home.roles_by_name for home in columns.homes):
+        return False
+    return any(role is not None and not role.startswith("rng.") for role, _ in columns.row_roles(t.rows))
+
+
+def _weight_names(leaves: list[CarriedLeaf]) -> set[str]:
+    return {leaf.called for leaf in leaves} & {"weight", "kernel"}
+
+
+def _is_of_torch(t: Tree) -> bool:
+    """Whether arrays without layers are certainly of PyTorch: its tensors, or a file that it wrote."""
+    root = t.columns.node_objects[0]
+    if isinstance(root, StoredFile):
+        return root.format.startswith(("PyTorch", "TorchScript", "torch"))
+    types = {type(value): value for value in t.columns.row_values}
+    return {t.columns.home(value).capability(Converting).framework(cls) for cls, value in types.items()} == {"PyTorch"}
+
+
+def _is_of_jax(t: Tree) -> bool:
+    """Whether arrays in memory, without layers, are those of JAX."""
+    return any(home.roles_by_name for home in t.columns.homes)
+
+
+def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[CarriedLeaf]:
+    columns = side.columns
+    root = columns.node_objects[0]
+    record = root.record if isinstance(root, StoredFile) else None
+    in_dicts = _saved_in_dicts(record, columns.keys(rows, 0)) if record is not None else [False] * len(rows)
+    roles = columns.row_roles(rows)
+    return [
+        CarriedLeaf(
+            name,
+            side.spec(row).shape,
+            role,
+            axes,
+            (is_in_dict and role is None)
+            if record is not None
+            else not columns.home(columns.node_objects[columns.row_nodes[row]]).roles_by_class,
+            columns.row_names[row].rpartition(".")[2],
+        )
+        for row, name, is_in_dict, (role, axes) in zip(rows, names, in_dicts, roles, strict=True)
+    ]
+
+
+def _saved_in_dicts(record: HeaderRecord, keys: Sequence[str]) -> list[bool]:
+    """For each key of a leaf, whether leafwise saved it as an item of a dict, such as a state dict, and not of a layer.
+    Dicts whose items are not recorded do not count."""
+    dicts = {key: node.keys for key, node in record.nodes.items() if node.type in ("dict", "collections.OrderedDict")}
+    items = {f"{key}.{name}".removeprefix(".") for key, names in dicts.items() for name, _ in names or ()}
+    whole = {key for key, names in dicts.items() if names is None}
+    return [key in items or key.rpartition(".")[0] in whole for key in keys]
+
+
+class _Piece(NamedTuple):
+    """One part of a leaf: the number of the part, and all parts of the leaf."""
+
+    of: LeafParts
+    number: int
+
+
+class _Carrying:
+    """Makes the recipes of the leaves of a model, and collects what cannot be made."""
+
+    def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
+        self._source, self._framework, self._is_torch = the_source(plan.source), framework, is_torch
+        self._convolutions: list[CarriedLeaf] = []  # kernels that only names describe on both sides
+        self._computed: tuple[set[str], set[str]] = set(), set()  # by side, leaves that a weight is computed from
+        self.refused: dict[str, str] = {}
+        self.partly_used: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+
+    def recipes(self, stored: list[CarriedLeaf], wanted: list[CarriedLeaf]) -> dict[str, Recipe]:
+        self._computed = _names_behind_weights(stored), _names_behind_weights(wanted)
+        sources, targets = parts_of_both(list(filter(_has_parts, stored)), list(filter(_has_parts, wanted)))
+        given, needed = _pieces(sources), _pieces(targets)
+        keys, their_keys = list(needed), list(given)
+        partners = {keys[ours]: their_keys[theirs] for ours, theirs in match(keys, their_keys).sources.items()}
+        pieces = {key: given[partner] for key, partner in partners.items()}
+        for key in keys:
+            # A cell without this bias is one whose bias is zero, if it has the others.
+            if key not in pieces and key.endswith("bias_hh.n") and _sibling(key) in pieces:
+                pieces[key] = []
+        recipes = {}
+        for parts in targets:
+            if all(key in pieces for key in parts.keys):
+                recipes[parts.leaf.name] = self._made(parts, pieces, needed)
+        self._note_biases(recipes)
+        self._note_convolutions()
+        taken = set(partners.values())
+        for parts in sources:
+            unused = [key for key in parts.keys if key not in taken]
+            if unused and len(unused) < len(parts.keys):
+                self.partly_used.append((parts.leaf.name, self._unused_message(parts, unused)))
+        return recipes
+
+    def _note_convolutions(self) -> None:
+        names = [leaf.name for leaf in self._convolutions]
+        if names:
+            self.notes.append(f"read as convolutions, not as transposed ones: {_few(names)}")
+        # A transposed convolution read as a convolution has another shape, unless it has as many inputs as outputs.
+        square = [leaf.name for leaf in self._convolutions if _has_equal_channels(leaf)]
+        if square:
+            self.warnings.append(
+                f"{listed(square, 3)}: read as convolutions; names and shapes do not show whether these are transposed "
+                "convolutions, which have another layout; if they are, load from the model itself"
+            )
+
+    def _note_biases(self, recipes: dict[str, Recipe]) -> None:
+        added = [name for name, recipe in recipes.items() if "summed" in recipe.words()]
+        zero = [name for name, recipe in recipes.items() if "zeros" in recipe.words()]
+        if added:
+            self.notes.append(
+                f"where the model has one bias and {self._framework} has two, it is their sum: {_few(added)}"
+            )
+        if zero:
+            self.notes.append(
+                f"where the model has two biases and {self._framework} has one, the second becomes zero: {_few(zero)}"
+            )
+
+    def _unused_message(self, parts: LeafParts, unused: list[str]) -> str:
+        names = ", ".join(unused)
+        return f"a part of {parts.leaf.name} in {self._source} has no place in the model: {names}"
+
+    def _made(self, target: LeafParts, pieces: dict[str, list[_Piece]], needed: dict[str, list[_Piece]]) -> Recipe:
+        """A leaf of the model from the parts of the source."""
+        leaf = target.leaf
+        shares = [pieces[key] for key in target.keys]
+        first = next(share for share in (*shares, *(pieces[_sibling(key)] for key in target.keys)) if share)[0]
+        try:
+            if all(_is_first(target, key, needed) for key in target.keys) and _are_whole(target, shares):
+                whole = [self._turned(parts.of, None, target, leaf.shape) for parts in shares[0]]
+                return whole[0] if len(whole) == 1 else Summed(tuple(whole))
+            if not any(_is_first(target, key, needed) for key in target.keys):
+                return Zeros(Taken(first.of.leaf.name, first.of.leaf.shape or ()), leaf.shape or ())
+            made = [self._part(target, key, pieces, needed) for key in target.keys]
+            return made[0] if len(made) == 1 else concatenated(made, _out(leaf.axes))
+        except RecipeError as error:
+            self.refused[first.of.leaf.name] = f"cannot become {leaf.name}: {error}"
+            return Taken(first.of.leaf.name, first.of.leaf.shape or ())
+
+    def _part(
+        self, target: LeafParts, key: str, pieces: dict[str, list[_Piece]], needed: dict[str, list[_Piece]]
+    ) -> Recipe:
+        shape = _part_shape(target)
+        share = pieces[key]
+        if not share:  # zero, like a bias that the cell of the source does not have
+            other = pieces[_sibling(key)][0].of.leaf
+            return Zeros(Taken(other.name, other.shape or ()), shape or ())
+        parts = [self._turned(piece.of, piece.number, target, shape) for piece in share]
+        total = parts[0] if len(parts) == 1 else Summed(tuple(parts))
+        return total if _is_first(target, key, needed) else Zeros(total, total.shape)
+
+    def _turned(self, source: LeafParts, number: int | None, target: LeafParts, shape: Shape | None) -> Recipe:
+        """A leaf of the source, or one of its parts, with the axes of a leaf of the model."""
+        axes, wanted = self._axes(source.leaf, target.leaf)
+        recipe: Recipe = Taken(source.leaf.name, source.leaf.shape or ())
+        if number is not None and len(source.keys) > 1:
+            axis = _out(axes)
+            size, rest = divmod(recipe.shape[axis], len(source.keys))
+            if rest:
+                raise RecipeError(f"{recipe.shape[axis]} outputs cannot be {len(source.keys)} equal parts")
+            recipe = cut(recipe, axis, [size] * len(source.keys))[number]
+        if axes is None or wanted is None:
+            return recipe
+        if target.leaf.role == "conv_transpose.weight":
+            recipe = regrouped(recipe, axes, wanted, shape)
+        return laid_out(recipe, axes, wanted, shape)
+
+    def _axes(self, source: CarriedLeaf, target: CarriedLeaf) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+        """The axes of both leaves, from their roles, or from a name and the role of the other. None for both if the
+        leaf is read as it is."""
+        self._check_carried(source, target)
+        if _are_biases_by_name(source, target):
+            return None, None
+        if source.role is not None and target.role is not None:
+            if _kind(source.role) != _kind(target.role):
+                raise RecipeError(f"its role is {source.role} there and {target.role} in the model")
+            if source.axes is not None and target.axes is not None:
+                return source.axes, target.axes
+        elif source.role is not None and source.axes is not None:
+            if (axes := self._by_name(target, source)) is not None:
+                return source.axes, axes
+        elif target.role is not None and target.axes is not None:
+            if (axes := self._by_name(source, target)) is not None:
+                return axes, target.axes
+        elif source.last == target.last and {source.called, target.called} != {"weight", "kernel"}:
+            return None, None
+        if len(source.shape or ()) <= 1 and len(target.shape or ()) <= 1:
+            return None, None
+        raise RecipeError(
+            "the order of its axes is not known; declare the role of the leaf with lw.add_roles, or save the model "
+            "that it is from with lw.save, which records roles"
+        )
+
+    def _check_carried(self, source: CarriedLeaf, target: CarriedLeaf) -> None:
+        """Raises if one of the leaves has no counterpart in other frameworks."""
+        for leaf, computed in zip((source, target), self._computed, strict=True):
+            if leaf.role in _NOT_CARRIED:
+                raise RecipeError(_NOT_CARRIED[leaf.role])
+            if leaf.name in computed:
+                raise RecipeError(_BEHIND_A_WEIGHT.format(leaf.name))
+
+    def _by_name(self, leaf: CarriedLeaf, partner: CarriedLeaf) -> tuple[str, ...] | None:
+        """The axes of a leaf without a role, from its name and the role of its partner."""
+        ndim, role = len(leaf.shape or ()), partner.role or ""
+        if not leaf.has_only_names:
+            return None
+        if role == "conv_transpose.weight":
+            if leaf.called == "weight" and self._is_torch and partner.axes is not None:
+                return ("in", "out", *(axis for axis in ("d", "h", "w") if axis in map(_bare, partner.axes)))
+            raise RecipeError(
+                "frameworks store transposed convolutions in different ways, and names do not say which this is; save "
+                "the model that it is from with lw.save, which records the axes, or load from the model itself"
+            )
+        if role == "conv.weight" and partner.has_only_names:
+            self._convolutions.append(leaf)
+        if role.startswith(("norm.", "embedding.", "activation.")) and partner.axes is not None:
+            return partner.axes if len(partner.axes) == ndim else ("features",) * min(ndim, 1)
+        if role == "bias" and ndim == 1:
+            return ("out",)
+        return axes_by_name(leaf, role)
+
+
+def _has_parts(leaf: CarriedLeaf) -> bool:
+    return leaf.shape is not None and not is_own_state(leaf)
+
+
+def _names_behind_weights(leaves: list[CarriedLeaf]) -> set[str]:
+    """The names of leaves that have the role of a weight, but from which a layer of PyTorch computes it: pruning and
+    spectral norm keep `weight_orig`, and the older weight norm keeps `weight_v` beside `weight_g`."""
+    names = {leaf.name for leaf in leaves}
+    return {
+        name
+        for name in names
+        if (name.endswith("_orig") and {name[:-4] + "mask", name[:-4] + "u"} & names)
+        or (name.endswith("_v") and name[:-1] + "g" in names)
+    }
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def _has_equal_channels(leaf: CarriedLeaf) -> bool:
+    """Whether a kernel has as many inputs as outputs: the last two axes in Flax, the first two elsewhere."""
+    first, second = (leaf.shape or (1, 1))[-2:] if leaf.called == "kernel" else (leaf.shape or (1, 1))[:2]
+    return first == second
+
+
+def _bare(axis: str) -> str:
+    return axis.removeprefix("-")
+
+
+def _are_biases_by_name(source: CarriedLeaf, target: CarriedLeaf) -> bool:
+    """Whether both are biases, and a name, which does not show of what layer, makes one of them that of a norm."""
+    is_by_name = source.has_only_names or target.has_only_names
+    return is_by_name and {source.role, target.role} == {"bias", "norm.bias"}
+
+
+def _kind(role: str) -> str:
+    """What a role is in every framework: the projections of attention are linear layers."""
+    if role in ("attention.q", "attention.k", "attention.v", "attention.out", "attention.qkv"):
+        return "linear.weight"
+    if role.startswith("rnn."):
+        return "rnn.weight" if "weight" in role else "rnn.bias"
+    return "bias" if role == "attention.bias" else role
+
+
+def _pieces(side: Iterable[LeafParts]) -> dict[str, list[_Piece]]:
+    pieces: dict[str, list[_Piece]] = {}
+    for parts in side:
+        for number, key in enumerate(parts.keys):
+            pieces.setdefault(key, []).append(_Piece(parts, number))
+    return pieces
+
+
+def _sibling(key: str) -> str:
+    """The bias beside the one that some cells do not have."""
+    return key.removesuffix("bias_hh.n") + "bias_ih.n" if key.endswith("bias_hh.n") else key
+
+
+def _is_first(target: LeafParts, key: str, needed: dict[str, list[_Piece]]) -> bool:
+    """Whether a leaf is the first with this part: if a cell has two biases that are added, the other is zero."""
+    leaves = sorted((piece.of.leaf.name for piece in needed[key]), key=lambda name: "bias_hh" in name)
+    return leaves[0] == target.leaf.name
+
+
+def _are_whole(target: LeafParts, shares: list[list[_Piece]]) -> bool:
+    """Whether leaves of the source have the same parts as a leaf of the model, in the same order."""
+    places = [(piece.of.leaf.name, len(piece.of.keys), piece.number) for piece in shares[0]]
+    count = len(target.keys)
+    if not shares[0] or any(number or parts != count for _, parts, number in places):
+        return False
+    return all(
+        [(piece.of.leaf.name, piece.number) for piece in share] == [(name, number) for name, _, _ in places]
+        for number, share in enumerate(shares)
+    )
+
+
+def _out(axes: tuple[str, ...] | None) -> int:
+    """The axis along which the parts of a leaf follow each other."""
+    if axes is None or "out" not in axes:
+        raise RecipeError("its axis of outputs is not known")
+    return axes.index("out")
+
+
+def _part_shape(target: LeafParts) -> Shape | None:
+    shape, count = target.leaf.shape, len(target.keys)
+    if shape is None or count == 1:
+        return shape
+    axis = _out(target.leaf.axes)
+    return (*shape[:axis], shape[axis] // count, *shape[axis + 1 :])

@@ -1,0 +1,84 @@
+"""The problems of a plan as few messages: those that differ only in the name of their leaf share one."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from leafwise.checkpoint.planning.plan import Kind, Plan, Problem
+from leafwise.core.pairing.name_groups import ALL, FEWEST, grouped
+from leafwise.core.pairing.pairing import saved_rows
+from leafwise.core.tree import Tree
+
+
+class ProblemGroup(NamedTuple):
+    """Problems of one kind, and one message for all of them."""
+
+    kind: Kind
+    message: str
+    times: int
+
+
+def grouped_problems(plan: Plan, problems: Sequence[Problem]) -> list[ProblemGroup]:
+    """Problems in groups, by kind; each is in exactly one group."""
+    by_kind: dict[Kind, dict[str, list[Problem]]] = {}
+    for number, problem in enumerate(problems):
+        # A problem that has nothing in common with another is alone.
+        by_kind.setdefault(problem.kind, {}).setdefault(problem.several or f"\0{number}", []).append(problem)
+    names = _LeafNames(plan)
+    return [
+        group
+        for kind, messages in by_kind.items()
+        for several, members in messages.items()
+        for group in _groups(kind, several, members, names)
+    ]
+
+
+class _LeafNames:
+    """The names of the leaves of both sides, listed when they are needed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._lists: dict[bool, list[str]] = {}
+
+    def of(self, kind: Kind) -> list[str]:
+        is_source = kind == "unexpected"
+        if is_source not in self._lists:
+            self._lists[is_source] = _leaf_names(self._plan.source if is_source else self._plan.target)
+        return self._lists[is_source]
+
+
+def _leaf_names(t: Tree) -> list[str]:
+    """The names of the leaves that are saved, one for each leaf."""
+    rows = [row for row in saved_rows(t) if row not in t.columns.ties]
+    return t.columns.keys(rows, t.root)
+
+
+def _groups(kind: Kind, several: str, members: list[Problem], names: _LeafNames) -> list[ProblemGroup]:
+    if len(members) < FEWEST:
+        return [ProblemGroup(kind, problem.message, 1) for problem in members]
+    by_name = {problem.name: problem for problem in members}
+    if len(by_name) < len(members):
+        return [ProblemGroup(kind, problem.message, 1) for problem in members]
+    groups = []
+    for pattern, inside in grouped(list(by_name), names.of(kind), whole=kind not in ("missing", "unexpected")):
+        message = by_name[inside[0]].message if len(inside) == 1 else _message(several, pattern, len(inside))
+        groups.append(ProblemGroup(kind, message, len(inside)))
+    return groups
+
+
+def _message(several: str, pattern: str, count: int) -> str:
+    if "{count}" in several:
+        return several.replace("{count}", f"{count:,}").replace("{}", pattern)
+    leaves = f"all {count:,} leaves" if pattern == ALL else f"{pattern} ({count:,} leaves)"
+    return several.replace("{}", leaves)
+
+
+def counts_text(problems: Sequence[Problem]) -> str:
+    """How many problems there are of each kind.
+
+    >>> counts_text([Problem("shape", "a", ""), Problem("missing", "b", ""), Problem("shape", "c", "")])
+    '2 shape, 1 missing'
+    """
+    counts: dict[str, int] = {}
+    for problem in problems:
+        counts[problem.kind] = counts.get(problem.kind, 0) + 1
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if kind != "nothing")

@@ -1,0 +1,269 @@
+"""What of a tree goes into a file, and its values."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from leafwise.checkpoint.plain_values import PlainValues, can_be_made, is_whole_content
+from leafwise.checkpoint.saving.collecting import (
+    LETTERS,
+    cannot_be_a_name,
+    cannot_store,
+    check_circles,
+    check_containers,
+    keyed_nodes,
+    plain_values_to_save,
+    stored_and_tied,
+)
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.capabilities.sharding import Distributing
+from leafwise.core.capabilities.stepping import Stepping, is_optimizer
+from leafwise.core.columns import Columns, Facts
+from leafwise.core.dtypes import is_float
+from leafwise.core.home import Home
+from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.path import escape
+from leafwise.core.query import Query
+from leafwise.core.tree import Tree
+from leafwise.errors import Error, FileError, QueryError, Unsupported, WalkError, WriteError
+from leafwise.files.casts import SATURATE, cast_pieces
+from leafwise.files.record import NodeType, TieRow
+from leafwise.files.writing.item_writer import Checkpoint, Item
+from leafwise.files.writing.live_arrays import LiveArray
+
+
+class SavedArray(NamedTuple):
+    """A row to write: its name in the file, its facts, and its dtype in the file."""
+
+    row: int
+    name: str
+    facts: Facts
+    dtype: str
+
+
+class SavedContent:
+    """Everything of a tree that goes into the file."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.arrays: list[SavedArray] = []
+        self.ties: list[TieRow] = []
+        self.tie_roles: list[Any] = []
+        self.scalars: dict[str, Any] = {}
+        self.nodes: dict[str, NodeType] = {}
+        self.keyed: frozenset[str] = frozenset()  # the nodes that are directly in a dict or a list
+        self.saturate = False  # whether values that do not fit into `dtype` become the nearest that do
+
+    @property
+    def values(self) -> list[Any]:
+        return [self.columns.current(array.row) for array in self.arrays]
+
+    def orders(self) -> dict[str, tuple[int, ...]]:
+        """The memory layout of optimizer state that is not in C order. With another layout, an optimizer might compute
+        different last bits after resuming. Parameters and buffers need none: they are loaded into existing memory."""
+        orders = {}
+        for array in self.arrays:
+            if array.facts.kind == "state" and len(array.facts.spec.shape or ()) > 1:
+                value = self.columns.current(array.row)
+                order = self.columns.home(value).capability(Saving).axis_order(value)
+                if order is not None:
+                    orders[array.name] = order
+        return orders
+
+    def snapshot(self) -> list[Any]:
+        """Copies of all values, so that later changes do not affect the file."""
+        return self._copied(self.arrays, self.values, True)
+
+    def _copied(self, arrays: list[SavedArray], values: list[Any], copied: bool) -> list[Any]:
+        for batch in self.columns.batches([array.row for array in arrays], values) if copied else ():
+            saving = batch.home.capability(Saving)
+            try:
+                copies = saving.snapshot(batch.values)
+            except Unsupported:
+                for position, value in zip(batch.positions, batch.values, strict=True):  # to name the leaf
+                    with self._named(arrays[position]):
+                        saving.snapshot([value])
+                raise
+            for position, copy in zip(batch.positions, copies, strict=True):
+                values[position] = copy
+        return values
+
+    def checkpoint(self, values: list[Any], metadata: dict[str, str]) -> Checkpoint:
+        """What is written, with these values."""
+        items = list(self._items(values))
+        orders = self.orders()
+        return Checkpoint(items, self.ties, self.tie_roles, self.scalars, self.nodes, orders, metadata, self.keyed)
+
+    # -- parts of arrays, for processes that save together ------------------------------------------------------
+
+    def parts(self, array: SavedArray) -> list[LocalPart]:
+        """The parts of an array that are in this process. Of an array without elements, every process has all."""
+        value = self.columns.current(array.row)
+        distributing = self.columns.home(value).capability(Distributing)
+        if not array.facts.spec.size:
+            shape = array.facts.spec.shape or ()
+            return [LocalPart(distributing.local(value), (0,) * len(shape), shape)]
+        return distributing.parts(value)
+
+    def described(self, metadata: dict[str, str]) -> Checkpoint:
+        """What is written, without the values."""
+        items = []
+        for array in self.arrays:
+            role = self.columns.row_role(array.row)
+            items.append(Item(array.name, array.facts.spec.shape or (), array.dtype, LETTERS[array.facts.kind], role))
+        return Checkpoint(
+            items, self.ties, self.tie_roles, self.scalars, self.nodes, self.orders(), metadata, self.keyed
+        )
+
+    def part_items(self, parts: list[tuple[int, LocalPart]], copied: bool) -> dict[str, list[Item]]:
+        """The items for parts of arrays, which are given by number; with `copied`, of copies of their values."""
+        arrays = [self.arrays[number] for number, _ in parts]
+        values = self._copied(arrays, [part.value for _, part in parts], copied)
+        items: dict[str, list[Item]] = {}
+        for array, (_, part), value, live in zip(arrays, parts, values, self._live(arrays, values), strict=True):
+            pieces = partial(self._pieces, array, self.columns.home(value), value)
+            letter, role = LETTERS[array.facts.kind], self.columns.row_role(array.row)
+            item = Item(array.name, part.shape, array.dtype, letter, role, pieces, live=live)
+            items.setdefault(array.name, []).append(item)
+        return items
+
+    # -- whole arrays ----------------------------------------------------------------------------------------------
+
+    def _items(self, values: list[Any]) -> Iterable[Item]:
+        columns = self.columns
+        for array, value, live in zip(self.arrays, values, self._live(self.arrays, values), strict=True):
+            spec, kind, *_ = array.facts
+            pieces = partial(self._pieces, array, columns.home(value), value)
+            role = columns.row_role(array.row)
+            yield Item(array.name, spec.shape or (), array.dtype, LETTERS[kind], role, pieces, live=live)
+
+    def _live(self, arrays: list[SavedArray], values: list[Any]) -> list[LiveArray | None]:
+        """The values that several threads copy out of a device; None for others."""
+        live: list[LiveArray | None] = [None] * len(values)
+        for batch in self.columns.batches([array.row for array in arrays], values):
+            extractions = batch.home.capability(Saving).extractions(batch.values)
+            for position, value, extraction in zip(batch.positions, batch.values, extractions, strict=True):
+                if extraction is not None:
+                    array = arrays[position]
+                    named = partial(self._named, array)
+                    live[position] = LiveArray(value, extraction, array.facts.spec.dtype, self.saturate, named)
+        return live
+
+    def _pieces(self, array: SavedArray, home: Any, value: Any) -> Iterator[Any]:
+        own = array.facts.spec.dtype
+        with self._named(array):
+            pieces = home.capability(Saving).pieces(value)
+            yield from pieces if own == array.dtype else cast_pieces(pieces, own, array.dtype, self.saturate)
+            home.capability(Saving).check_unchanged([value])
+
+    @contextmanager
+    def _named(self, array: SavedArray) -> Iterator[None]:
+        """Adds the name of the leaf to errors."""
+        try:
+            yield
+        except FileError:
+            raise
+        except Error as error:
+            repair = f"; {SATURATE}" if isinstance(error, WriteError) else ""
+            raise WalkError(f"cannot save {escape(self.columns.row_text(array.row))}: {error}{repair}") from error
+
+
+def collect(
+    t: Tree, where: Any, dtype: str | None, copies: bool, format_name: str | None, sharded: bool = False
+) -> SavedContent:
+    """What of a tree goes into a file. Raises if a leaf cannot be saved; with `sharded`, it may be sharded over
+    processes."""
+    columns = t.columns
+    collected = SavedContent(columns)
+    rows = t.rows if where is None else Query.of(where).names(columns, t.root, t.rows)
+    rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+    part = t if where is None else t.select(where)
+    for row, reason in part.not_understood(sharded).items():
+        raise WalkError(f"cannot save {escape(columns.row_text(row))}: {reason}")
+    t.check_listed("save")
+    if where is None:
+        check_circles(columns, t.root)
+    if not rows and not t.is_whole and where is None:
+        raise QueryError("there is nothing to save: the selection contains no leaf; nothing was saved")
+    if not rows and where is not None:
+        raise QueryError(f"no leaf matches where={where!r}; nothing was saved")
+    stored, tied = stored_and_tied(columns, rows, copies)
+    names = dict(zip(rows, columns.keys(rows, t.root), strict=True))
+    facts = columns.facts(stored)
+    collected.arrays = [
+        SavedArray(row, names[row], fact, _dtype(fact, dtype)) for row, fact in zip(stored, facts, strict=True)
+    ]
+    for row, (source, op) in tied.items():
+        collected.ties.append((names[row], names[source], op))
+        collected.tie_roles.append(columns.row_role(row))
+    if where is None and t.is_whole:
+        values = PlainValues(t, apart=is_whole_content)
+        collected.scalars = plain_values_to_save(columns, values, t.is_file)
+        collected.nodes = values.node_types()
+        _check_states(columns, t.root, collected.nodes)
+    if format_name == "dcp":
+        collected.keyed = keyed_nodes(columns, t.root)
+    _check(collected, format_name)
+    return collected
+
+
+def _dtype(facts: Facts, asked: str | None) -> str:
+    own = facts.spec.dtype
+    return asked if asked is not None and facts.kind != "state" and is_float(own) else own
+
+
+def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> None:
+    """Raises if the state of an optimizer contains something that `lw.load` could not rebuild."""
+    keys = columns.node_keys(below)
+    for node in columns.nodes_where(is_optimizer, below):
+        prefix = f"{keys[node]}." if keys[node] else ""
+        stepping = columns.home(columns.node_objects[node]).capability(Stepping)
+        parts = set(map(id, stepping.state_of_parts(columns.node_objects[node])))
+        for row in range(*columns.row_ranges[node]):
+            if id(columns.row_values[row]) in parts:
+                raise WalkError(
+                    f"cannot save {columns.row_text(row)}: it belongs to the part of a sharded parameter in this "
+                    "process, but is not sharded itself, so the state of the other processes would be lost; make it in "
+                    "the optimizer with torch.zeros_like(parameter)"
+                )
+            if reason := stepping.cannot_restore(columns.row_values[row]):
+                raise WalkError(f"cannot save {columns.row_text(row)}: {reason}")
+        for key, kind in types.items():
+            if key.startswith(prefix) and key != keys[node] and not can_be_made(kind):
+                raise WalkError(
+                    f"cannot save {escape(key)}: leafwise cannot load a {kind.type} into the state of an optimizer"
+                )
+
+
+def _check(collected: SavedContent, format_name: str | None) -> None:
+    taken: set[str] = set(collected.scalars)
+    for array in collected.arrays:
+        value = collected.columns.current(array.row)
+        home = collected.columns.home(value)
+        if reason := _cannot_be_saved(array, taken, format_name) or _cannot_read(home, value, array.facts):
+            raise WalkError(f"cannot save {escape(collected.columns.row_text(array.row))}: {reason}")
+        taken.add(array.name)
+    for name, _, _ in collected.ties:
+        if name in collected.scalars:
+            raise WalkError(f"cannot save {escape(name)}: there is a plain value with the same name")
+    check_containers(collected.scalars, [array.name for array in collected.arrays])
+
+
+def _cannot_read(home: Home, value: Any, facts: Facts) -> str:
+    distributing = home.capability(Distributing)
+    if facts.spec.sharding is None:
+        return home.cannot_read(value)
+    return distributing.cannot_use_parts(value) or home.cannot_read(distributing.local(value))
+
+
+def _cannot_be_saved(array: SavedArray, taken: set[str], format_name: str | None) -> str:
+    if array.facts.spec.shape is None:
+        return "its shape is not known yet; run a forward pass first"
+    if array.facts.spec.device == "meta":
+        return "it is on meta and has no values; load or initialize the model first"
+    if reason := cannot_store(array.dtype, format_name):
+        return reason
+    if array.name in taken:
+        return f"something else in the file has the name {array.name!r}, too"
+    return cannot_be_a_name(array.name)

@@ -1,0 +1,90 @@
+"""Plain values of two trees: which belong together, and whether they are the same."""
+
+from enum import Enum
+from math import copysign
+from typing import Any
+
+from leafwise.core.opaque import Opaque, same_records
+from leafwise.core.pairing.match import Rename, Renaming, match_keys
+from leafwise.core.tree import Tree
+
+
+class PlainPairs:
+    """Plain values of a source and a target that belong together by name, and values that only one of them has; each
+    with its path."""
+
+    def __init__(self, source: Tree, target: Tree, rename: Rename) -> None:
+        values, partners = _values_of(source), _values_of(target)
+        new_name = Renaming(rename)
+        new_names = {key: new for key in values if (new := new_name(key)) is not None}
+        partner_of = {new: partner for partner, new in match_keys(partners, new_names.values()).items()}
+        self.pairs = [(values[key], partners[partner_of[new]]) for key, new in new_names.items() if new in partner_of]
+        self.removed = [values[key] for key, new in new_names.items() if new not in partner_of]
+        taken = set(partner_of.values())
+        self.added = [value for key, value in partners.items() if key not in taken]
+
+
+def _values_of(t: Tree) -> dict[str, tuple[str, Any]]:
+    """The plain values of a tree with their paths, by name; without a file's metadata."""
+    columns = t.columns
+    if not t.is_whole or not columns.scalars:
+        return {}
+    return {
+        key: (str(columns.scalar_path(node, name, value)), value)
+        for key, node, name, value in columns.scalar_items(t.root)
+        if not (t.is_file and key.startswith("__metadata__."))
+    }
+
+
+def compare_plain(value: Any, partner: Any) -> str:
+    """Whether two plain values are the `same` or `changed`; `unknown` if that cannot be decided. A list equals a tuple
+    with the same items, and a NumPy number the same Python number; nan equals nan, and -0.0 differs from 0.0."""
+    value, partner = _as_number(value), _as_number(partner)
+    if isinstance(value, list | tuple) and isinstance(partner, list | tuple):
+        if len(value) != len(partner):
+            return "changed"
+        kinds = set(map(compare_plain, value, partner))
+        return next((kind for kind in ("changed", "unknown") if kind in kinds), "same")
+    if isinstance(value, _PLAIN) and isinstance(partner, _PLAIN):
+        return "same" if _same_number(value, partner) else "changed"
+    if type(value) is not type(partner):
+        return "changed"
+    if isinstance(value, Opaque):
+        return "same" if same_records(value, partner) else "changed"
+    return "same" if value is partner else _equal(value, partner)
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
+
+
+def _as_number(value: Any) -> Any:
+    """A NumPy number as a Python number; other values unchanged."""
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_scalar else value
+
+
+def _same_number(value: Any, partner: Any) -> bool:
+    if isinstance(value, bool) != isinstance(partner, bool):
+        return False
+    if isinstance(value, complex) or isinstance(partner, complex):
+        are_numbers = all(isinstance(number, int | float | complex) for number in (value, partner))
+        return are_numbers and _same_number(value.real, partner.real) and _same_number(value.imag, partner.imag)
+    if value == partner:
+        are_floats = isinstance(value, float) and isinstance(partner, float)
+        return not are_floats or copysign(1, value) == copysign(1, partner)
+    return bool(value != value and partner != partner)
+
+
+def _equal(value: Any, partner: Any) -> str:
+    """Compares two objects of one type with their own methods."""
+    try:
+        kind: Any = type(value)
+        if kind.__eq__ is object.__eq__:
+            # For types with one object per value, such as enums and dtypes, another object is another value.
+            return "changed" if isinstance(value, Enum | type) or isinstance(value.__reduce__(), str) else "unknown"
+        equal, equals_itself = _as_number(value == partner), _as_number(value == value)
+        if isinstance(equal, bool) and isinstance(equals_itself, bool):
+            return "same" if equal or (not equals_itself and partner != partner) else "changed"
+    except Exception:
+        pass  # raised by the objects: nothing is known then
+    return "unknown"

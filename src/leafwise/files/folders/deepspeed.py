@@ -1,0 +1,56 @@
+"""DeepSpeed's checkpoints: a file called `latest` names the folder of the last step, which has the states of the model
+and, for each process, a part of the optimizer's state."""
+
+import re
+
+from leafwise.core.path import listed, shown_file
+from leafwise.files.folders.candidate import Candidate, refused
+from leafwise.files.formats import detect
+from leafwise.files.sources.folder import Folder, is_bare
+from leafwise.files.stored_file import StoredFile
+
+_LATEST = "latest"
+_LONGEST = 1_000  # bytes of the name of a folder
+_MODEL = re.compile(r"mp_rank_\d+_model_states\.pt", re.ASCII)
+# Weights that are split: by ZeRO stage 3, by pipeline stages, and by experts.
+_SPLIT = re.compile(r"(zero_pp_rank_\d+_mp_rank_\d+|layer_.*)[-_]model_states\.pt", re.ASCII | re.DOTALL)
+_OPTIMIZER = re.compile(r".*_optim_states\.pt", re.ASCII | re.DOTALL)
+
+
+def candidates(folder: Folder) -> list[Candidate]:
+    """The states of a model in a folder that DeepSpeed wrote: the folder of one step, or the one above it."""
+    if _LATEST not in folder.names or _LATEST in folder.folders:
+        return _of_step(folder)
+    name = folder.text(_LATEST, _LONGEST).strip()
+    if is_bare(name) and name in folder.folders:
+        return _of_step(folder.folder(name))
+    steps = [step for step in sorted(folder.folders) if _of_step(folder.folder(step))]
+    if not steps:
+        return []
+    others = listed([shown_file(folder.joined(step)) for step in steps])
+    reason = (
+        f"cannot open {shown_file(folder.path)}: its file 'latest' refers to the folder {name[:200]!a}, which is not "
+        f"in it; open one of those that are: {others}"
+    )
+    return [refused(folder.path, reason)]
+
+
+def _of_step(folder: Folder) -> list[Candidate]:
+    split = [name for name in folder.names if _SPLIT.fullmatch(name)]
+    if split:
+        there = listed([ascii(name) for name in split])
+        reason = (
+            f"cannot open {shown_file(folder.path)}: its weights are split into {len(split):,} files, which leafwise "
+            f"does not put together: {there}; run DeepSpeed's zero_to_fp32.py, and open the file that it writes"
+        )
+        return [refused(folder.path, reason)]
+    names = [name for name in folder.names if _MODEL.fullmatch(name)]
+    return [Candidate(folder.joined(name), lambda name=name: _read(folder, name)) for name in names]  # type: ignore[misc]
+
+
+def _read(folder: Folder, name: str) -> StoredFile:
+    stored = detect.read(folder.open(name))
+    parts = sum(_OPTIMIZER.fullmatch(other) is not None for other in folder.names)
+    if parts:
+        stored.format = f"DeepSpeed; the optimizer's {parts:,} {'files are' if parts > 1 else 'file is'} not opened"
+    return stored

@@ -1,0 +1,49 @@
+"""Writes files that contain nothing but arrays: npz, and MXNet's `.params`. Each array is written a chunk at a time."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from leafwise.core.path import escape
+from leafwise.errors import FileError, WriteError
+from leafwise.files.reading import reader
+from leafwise.files.writing.destination import destination
+from leafwise.files.writing.item_writer import Item
+from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.readback import check_readable
+
+
+def write_file(items: list[Item], path: str, progress: Progress, fill: Callable[[Output, Progress], None]) -> None:
+    """Writes a file durably; `fill` writes its content. Values that have checksums are compared with them first, and
+    the file is read back before it replaces the one that is there."""
+    arrays = [(item.name, item.array) for item in items if item.array is not None]
+    reader.verify_arrays(arrays)
+    place = destination(path)
+    # All of the file is needed to check it: what it contains is listed at its end.
+    with place.transaction(None, partial(_check_staged, items, place.whole), reads_back=True) as transaction:
+        output = transaction.open(path)
+        fill(output, output.counted(progress))
+        sources = {id(storage.source): storage.source for _, array in arrays for storage in array.storages()}
+        reader.unchanged(sources.values())
+
+
+def _check_staged(items: list[Item], path: str, staged: dict[str, Output]) -> None:
+    check_readable(path, staged, {item.name for item in items})
+
+
+def write_values(item: Item, write: Callable[[Any], Any], progress: Progress) -> None:
+    """Writes the bytes of an array, which must be as many as its shape and dtype say."""
+    written = 0
+    try:
+        for chunk in item.pieces():
+            view = memoryview(chunk).cast("B")
+            write(view)
+            progress(len(view))
+            written += len(view)
+    except WriteError as error:
+        raise WriteError(f"cannot write {escape(item.name)}: {error}") from error
+    if written != item.nbytes:
+        raise FileError(
+            f"cannot write {escape(item.name)}: it should have {item.nbytes:,} bytes but has {written:,}; "
+            "nothing was written"
+        )

@@ -1,0 +1,158 @@
+"""MXNet's `.params` files: a list of arrays, each with a header in one of four versions, then their names."""
+
+from math import prod
+from typing import Any
+
+from leafwise.core.dtypes import DTYPES
+from leafwise.files.arrays.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
+from leafwise.files.arrays.slices import counts
+from leafwise.files.limits import names_cost
+from leafwise.files.sources.source import Cursor, Source
+from leafwise.files.stored_file import StoredFile
+
+_V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+_BY_NUMBER = {dtype.mxnet: dtype.name for dtype in DTYPES.values() if dtype.mxnet is not None}
+_DENSE, _ROWS, _CSR = 0, 1, 2
+_ARRAY = 700  # bytes of memory for an array while its header is read
+
+
+def read(source: Source) -> StoredFile:
+    """Opens the file; reads the header of each array, and skips its data."""
+    cursor = Cursor(source, 16, block=256)
+    count = cursor.unsigned(8)
+    if count * 4 > source.size:
+        raise source.error(16, f"the header lists {count:,} arrays, which do not fit into {source.size:,} bytes")
+    source.limits.spend_bytes(_ARRAY * count)
+    source.limits.spend_steps(40 * count)
+    arrays = [_array(cursor) for _ in range(count)]
+    at = cursor.at
+    named = cursor.unsigned(8)
+    if named not in (0, count):
+        raise source.error(at, f"the file has {named:,} names for {count:,} arrays")
+    names = [_name(cursor) for _ in range(named)] or [str(number) for number in range(count)]
+    if cursor.at != source.size:
+        raise source.error(
+            cursor.at, f"{source.size - cursor.at:,} bytes follow the last name, where the file should end"
+        )
+    source.limits.spend_bytes(names_cost(names, source.limits.bytes))
+    content: dict[str, Any] = {}
+    for name, array in zip(names, arrays, strict=True):
+        if name in content:
+            raise source.error(at, f"the file contains the name {name!a} twice")
+        if array is not None:
+            content[name] = array
+    opened = StoredFile(source, "MXNet params", content)
+    opened.is_numbered = not named
+    return opened
+
+
+def _name(cursor: Cursor) -> str:
+    length = cursor.unsigned(8)
+    cursor.source.limits.spend_bytes(5 * length)
+    return str(cursor.take(length), "utf-8", "backslashreplace")
+
+
+def _array(cursor: Cursor) -> Stored | None:
+    at = cursor.at
+    magic = cursor.unsigned(4)
+    kind = _DENSE
+    shape: Any
+    stored_shape: Any = ()
+    if magic in (_V2, _V3):
+        kind = cursor.signed(4)
+        if kind not in (_DENSE, _ROWS, _CSR):
+            raise cursor.source.error(at, f"an array has the unknown storage type {kind}")
+        if kind != _DENSE:
+            stored_shape = _shape(cursor, at)
+        shape = _shape(cursor, at, unknown=magic == _V3)
+        if shape is None or (magic == _V2 and not shape):
+            return None  # an array that was never initialized
+    elif magic == _V1:
+        shape = _shape(cursor, at)
+        if not shape:
+            return None
+    else:
+        if magic > 32:
+            raise cursor.source.error(at, f"an array should begin here, but none begins with {magic:#x}")
+        shape = counts([cursor.unsigned(4) for _ in range(magic)], cursor.source, at, "the shape")
+        if not shape:
+            return None
+    cursor.skip(8)  # the device it was on
+    dtype = _dtype(cursor)
+    if kind == _DENSE:
+        return Strided(spec_of(shape, dtype), _data(cursor, shape, dtype))
+    index_types = [(_dtype(cursor), _shape(cursor, at)) for _ in range(1 if kind == _ROWS else 2)]
+    data = Strided(spec_of(stored_shape or (), dtype), _data(cursor, stored_shape or (), dtype))
+    index_arrays = [
+        Strided(spec_of(index_shape or (), index_dtype), _data(cursor, index_shape or (), index_dtype))
+        for index_dtype, index_shape in index_types
+    ]
+    return _sparse(cursor.source, at, kind, shape, data, index_arrays)
+
+
+def _dtype(cursor: Cursor) -> str:
+    number = cursor.signed(4)
+    if number not in _BY_NUMBER:
+        raise cursor.error(f"an array has the unknown dtype number {number}")
+    return _BY_NUMBER[number]
+
+
+def _shape(cursor: Cursor, at: int, unknown: bool = False) -> Any:
+    axes = cursor.signed(4)
+    if unknown and axes < 0:
+        return None
+    if not 0 <= axes <= 32:
+        raise cursor.source.error(at, f"an array has {axes} axes; leafwise reads 0 to 32")
+    numbers = [cursor.signed(8) for _ in range(axes)]
+    if unknown and any(number < 0 for number in numbers):
+        return None
+    return counts(numbers, cursor.source, at, "the shape")
+
+
+def _data(cursor: Cursor, shape: tuple[int, ...], dtype: str) -> Storage:
+    nbytes = prod(shape) * ITEM_BYTES[dtype]
+    return Storage(cursor.source, cursor.skip(nbytes), nbytes)
+
+
+def _inside(indices: Any, size: int) -> bool:
+    return not indices.size or bool(indices.min() >= 0 and indices.max() < size)
+
+
+def _sparse(
+    source: Source, at: int, kind: int, shape: tuple[int, ...], data: Strided, index_arrays: list[Strided]
+) -> Stored:
+    """A sparse array, which becomes dense when it is read."""
+    stored = data.spec.nbytes + sum(array.spec.nbytes for array in index_arrays)
+    spec = spec_of(shape, data.spec.dtype, nbytes=stored)
+
+    def dense() -> Any:
+        import numpy as np
+
+        values, first = data.read(), index_arrays[0].read()
+        if kind == _ROWS:
+            sound = first.ndim == 1 and values.shape == (len(first), *shape[1:]) and _inside(first, shape[0])
+        else:
+            columns = index_arrays[1].read()
+            steps = np.diff(first.astype(np.int64))
+            sound = len(shape) == 2 and first.shape == (shape[0] + 1,) and values.shape == columns.shape
+            sound = sound and values.ndim == 1 and first[0] == 0 and first[-1] == len(values)
+            sound = sound and bool((steps >= 0).all()) and _inside(columns, shape[1])
+        if not sound:
+            raise source.error(at, f"the indices of a sparse array do not match its shape {shape}")
+        try:
+            full = np.zeros(shape, values.dtype)
+        except (MemoryError, ValueError) as error:
+            raise source.error(at, f"a sparse array of shape {shape} is too large to be made dense") from error
+        if kind == _ROWS:
+            full[first] = values
+        else:
+            full[np.repeat(np.arange(shape[0]), steps), columns] = values
+        return full
+
+    if not source.limits.allows_repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
+        size = prod(shape) * ITEM_BYTES[data.spec.dtype]
+        why = f"it is sparse: {stored:,} bytes are stored, and as a dense array it would take {size:,}"
+        return Unreadable(
+            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
+        )
+    return InMemory(spec, dense)

@@ -1,0 +1,139 @@
+"""NumPy's files: `.npy`, a header that is a Python literal followed by an array, and `.npz`, a zip of `.npy` files."""
+
+import ast
+import zipfile
+import zlib
+from math import prod
+from typing import Any
+
+from leafwise.core.dtypes import DTYPES
+from leafwise.core.home import Spec
+from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
+from leafwise.files.arrays.slices import c_strides, counts
+from leafwise.files.checksums import Crc32
+from leafwise.files.formats.torch_zip import has_checksums, start_of
+from leafwise.files.limits import names_cost
+from leafwise.files.sources.source import BytesSource, InflatedSource, Source
+from leafwise.files.stored_file import StoredFile
+
+MAGIC = b"\x93NUMPY"
+_MAX_HEADER = 10_000  # bytes; NumPy has the same limit
+_STEPS = 150  # steps of work for an entry and its header
+_ARRAY = 800  # bytes of memory for an entry
+_NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
+_KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "V": "void"}
+
+
+def read_npy(source: Source) -> StoredFile:
+    """Opens a `.npy`; only its header is read."""
+    head = _head(source, 0, source.size)
+    return StoredFile(source, "npy", {"array": _array(source, head, 0, source.size)})
+
+
+def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
+    """Opens a `.npz`; reads the directory and the header of each array."""
+    arrays: dict[str, Any] = {}
+    source.limits.spend_steps(_STEPS * len(zip_entries))
+    source.limits.spend_bytes(_ARRAY * len(zip_entries) + names_cost(zip_entries, source.limits.bytes))
+    checked = has_checksums(zip_entries)
+    for name, info in zip_entries.items():
+        if not name.endswith(".npy"):
+            raise source.error(
+                info.header_offset, f"the entry {name!a} is not a .npy file; this zip is not an .npz file"
+            )
+        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise source.error(
+                info.header_offset,
+                f"the entry {name!a} is encrypted, or compressed by a method that NumPy does not use",
+            )
+        start = start_of(source, info)
+        if info.compress_type == zipfile.ZIP_STORED:
+            head = _head(source, start, start + info.file_size)
+            array = _array(source, head, start, start + info.file_size)
+            for storage in array.storages() if checked else ():
+                storage.checksums = Crc32(info.CRC, head[: storage.start - start])
+        else:
+            array = _deflated(source, info, start)
+        arrays[name.removesuffix(".npy")] = array
+    opened = StoredFile(source, "npz", arrays)
+    opened.without_checksums = () if checked else ("npz, written without CRC-32",)
+    return opened
+
+
+def _head(source: Source, start: int, stop: int) -> bytes:
+    """The header and some bytes after it. A second read is needed only if the header is unusually long."""
+    head = bytes(source.read(start, min(start + 256, stop)))
+    width = 2 if head[6:7] == b"\x01" else 4
+    length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
+    return head if length <= len(head) else bytes(source.read(start, min(start + min(length, _MAX_HEADER), stop)))
+
+
+def _array(source: Source, head: bytes, start: int, stop: int) -> Stored:
+    shape, dtype, fortran, big, length = _header(source, head, start)
+    data = start + length
+    if dtype not in ITEM_BYTES:
+        return _unreadable(shape, dtype, Storage(source, data, max(stop - data, 0)))
+    need = prod(shape) * ITEM_BYTES[dtype]
+    if need != stop - data:
+        raise source.error(data, f"an array of shape {shape} in {dtype} needs {need:,} bytes but has {stop - data:,}")
+    return Strided(spec_of(shape, dtype), Storage(source, data, need), 0, _strides(shape, dtype, fortran), big)
+
+
+def _unreadable(shape: tuple[int, ...], dtype: str, storage: Storage) -> Stored:
+    spec = Spec(shape, dtype, "file", prod(shape), storage.nbytes)
+    return Unreadable(spec, f"its dtype is {dtype}; leafwise reads only arrays of plain numbers", storage)
+
+
+def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
+    """A compressed array. The zip may not unpack to more bytes than the array's own header says."""
+    stop = start + info.compress_size
+    packed = bytes(source.read(start, min(start + _MAX_HEADER, stop)))
+    try:
+        head = zlib.decompressobj(-15).decompress(packed, _MAX_HEADER)
+    except zlib.error as error:
+        raise source.error(start, f"the entry {info.orig_filename!a} cannot be unpacked ({error})") from error
+    shape, dtype, fortran, big, length = _header(BytesSource(source.name, head), head, 0)
+    unpacked = InflatedSource(source, start, stop, info.file_size, info.CRC, info.orig_filename)
+    if dtype not in ITEM_BYTES:
+        return _unreadable(shape, dtype, Storage(unpacked, length, max(info.file_size - length, 0), shared=False))
+    need = prod(shape) * ITEM_BYTES[dtype]
+    if need != info.file_size - length:
+        raise source.error(
+            start,
+            f"{info.orig_filename!a} of shape {shape} in {dtype} needs {need:,} bytes "
+            f"but has {info.file_size - length:,}",
+        )
+    return Inflated(
+        spec_of(shape, dtype), Storage(unpacked, length, need, shared=False), 0, _strides(shape, dtype, fortran), big
+    )
+
+
+def _strides(shape: tuple[int, ...], dtype: str, fortran: bool) -> tuple[int, ...] | None:
+    return tuple(reversed(c_strides(tuple(reversed(shape)), ITEM_BYTES[dtype]))) if fortran and len(shape) > 1 else None
+
+
+def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str, bool, bool, int]:
+    """The shape, the dtype, whether in Fortran order, whether big-endian, and the length of the header."""
+    if head[:6] != MAGIC or len(head) < 10:
+        raise source.error(at, "a .npy header should begin here")
+    width = 2 if head[6] == 1 else 4
+    length = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
+    if head[6] not in (1, 2, 3) or length > len(head):
+        raise source.error(
+            at + 8, f"the .npy header cannot be read (version {head[6]}, {length:,} bytes); was the file cut off?"
+        )
+    try:
+        header = ast.literal_eval(head[8 + width : length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError, UnicodeDecodeError) as error:
+        raise source.error(at + 10, "the header is not a dict with descr, fortran_order and shape") from error
+    shape = counts(shape, source, at + 10, "the shape")
+    if not isinstance(fortran, bool):
+        raise source.error(at + 10, "fortran_order is not True or False")
+    if not isinstance(descr, str):
+        return shape, "structured", fortran, False, length
+    order, kind, size = descr[:1], descr[1:2], descr[2:]
+    if order not in "<>|=" or kind not in "fiucbV" or not size.isdecimal() or len(size) > 4:
+        return shape, "object" if descr == "|O" else ascii(descr)[1:-1][:20], fortran, False, length
+    name = _NAMES.get(f"{kind}{int(size)}", f"{_KINDS[kind]}{int(size) * 8}")
+    return shape, name, fortran, order == ">", length

@@ -1,0 +1,168 @@
+"""Archives of torch.export, `.pt2`: a zip with the weights, the constants, and lists of both."""
+
+import json
+import zipfile
+from typing import Any
+
+from leafwise.core.home import LeafKind
+from leafwise.core.opaque import Opaque
+from leafwise.files.arrays.arrays import ITEM_BYTES, Stored, Strided, Unreadable, spec_of
+from leafwise.files.arrays.slices import c_strides, is_shape
+from leafwise.files.formats.torch_zip import entries, has_checksums, read_content, start_of, stored
+from leafwise.files.limits import json_cost, names_cost
+from leafwise.files.sources.source import PartSource, Source
+from leafwise.files.stored_file import StoredFile
+
+_WEIGHTS, _CONSTANTS = "_weights_config.json", "_constants_config.json"
+_OLD_WEIGHTS, _OLD_CONSTANTS = "serialized_state_dict.pt", "serialized_constants.pt"
+_MAX_LIST = 1 << 28  # bytes
+_STRIDED = 7  # the code of the usual layout
+# The codes of dtypes in the lists.
+_DTYPES = {
+    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
+    10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8_e4m3fn",
+    30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz", 33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
+}  # fmt: skip
+
+
+def is_export(zip_entries: dict[str, zipfile.ZipInfo]) -> bool:
+    """Whether a zip is an archive of torch.export, judging by the names in it."""
+    last = {name.rpartition("/")[2] for name in zip_entries}
+    return "archive_format" in last or _OLD_WEIGHTS in last or "serialized_exported_program.json" in last
+
+
+def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
+    """Opens the archive; the directory and the lists are read."""
+    arrays: dict[str, tuple[LeafKind, Any]] = {}
+    for name, info in zip_entries.items():
+        if name.endswith((_WEIGHTS, _CONSTANTS)):
+            _add(arrays, _listed(source, zip_entries, name, name.endswith(_WEIGHTS)), source, info)
+        elif name in (_OLD_WEIGHTS, _OLD_CONSTANTS):
+            _add(arrays, _old(source, info, name == _OLD_WEIGHTS), source, info)
+        elif name.endswith(".pt"):  # sample inputs, which torch.export.load unpickles, too
+            place = stored(source, info, False)
+            part = PartSource(source, place.start, place.start + place.nbytes)
+            part.limits = source.limits
+            read_content(part, entries(part))
+    if not arrays:
+        raise source.error(0, "this archive of torch.export contains no weights; it may contain only compiled code")
+    source.limits.spend_bytes(names_cost(arrays, source.limits.bytes))
+    opened = StoredFile(source, "torch.export", _tree(arrays))
+    opened.without_checksums = () if has_checksums(zip_entries) else ("torch.export, written without CRC-32",)
+    return opened
+
+
+def _add(
+    arrays: dict[str, tuple[LeafKind, Any]],
+    more: dict[str, tuple[LeafKind, Any]],
+    source: Source,
+    info: zipfile.ZipInfo,
+) -> None:
+    for name in more:
+        if name in arrays:
+            raise source.error(info.header_offset, f"{name!a} is both a weight and a constant")
+    arrays |= more
+
+
+def _old(source: Source, info: zipfile.ZipInfo, weights: bool) -> dict[str, tuple[LeafKind, Any]]:
+    """The weights or the constants of an archive of PyTorch before 2.8, which are files of torch.save."""
+    place = stored(source, info, False)
+    part = PartSource(source, place.start, place.start + place.nbytes)
+    part.limits = source.limits
+    content = read_content(part, entries(part))
+    if not isinstance(content, dict):
+        raise source.error(place.start, "this is not a dict of tensors")
+    kind: LeafKind = "array" if weights else "transient"
+    return {str(name): (kind, value) for name, value in content.items() if isinstance(value, Stored | Opaque)}
+
+
+def _listed(
+    source: Source, zip_entries: dict[str, zipfile.ZipInfo], name: str, weights: bool
+) -> dict[str, tuple[LeafKind, Any]]:
+    info = zip_entries[name]
+    place = stored(source, info, False)
+    if place.nbytes > _MAX_LIST:
+        raise source.error(info.header_offset, f"{name!a} has {place.nbytes:,} bytes; leafwise reads {_MAX_LIST:,}")
+    text = bytes(place.read(0, place.nbytes))
+    source.limits.spend_bytes(json_cost(text))
+    try:
+        config = json.loads(text)["config"]
+        rows = [(str(key), row["path_name"], row["is_param"], row) for key, row in config.items()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise source.error(place.start, f"{name!a} is not a list of tensors") from error
+    folder = name.rpartition("/")[0]
+    checked = has_checksums(zip_entries)
+    storages: dict[str, Any] = {}
+    arrays: dict[str, tuple[LeafKind, Any]] = {}
+    source.limits.spend_steps(50 * len(rows))
+    for key, file, is_parameter, row in rows:
+        entry = zip_entries.get(f"{folder}/{file}")
+        if entry is None:
+            raise source.error(place.start, f"the values of {key!a} should be in {str(file)[:200]!a}, which is missing")
+        if file not in storages:
+            storages[file] = stored(source, entry, checked)
+        kind: LeafKind = "transient" if not weights else "recorded" if is_parameter else "buffer"
+        arrays[key] = kind, _array(source, key, row, storages[file], entry)
+    return arrays
+
+
+def _array(source: Source, name: str, row: dict[str, Any], storage: Any, entry: zipfile.ZipInfo) -> Any:
+    if row.get("use_pickle"):
+        at = start_of(source, entry)
+        part = PartSource(source, at, at + entry.file_size)
+        part.limits = source.limits
+        return read_content(part, entries(part))
+    try:
+        meta = row["tensor_meta"]
+        dtype = _DTYPES.get(meta["dtype"], "")
+        shape = tuple(size["as_int"] for size in meta["sizes"])
+        steps = tuple(stride["as_int"] for stride in meta["strides"])
+        offset, layout = meta["storage_offset"]["as_int"], meta["layout"]
+    except (KeyError, TypeError) as error:
+        raise source.error(entry.header_offset, f"the shape of {name!a} is not a list of numbers") from error
+    if not is_shape(shape) or not is_shape([offset, *steps][:60]) or len(steps) != len(shape):
+        raise source.error(entry.header_offset, f"the shape or the strides of {name!a} are not valid")
+    if dtype not in ITEM_BYTES or layout != _STRIDED:
+        reason = "its dtype or its layout is one that leafwise does not read"
+        return Unreadable(spec_of(shape, "uint8", 0), reason)
+    itemsize = ITEM_BYTES[dtype]
+    reach = offset + sum((size - 1) * step for size, step in zip(shape, steps, strict=True)) + 1
+    spec = spec_of(shape, dtype, trainable=True if meta.get("requires_grad") else None)
+    if spec.size and reach * itemsize > storage.nbytes:
+        raise source.error(
+            entry.header_offset, f"{name!a} needs {reach * itemsize:,} bytes but its file has {storage.nbytes:,}"
+        )
+    if spec.nbytes > storage.nbytes and not source.limits.allows_repeats(spec.nbytes - storage.nbytes):
+        return Unreadable(spec, f"it is an expanded tensor: {storage.nbytes:,} bytes are stored")
+    in_bytes = tuple(step * itemsize for step in steps)
+    plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
+    return Strided(spec, storage, offset * itemsize, plain)
+
+
+def _tree(arrays: dict[str, tuple[LeafKind, Any]]) -> Opaque:
+    """Nodes for the modules that the names describe."""
+    root = Opaque("torch.export.ExportedProgram")
+    leaves: dict[str, dict[LeafKind, list[tuple[str, Any]]]] = {}
+    nodes: dict[str, Opaque] = {"": root}
+    children: dict[str, list[tuple[str, Any]]] = {"": []}
+    for name, (kind, value) in arrays.items():
+        head, _, last = name.rpartition(".")
+        _add_nodes(head, nodes, children)
+        if isinstance(value, Stored):
+            leaves.setdefault(head, {}).setdefault(kind, []).append((last, value))
+        else:
+            children[head].append((last, value))
+    for head, node in nodes.items():
+        node.content = tuple(leaves.get(head, {}).items()), children[head], "array"
+    return root
+
+
+def _add_nodes(head: str, nodes: dict[str, Opaque], children: dict[str, list[tuple[str, Any]]]) -> None:
+    missing = []
+    while head not in nodes:
+        missing.append(head)
+        head = head.rpartition(".")[0]
+    for name in reversed(missing):
+        nodes[name], children[name] = Opaque(""), []
+        above, _, last = name.rpartition(".")
+        children[above].append((last, nodes[name]))

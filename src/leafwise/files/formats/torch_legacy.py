@@ -1,0 +1,111 @@
+"""PyTorch's format before 1.6: five pickles one after another, then the storages."""
+
+from typing import Any
+
+from leafwise.files.arrays.arrays import Storage
+from leafwise.files.formats.torch_zip import MAX_PICKLE, element_size, storage_reference
+from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnpicklingError
+from leafwise.files.pickles.torch_objects import TABLE, TypedStorage
+from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
+from leafwise.files.sources.source import Source
+from leafwise.files.stored_file import StoredFile
+
+MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_FIRST = 1 << 16  # bytes that are read first; the pickles are rarely longer
+
+
+class _DeferredStorage(Storage):
+    """A storage whose offset becomes known only after the pickle that refers to it has been read."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, source: Source, nbytes: int) -> None:
+        super().__init__(source, self._found, nbytes)
+        self.at = -1
+
+    def _found(self) -> int:
+        if self.at < 0:
+            raise self.source.error(self.source.size, "a tensor refers to a storage that the file does not list")
+        return self.at
+
+
+def read(source: Source) -> StoredFile:
+    """Opens the file; the storages themselves are not read."""
+    length = min(_FIRST, source.size)
+    limits = source.limits
+    before = limits.bytes, limits.steps
+    while True:
+        data = bytes(source.read(0, length))
+        try:
+            return StoredFile(source, "PyTorch, before 1.6", _content(source, data))
+        except TruncatedPickleError:
+            if length >= min(source.size, MAX_PICKLE):
+                raise truncated_pickle(source, length) from None
+            length = min(length * 8, source.size)
+            limits.bytes, limits.steps = before  # everything is read again
+
+
+def content(source: Source) -> Any:
+    """What a small file describes, such as a single storage in another file."""
+    try:
+        return _content(source, bytes(source.read(0, min(_FIRST, source.size))))
+    except TruncatedPickleError:
+        raise source.error(source.size, "the pickle ends early") from None
+
+
+def _content(source: Source, data: bytes) -> Any:
+    storages: dict[str, _DeferredStorage] = {}
+
+    def storage(reference: Any) -> Any:
+        if isinstance(reference, tuple) and len(reference) == 4 and reference[0] == "module":
+            return reference[1]  # the class of a module; its source code, which follows, is not used
+        kind, key, count = storage_reference(reference)
+        if len(reference) > 5 and reference[5] is not None:
+            raise UnpicklingError(
+                "it contains a view of a storage, which only PyTorch 0.2 wrote; load it with PyTorch and save it again"
+            )
+        size = element_size(kind)
+        if key not in storages:
+            storages[key] = _DeferredStorage(source, count * size)
+        if count * size != storages[key].nbytes:
+            raise UnpicklingError(f"the storage {key!a} is listed with two sizes")
+        return TypedStorage(storages[key], kind.dtype)
+
+    limits = source.limits
+    names = source.pickle_names
+    machine = Unpickler(data, TABLE, None, source.error, limits, at=len(MAGIC), names=names)
+    if machine.run() != 1001:
+        raise source.error(len(MAGIC), "the format version is not 1001, the only one that leafwise reads")
+    system = machine.run()
+    if not isinstance(system, dict) or system.get("little_endian") is not True:
+        raise source.error(
+            machine.at, "the file was written on a big-endian machine; load it with PyTorch and save it again here"
+        )
+    machine = Unpickler(data, TABLE, storage, source.error, limits, at=machine.at, names=names)
+    content = machine.run()
+    keys = Unpickler(data, TABLE, None, source.error, limits, at=machine.at, names=names)
+    listed = keys.run()
+    if (
+        not isinstance(listed, list)
+        or not all(isinstance(key, str) for key in listed)
+        or set(listed) != set(storages)
+        or len(set(listed)) != len(listed)
+    ):
+        raise source.error(machine.at, "the list of storages does not match the tensors")
+    _place(source, [(key, storages[key]) for key in listed], keys.at)
+    return content
+
+
+def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) -> None:
+    """Sets the offset of each storage: in the file, the bytes of a storage follow its number of elements."""
+    for key, place in listed:
+        if at + 8 > source.size:
+            raise source.error(at, f"the storage {key!a} should follow here; was the download cut off?")
+        count = int.from_bytes(bytes(source.read(at, at + 8)), "little")
+        size = place.nbytes // count if count else 1
+        if count * size != place.nbytes or at + 8 + place.nbytes > source.size:
+            raise source.error(at, f"the storage {key!a} should have {place.nbytes:,} bytes; was the download cut off?")
+        place.at = at + 8
+        at += 8 + place.nbytes
+    if at != source.size:
+        raise source.error(at, f"{source.size - at:,} bytes follow the last storage, where the file should end")

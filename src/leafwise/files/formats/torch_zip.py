@@ -1,0 +1,203 @@
+"""PyTorch's zip files: a pickle with the structure, and an uncompressed entry for each storage."""
+
+import struct
+import zipfile
+import zlib
+from typing import Any
+
+from leafwise.errors import ChecksumError
+from leafwise.files.arrays.arrays import ITEM_BYTES, Storage
+from leafwise.files.checksums import Crc32
+from leafwise.files.limits import LimitError
+from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError, shown
+from leafwise.files.pickles.pickled_content import ContentOf, content_of
+from leafwise.files.pickles.torch_objects import QUANTIZED, TABLE, StorageType, TypedStorage
+from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
+from leafwise.files.sources.source import Source, SourceStream
+from leafwise.files.stored_file import StoredFile
+
+MAX_PICKLE = 1 << 30
+_HEADER = 30  # bytes in the fixed part of the header of an entry
+
+
+def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
+    """The entries of a zip by name. Reads only its directory."""
+    try:
+        archive = zipfile.ZipFile(SourceStream(source))
+        infos, comment = archive.infolist(), archive.comment
+    except LimitError as error:
+        raise source.error(source.size, f"the directory at the end of the zip is too large: {error}") from error
+    except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
+        reason = escaped_reason(error)
+        raise source.error(
+            source.size, f"the directory at the end of the zip cannot be read ({reason}); was the download cut off?"
+        ) from error
+    if comment:
+        raise source.error(source.size - len(comment), "the zip has a comment, which PyTorch and NumPy never write")
+    first = min((info.header_offset for info in infos), default=0)
+    if first:
+        raise source.error(0, f"{first:,} bytes come before the zip; were two files joined into one?")
+    by_name: dict[str, zipfile.ZipInfo] = {}
+    lower: set[str] = set()
+    for info in infos:
+        if info.orig_filename.lower() in lower and info.orig_filename not in by_name:
+            raise source.error(
+                info.header_offset,
+                f"the zip contains {info.orig_filename!a} and an entry whose name differs only in upper and lower "
+                "case; PyTorch may load either of them",
+            )
+        lower.add(info.orig_filename.lower())
+        if info.orig_filename in by_name:
+            raise source.error(info.header_offset, f"the zip contains the entry {info.orig_filename!a} twice")
+        if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
+            raise source.error(
+                info.header_offset, f"the entry {info.orig_filename!a} reaches beyond the end of the file"
+            )
+        by_name[info.orig_filename] = info
+    reached = 0
+    for info in sorted(infos, key=lambda info: info.header_offset):
+        if info.header_offset < reached:
+            raise source.error(info.header_offset, f"the entry {info.orig_filename!a} overlaps another")
+        reached = info.header_offset + _HEADER + info.compress_size
+    return by_name
+
+
+def escaped_reason(error: BaseException) -> str:
+    return ascii(str(error) or type(error).__name__)[1:-1][:200]
+
+
+def start_of(source: Source, info: zipfile.ZipInfo) -> int:
+    """The offset of the bytes of an entry, which depends on the length of its header."""
+    header = bytes(source.read(info.header_offset, min(info.header_offset + _HEADER, source.size)))
+    if len(header) < _HEADER or header[:4] != b"PK\x03\x04":
+        raise source.error(info.header_offset, f"the header of the entry {info.orig_filename!a} should begin here")
+    name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
+    start = info.header_offset + _HEADER + name + extra
+    if start + info.compress_size > source.size:
+        raise source.error(start, f"the entry {info.orig_filename!a} reaches beyond the end of the file")
+    return start
+
+
+def has_checksums(zip_entries: dict[str, zipfile.ZipInfo]) -> bool:
+    """Whether a zip has checksums: PyTorch writes zeros after `set_crc32_options(False)`."""
+    return any(info.CRC for info in zip_entries.values())
+
+
+def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
+    """The storage of an uncompressed entry, with its checksum if the zip has checksums. PyTorch does not compress."""
+    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
+        raise source.error(
+            info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
+        )
+    storage = Storage(source, lambda: start_of(source, info), info.file_size)
+    storage.checksums = Crc32(info.CRC) if checked else None
+    return storage
+
+
+def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
+    """Opens the file; only the directory and the pickle are read."""
+    if any(name.rpartition("/")[2] == "constants.pkl" for name in zip_entries):
+        from leafwise.files.formats import torch_script
+
+        return torch_script.read(source, zip_entries, _prefix(source, zip_entries))
+    opened = StoredFile(source, "PyTorch zip", read_content(source, zip_entries))
+    opened.without_checksums = () if has_checksums(zip_entries) else ("PyTorch zip, written without CRC-32",)
+    return opened
+
+
+def read_content(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> Any:
+    """What the pickle in the file describes."""
+    return unpickled(source, zip_entries, _prefix(source, zip_entries), TABLE)
+
+
+def _prefix(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> str:
+    """The folder in the zip that contains everything, with its slash."""
+    pickles = [name for name in zip_entries if name.rpartition("/")[2] == "data.pkl"]
+    if len(pickles) != 1:
+        raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl; a checkpoint has one")
+    return pickles[0].removesuffix("data.pkl")
+
+
+def unpickled(
+    source: Source,
+    zip_entries: dict[str, zipfile.ZipInfo],
+    prefix: str,
+    table: Table,
+    content_of: ContentOf = content_of,
+    pickle: str = "data",
+) -> Any:
+    """What a pickle in the zip describes. Its storages are in a folder with the same name."""
+    info = zip_entries[f"{prefix}{pickle}.pkl"]
+    if info.file_size > MAX_PICKLE:
+        raise source.error(
+            info.header_offset, f"the pickle has {info.file_size:,} bytes; leafwise reads at most {MAX_PICKLE:,}"
+        )
+    checked = has_checksums(zip_entries)
+    place = stored(source, info, checked)
+    data = _bytes_of(place, "the pickle")
+    big_endian = _byte_order(source, zip_entries, prefix, checked)
+    storages: dict[str, Storage] = {}
+    dtypes: dict[str, str] = {}
+
+    def storage(reference: Any) -> TypedStorage:
+        kind, key, count = storage_reference(reference)
+        if dtypes.setdefault(key, kind.dtype) != kind.dtype:
+            raise UnpicklingError(f"the storage {key!a} has two dtypes, {dtypes[key]} and {kind.dtype}")
+        if key not in storages:
+            entry = zip_entries.get(f"{prefix}{pickle}/{key}")
+            if entry is None:
+                raise UnpicklingError(f"the storage {key!a} is not in the zip")
+            storages[key] = stored(source, entry, checked)
+        held = storages[key]
+        size = element_size(kind)
+        if count * size > held.nbytes:
+            raise UnpicklingError(f"the storage {key!a} should have {count * size:,} bytes but has {held.nbytes:,}")
+        return TypedStorage(held, kind.dtype)
+
+    machine = Unpickler(
+        data,
+        table,
+        storage,
+        lambda at, cause: source.error(place.start + at, cause),
+        source.limits,
+        content_of=content_of,
+        names=source.pickle_names,
+    )
+    try:
+        content = machine.run()
+    except TruncatedPickleError:
+        raise truncated_pickle(source, place.start + len(data)) from None
+    if big_endian:
+        raise source.error(
+            0, "the file was written on a big-endian machine; load it with PyTorch and save it again here"
+        )
+    return content
+
+
+def _bytes_of(place: Storage, label: str) -> bytes:
+    data = bytes(place.read(0, place.nbytes))
+    if isinstance(place.checksums, Crc32) and place.source.verify and zlib.crc32(data) != place.checksums.wanted:
+        cause = f"{label} is damaged: its checksum does not match the one in the zip"
+        raise ChecksumError(str(place.source.error(place.start, cause)))
+    return data
+
+
+def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str, checked: bool) -> bool:
+    info = zip_entries.get(prefix + "byteorder")
+    if info is None or info.file_size > 16:
+        return False
+    return _bytes_of(stored(source, info, checked), "the byte order") == b"big"
+
+
+def element_size(kind: StorageType) -> int:
+    return 1 if kind.untyped else ITEM_BYTES.get(kind.dtype) or QUANTIZED.get(kind.dtype, 1)
+
+
+def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
+    """The class, the key and the number of elements, from the tuple with which a pickle refers to a storage."""
+    if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
+        raise UnpicklingError(f"it contains a reference that is not a storage: {shown(reference)}")
+    kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
+    if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
+        raise UnpicklingError(f"it contains a reference to a storage that is not valid: {shown(reference)}")
+    return kind, key, count

@@ -1,0 +1,141 @@
+"""What a pickle becomes when it is read without running it: names, descriptions of objects, and errors."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from leafwise.core.opaque import Opaque
+from leafwise.core.path import escape
+from leafwise.files.arrays.arrays import Storage
+
+SCALARS = (str, int, float, complex, bool, bytes, type(None))
+
+
+class GlobalName(str):
+    """A global name in a pickle that is in the table. It may also be a plain value, such as `torch.float16`."""
+
+    __slots__ = ("is_cheap", "make")
+    make: Callable[..., Any]
+    is_cheap: bool  # whether the function does not copy its arguments
+
+    def __new__(cls, full_name: str, make: Callable[..., Any]) -> "GlobalName":
+        global_name = super().__new__(cls, full_name)
+        global_name.make = make
+        global_name.is_cheap = hasattr(make, _CHEAP)
+        return global_name
+
+
+Table = dict[tuple[str, str], Callable[..., Any]]  # module and name → our function that is called instead
+
+
+_CHEAP = "is_cheap"  # an attribute of functions in the table that do not copy their arguments
+
+
+def cheap(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a table entry whose arguments need not be counted, because it copies none of them."""
+    setattr(make, _CHEAP, True)
+    return make
+
+
+MAKES_OPAQUE = "makes_opaque"  # an attribute of functions in the table that make objects of any class
+
+
+def makes_opaque(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a table entry that makes objects of any class; a strict machine refuses it like an unknown name."""
+    setattr(make, MAKES_OPAQUE, True)
+    return make
+
+
+def pickled_object(class_name: str) -> Callable[..., Opaque]:
+    """A table entry for a class whose objects are kept as descriptions."""
+    return lambda *args: Opaque(class_name, args)
+
+
+class PickleStream(Protocol):
+    """The pickle from which an object is read, as far as arrays outside of the pickle need it."""
+
+    def array_bytes(self, length: int, aligned: bool) -> Storage: ...
+
+    def nested(self) -> Any: ...
+
+
+class UnfinishedArray(Opaque):
+    """An array whose shape and values follow as its state. It is replaced by what `finished` returns; if that is None,
+    it stays an opaque object."""
+
+    __slots__ = ()
+
+    def finished(self, state: Any, stream: PickleStream) -> Any:
+        raise NotImplementedError
+
+
+class TensorParts(Opaque):
+    """A tensor of a class that consists of other tensors, such as a DTensor or a quantized tensor."""
+
+    __slots__ = ()
+
+
+class StoredBytes(Opaque):
+    """A long bytes object, which stays in the file until an array needs it."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__("builtins.bytes")
+        self.storage = storage
+
+    def __len__(self) -> int:
+        return self.storage.nbytes
+
+    def __repr__(self) -> str:
+        return f"<bytes, {len(self):,} of them, not loaded>"
+
+
+class StoredDeque(deque[Any]):
+    """A deque in a file. It is a node of the tree if it contains arrays or opaque objects, and otherwise a plain
+    value."""
+
+    is_node = False
+
+    def __repr__(self) -> str:
+        return escape(f"{deque(self, self.maxlen)!r}")
+
+
+class UnpicklingError(Exception):
+    """The pickle contains something that is refused. Callers turn this into a FileError with the offset."""
+
+
+class UnexpectedArgumentsError(UnpicklingError):
+    """A known class or function is called with other arguments than checkpoints use. The object is then opaque."""
+
+
+class TruncatedPickleError(Exception):
+    """The bytes end before the pickle does."""
+
+
+def is_plain_key(key: Any) -> bool:
+    """Whether a key of a dict or set is a plain value, or a short tuple or frozenset of plain values. Nested tuples can
+    be built that take forever to hash."""
+    if isinstance(key, SCALARS):
+        return is_short(key)
+    return (
+        isinstance(key, tuple | frozenset)
+        and len(key) <= 64
+        and all(isinstance(part, SCALARS) and is_short(part) for part in key)
+    )
+
+
+def is_short(key: Any) -> bool:
+    """Whether a key cannot collide with many others: only integers with more bits can be chosen so that they do."""
+    return not isinstance(key, int) or key.bit_length() <= 64
+
+
+def shown(value: Any) -> str:
+    """A value for an error message. Only plain values are written out: the text of nested values may be endless."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, str | bytes):
+        value = value[:100]
+    if isinstance(value, Opaque):
+        return ascii(value.class_name[:100])[1:-1]
+    return ascii(value)[:100] if isinstance(value, SCALARS) else f"<{type(value).__name__}>"

@@ -1,0 +1,179 @@
+"""The names of Python's standard library that occur in checkpoints, and our replacements: containers, paths, sets."""
+
+from collections.abc import Callable
+from typing import Any
+
+from leafwise.core.opaque import Opaque
+from leafwise.files.limits import filled_dict, filled_set
+from leafwise.files.pickles.pickle_objects import (
+    GlobalName,
+    StoredBytes,
+    StoredDeque,
+    Table,
+    UnexpectedArgumentsError,
+    UnpicklingError,
+    is_plain_key,
+    makes_opaque,
+    pickled_object,
+    shown,
+)
+
+
+def make_dict(*args: Any) -> dict[Any, Any]:
+    """A table entry for dicts. Their items usually follow in the pickle."""
+    if not args or args == ([],):
+        return {}
+    pairs = args[0]
+    if len(args) == 1 and isinstance(pairs, list) and all(isinstance(pair, list | tuple) for pair in pairs):
+        if all(len(pair) == 2 and is_plain_key(pair[0]) for pair in pairs):  # an OrderedDict of Python 2
+            return filled_dict([(key, value) for key, value in pairs])
+    raise UnexpectedArgumentsError("a dict is made from unexpected arguments")
+
+
+def _default_mapping(*args: Any) -> dict[Any, Any]:
+    return {}
+
+
+def _counter(*args: Any) -> dict[Any, Any]:
+    counted = args[0] if args else {}
+    if not isinstance(counted, dict):
+        raise UnexpectedArgumentsError("a Counter is made from unexpected arguments")
+    return dict(counted)
+
+
+def _bytes(*args: Any) -> "bytes | StoredBytes":
+    if not args or isinstance(args[0], bytes | StoredBytes):
+        return args[0] if args else b""
+    return _encoded(*args)
+
+
+def sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A table entry for a collection that is made from a list of its items."""
+
+    def make(*args: Any) -> Any:
+        items = args[0] if args else ()
+        if len(args) > 1 or not isinstance(items, list | tuple):
+            raise UnexpectedArgumentsError("a collection is made from unexpected arguments")
+        if of not in (set, frozenset) or not items:
+            return of(items)
+        if not all(map(is_plain_key, items)):
+            raise UnexpectedArgumentsError("a set contains collections or objects")
+        return of(filled_set(items))
+
+    return make
+
+
+def _deque(*args: Any) -> StoredDeque:
+    items, longest = (*args, *((), None)[len(args) :])[:2]
+    if len(args) > 2 or not isinstance(items, list | tuple) or not isinstance(longest, int | None):
+        raise UnexpectedArgumentsError("a deque is made from unexpected arguments")
+    return StoredDeque(items, longest)
+
+
+def _range(*args: Any) -> range:
+    if not 1 <= len(args) <= 3 or not all(type(number) is int for number in args):
+        raise UnexpectedArgumentsError("a range is made from unexpected arguments")
+    return range(*args)
+
+
+def _path(*args: Any) -> str:
+    if len(args) > 1000 or not all(isinstance(arg, str) and len(arg) < 1000 for arg in args):
+        raise UnexpectedArgumentsError("a file path is made from unexpected arguments")
+    return "/".join(args).replace("//", "/", 1) if args[:1] == ("/",) else "/".join(args)
+
+
+def _encoded(text: Any, how: Any = "latin1") -> bytes:
+    if isinstance(text, str) and how in ("latin1", "latin-1"):
+        try:
+            return text.encode("latin-1")
+        except UnicodeEncodeError:
+            pass
+    raise UnexpectedArgumentsError("bytes are encoded in an unexpected way")
+
+
+def _complex(real: Any, imaginary: Any = 0.0) -> complex:
+    if not isinstance(real, int | float) or not isinstance(imaginary, int | float):
+        raise UnexpectedArgumentsError("a complex number is made from unexpected arguments")
+    return complex(float(real), float(imaginary))
+
+
+class Namespace(dict[str, Any]):
+    """The attributes of an argparse.Namespace or a types.SimpleNamespace."""
+
+    def build_from(self, state: Any) -> None:
+        if not isinstance(state, dict):
+            raise UnpicklingError("a Namespace has an unexpected state")
+        self.update({str(key): value for key, value in state.items()})
+
+
+@makes_opaque
+def _reconstructor(kind: Any = None, base: Any = None, state: Any = None, *_: Any) -> Opaque:
+    """How protocols 0 and 1 make an object: from its class, and for subclasses of built-in types from their value."""
+    made = Opaque(class_text(kind), () if state is None or isinstance(state, dict | list) else (state,))
+    made.entries = state if isinstance(state, dict) else None
+    made.items = state if isinstance(state, list) else None
+    return made
+
+
+@makes_opaque
+def _new_object(kind: Any = None, *args: Any) -> Opaque:
+    return Opaque(class_text(kind), args)
+
+
+@makes_opaque
+def _new_object_with_names(kind: Any = None, args: Any = (), keywords: Any = None, *_: Any) -> Opaque:
+    return Opaque(
+        class_text(kind),
+        args if isinstance(args, tuple) else (args,),
+        keywords if isinstance(keywords, dict) else None,
+    )
+
+
+@makes_opaque
+def _attribute(owner: Any = None, name: Any = None, *_: Any) -> Opaque:
+    """An attribute, such as the member of an enum or a method. It is not looked up."""
+    if not isinstance(name, str):
+        raise UnexpectedArgumentsError("the name of an attribute is not text")
+    if isinstance(owner, GlobalName | Opaque):
+        return Opaque(f"{class_text(owner)}.{name[:200]}", () if isinstance(owner, GlobalName) else (owner,))
+    return Opaque("builtins.getattr", (owner, name))
+
+
+def class_text(kind: Any) -> str:
+    """The name of a class that a pickle refers to."""
+    if isinstance(kind, Opaque):
+        return kind.class_name
+    return str(kind) if isinstance(kind, GlobalName) else f"an object of the class {shown(kind)}"
+
+
+PYTHON_TABLE: Table = {
+    ("collections", "OrderedDict"): make_dict,
+    ("collections", "defaultdict"): _default_mapping,
+    ("collections", "Counter"): _counter,
+    ("collections", "deque"): _deque,
+    ("builtins", "set"): sequence(set),
+    ("builtins", "frozenset"): sequence(frozenset),
+    ("builtins", "list"): sequence(list),
+    ("builtins", "dict"): make_dict,
+    ("builtins", "complex"): _complex,
+    ("builtins", "bytearray"): _bytes,
+    ("builtins", "bytes"): _bytes,
+    ("builtins", "slice"): pickled_object("builtins.slice"),
+    ("builtins", "range"): _range,
+    ("_codecs", "encode"): _encoded,
+    ("argparse", "Namespace"): lambda *_: Namespace(),
+    ("types", "SimpleNamespace"): lambda *_: Namespace(),
+    ("pathlib", "PosixPath"): _path,
+    ("pathlib", "WindowsPath"): _path,
+    ("pathlib", "PurePosixPath"): _path,
+    ("pathlib._local", "PosixPath"): _path,
+}
+# What Python itself uses to make objects of any class.
+for _module in ("copyreg", "copy_reg"):
+    PYTHON_TABLE[_module, "_reconstructor"] = _reconstructor
+    PYTHON_TABLE[_module, "__newobj__"] = _new_object
+    PYTHON_TABLE[_module, "__newobj_ex__"] = _new_object_with_names
+PYTHON_TABLE["builtins", "getattr"] = _attribute
+for _module, _name in list(PYTHON_TABLE):
+    if _module == "builtins":  # older protocols write the module name of Python 2
+        PYTHON_TABLE["__builtin__", {"range": "xrange"}.get(_name, _name)] = PYTHON_TABLE[_module, _name]

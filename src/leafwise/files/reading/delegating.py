@@ -1,0 +1,176 @@
+"""Measures and compares arrays of files in other processes. Arrays are cut at multiples of a chunk, and the results of
+chunks are combined in order, so that the bits of the results do not depend on the cuts."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from leafwise.core.capabilities.delegating import Delegating
+from leafwise.core.memory.runs import Run, UnreadError
+from leafwise.core.results.comparison import Comparison
+from leafwise.core.results.moments import Moments, together
+from leafwise.core.work import crew as crews
+from leafwise.core.work.crew import Crew, bundled, run_each
+from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
+from leafwise.files.sources.source import LocalSource
+
+Count = Callable[[int], None]
+
+
+class FileDelegating(Delegating):
+    def measure(self, crew: Crew, values: list[Stored], histogram: bool, count: Count) -> list[Moments]:
+        from leafwise.files.reading.measuring import StoredPart, runs_of
+
+        runs = runs_of(values)
+        parts = (
+            StoredPart(number, values[number].spec.dtype, storage, start + at, start + end)
+            for number, (storage, start, stop) in runs.items()
+            for at, end in _cuts(stop - start, ITEM_BYTES[values[number].spec.dtype])
+        )
+        bundles = bundled(parts, lambda part: part.stop - part.start)
+        by_bundle = crew.run((_MeasuringTask(bundle, histogram) for bundle in bundles), count)
+        chunks: dict[int, list[Moments]] = {}
+        for measured in by_bundle:
+            for number, moments in measured:
+                chunks.setdefault(number, []).extend(moments)
+        others = [number for number in range(len(values)) if number not in runs]
+        wholes = run_each(
+            crew,
+            _measure_whole,
+            [(values[number], histogram) for number in others],
+            lambda item: item[0].spec.nbytes,
+            count,
+        )
+        moments_of = {number: together(moments) for number, moments in chunks.items()}
+        moments_of |= zip(others, wholes, strict=True)
+        return [moments_of[number] for number in range(len(values))]
+
+    def compare(self, crew: Crew, pairs: list[tuple[Stored, Stored]], count: Count) -> list[Comparison | None]:
+        from leafwise.kernels.comparing import PairPart, combined
+
+        runs: dict[int, tuple[_StoredRun, _StoredRun]] = {}
+        for number, (first, second) in enumerate(pairs):
+            run, partner = first.plain_run(), second.plain_run()
+            if run is not None and partner is not None:
+                runs[number] = run, partner
+        dtypes = [pairs[number][0].spec.dtype for number in runs]
+        sizes = [pairs[number][0].spec.size for number in runs]
+        sides = list(runs.values())
+
+        def compared(parts: list[Any], always: bool, counted: Count) -> list[Any]:
+            sent = [_SentPair(*_ranges(sides[part.pair], part, dtypes[part.pair]), dtypes[part.pair]) for part in parts]
+            bundles = list(bundled(sent, lambda pair: pair.stop - pair.start))
+            tasks = (_ComparingTask(bundle, always) for bundle in bundles)
+            results = [result for results in crew.run(tasks, counted) for result in results]
+            return [
+                [
+                    (PairPart(part.pair, part.start + start, part.start + stop), comparison)
+                    for start, stop, comparison in result
+                ]
+                for part, result in zip(parts, results, strict=True)
+            ]
+
+        parts = [
+            PairPart(pair, at // item, end // item)
+            for pair, (size, dtype) in enumerate(zip(sizes, dtypes, strict=True))
+            for item in [ITEM_BYTES[dtype]]
+            for at, end in _cuts(size * item, item)
+        ]
+        chunks = [chunk for part in compared(parts, False, count) for chunk in part]
+        comparisons = combined(sizes, chunks, lambda same: compared(same, True, lambda nbytes: None))
+        by_number = dict(zip(runs, comparisons, strict=True))
+        return [by_number.get(number) for number in range(len(pairs))]
+
+
+_StoredRun = tuple[Storage, int, int]  # a storage, and where the array begins and ends in it
+
+
+def _cuts(nbytes: int, itemsize: int) -> Iterator[tuple[int, int]]:
+    """Ranges of about the bytes of a task, which begin at multiples of a chunk."""
+    from leafwise.kernels.cpu import CHUNK
+
+    chunk = CHUNK * itemsize
+    step = max(crews.TASK // chunk, 1) * chunk
+    return ((start, min(start + step, nbytes)) for start in range(0, nbytes, step))
+
+
+class _MeasuringTask:
+    """A task: the moments of each chunk of some parts of arrays, by the number of the array."""
+
+    def __init__(self, parts: list[Any], histogram: bool) -> None:
+        self.parts, self.histogram = parts, histogram
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.stop - part.start for part in self.parts)
+
+    def __call__(self) -> list[tuple[int, list[Moments]]]:
+        from leafwise.files.reading.measuring import measure_parts
+
+        chunks = measure_parts(self.parts, self.histogram)
+        return [(part.array, moments) for part, moments in zip(self.parts, chunks, strict=True)]
+
+
+def _measure_whole(item: tuple[Stored, bool]) -> Moments:
+    from leafwise.files.reading.measuring import measure_whole
+
+    return measure_whole(*item)
+
+
+class _SentPair(NamedTuple):
+    """Two ranges of bytes of the same length, in two storages."""
+
+    storage: Storage
+    start: int
+    stop: int
+    other: Storage
+    other_start: int
+    dtype: str
+
+
+def _ranges(sides: tuple[_StoredRun, _StoredRun], part: Any, dtype: str) -> tuple[Storage, int, int, Storage, int]:
+    (storage, first, _), (other, other_first, _) = sides
+    at, end = part.start * ITEM_BYTES[dtype], part.stop * ITEM_BYTES[dtype]
+    return storage, first + at, first + end, other, other_first + at
+
+
+class _ComparingTask:
+    """A task: for each pair of ranges, the comparisons of its chunks, each with the elements where the chunk begins and
+    ends; one None for the whole range if both sides are equal, unless norms are needed `always`."""
+
+    def __init__(self, pairs: list[_SentPair], always: bool) -> None:
+        self.pairs, self.always = pairs, always
+
+    @property
+    def nbytes(self) -> int:
+        return sum(pair.stop - pair.start for pair in self.pairs)
+
+    def __call__(self) -> list[list[tuple[int, int, Comparison | None]]]:
+        from leafwise.kernels.comparing import PairPart, compare_parts
+
+        runs = []
+        for pair in self.pairs:
+            length = pair.stop - pair.start
+            sides = (pair.storage, pair.start), (pair.other, pair.other_start)
+            first, second = (_run(storage, start, length, pair.dtype) for storage, start in sides)
+            runs.append((first, second))
+        parts = [PairPart(number, 0, first.size) for number, (first, _) in enumerate(runs)]
+        try:
+            compared = compare_parts(runs, parts, self.always)
+        except UnreadError as error:
+            pair = self.pairs[error.number]
+            storage, start = (pair.other, pair.other_start) if error.side else (pair.storage, pair.start)
+            storage.read(start, start + pair.stop - pair.start)  # raises a more specific error, if the problem persists
+            raise storage.source.error(
+                storage.start + start, "the array cannot be read from here on; was the file cut off?"
+            ) from error
+        return [[(part.start, part.stop, comparison) for part, comparison in chunks] for chunks in compared]
+
+
+def _run(storage: Storage, start: int, length: int, dtype: str) -> Run:
+    size, source = length // ITEM_BYTES[dtype], storage.source
+    if isinstance(source, LocalSource):
+        return Run(storage.start + start, size, dtype, source, source.descriptor())
+    import numpy as np
+
+    data = np.frombuffer(storage.read(start, start + length), np.uint8)
+    return Run(data.__array_interface__["data"][0], size, dtype, data)

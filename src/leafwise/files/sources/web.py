@@ -1,0 +1,156 @@
+"""Files on web servers: read in parts, or downloaded to a temporary file if the server can only send whole files."""
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+from leafwise.core.path import shown_file
+from leafwise.core.work.progress import bar
+from leafwise.errors import FileError
+from leafwise.files.limits import Limits
+from leafwise.files.sources import disk as local
+from leafwise.files.sources.remote import BLOCK, RemoteSource, run_async
+from leafwise.files.sources.retries import retried
+from leafwise.files.sources.source import LocalSource, Source
+
+SILENCE = 30.0  # seconds that a server may be silent
+SLOWEST = 10_000  # bytes per second that a server must send on average, after the first SILENCE seconds
+_PIECE = 1 << 18  # bytes that are taken from a response at a time
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
+
+
+def source(url: str, files: Any, path: str, limits: Limits) -> Source:
+    """The file behind a URL, from one request for its first bytes. If the server sends all of it instead, it is
+    downloaded."""
+
+    async def begin() -> Source:
+        async with _request(files, path, {"Range": f"bytes=0-{BLOCK - 1}"}) as answer:
+            if answer.status == 416:  # there is no first byte
+                return WebSource(url, files, path, 0)
+            if answer.status != 206:
+                return await _downloaded(answer, url, limits)
+            sent = _sent_range(answer)
+            if sent is not None and sent[0] == 0:
+                start = await _taken(answer, min(BLOCK, sent[2]))
+                opened = WebSource(url, files, path, sent[2], start)
+                opened.version = answer.headers.get("ETag", "")
+                return opened
+        async with _request(files, path, {}) as answer:
+            return await _downloaded(answer, url, limits)
+
+    return retried(url, lambda: run_async(files, begin()), opening=True)
+
+
+class WebSource(RemoteSource):
+    """A file on a web server that can send parts of it."""
+
+    def request(self, start: int, stop: int) -> bytes:
+        async def part() -> bytes:
+            async with _request(self.files, self.path, {"Range": f"bytes={start}-{stop - 1}"}) as answer:
+                sent = _sent_range(answer) if answer.status == 206 else None
+                if sent is None or sent[0] != start:
+                    raise self.error(start, "the server did not send the part of the file that was requested")
+                if sent[2] != self.size or answer.headers.get("ETag", "") != self.version:
+                    raise self.error(start, "the file on the server has changed since it was opened; open it again")
+                return await _taken(answer, stop - start)
+
+        return run_async(self.files, part())
+
+    def was_changed(self) -> bool:
+        return False  # each response was of the version that was opened
+
+
+class DownloadedSource(LocalSource):
+    """A file that was downloaded to a temporary file, which disappears when it is closed."""
+
+    def __getstate__(self) -> NoReturn:
+        raise FileError(
+            f"{shown_file(self.name)} was downloaded to a temporary file, so the open file cannot be copied; "
+            "download it first, or open it again"
+        )
+
+
+# -- requests ------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _request(files: Any, path: str, headers: dict[str, str]) -> AsyncIterator[Any]:
+    """The response to a request. It is made directly, because fsspec would read whatever is sent into memory."""
+    from aiohttp import ClientTimeout
+
+    options = dict(files.kwargs)
+    options.setdefault("timeout", ClientTimeout(total=None, connect=SILENCE, sock_read=SILENCE))
+    # A part of a compressed response would not be a part of the file.
+    headers = {**options.pop("headers", {}), "Accept-Encoding": "identity", **headers}
+    session = await files.set_session()
+    async with session.get(files.encode_url(path), headers=headers, **options) as answer:
+        if answer.status != 416 or _length_of_empty(answer) != 0:
+            answer.raise_for_status()
+        yield answer
+
+
+def _length_of_empty(answer: Any) -> int | None:
+    """The length of a file, from a response that no part of it was sent."""
+    match = re.fullmatch(r"bytes \*/(\d{1,18})", answer.headers.get("Content-Range", ""), re.ASCII)
+    return int(match[1]) if match else None
+
+
+def _sent_range(answer: Any) -> tuple[int, int, int] | None:
+    """First byte, last byte and length of the file, from a response with a part of it. None if they are not known, or
+    are those of its compressed form."""
+    match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    if match is None or _is_compressed(answer):
+        return None
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+def _is_compressed(answer: Any) -> bool:
+    return bool(answer.headers.get("Content-Encoding", "identity").lower() != "identity")
+
+
+async def _pieces(answer: Any) -> AsyncIterator[bytes]:
+    """The body of a response, decompressed if necessary. Raises if it comes too slowly."""
+    started, received = time.monotonic(), 0
+    while piece := await answer.content.read(_PIECE):
+        received += len(piece)
+        yield piece
+        seconds = time.monotonic() - started
+        if seconds > SILENCE and received < SLOWEST * (seconds - SILENCE):
+            raise TimeoutError
+
+
+async def _taken(answer: Any, length: int) -> bytes:
+    """The bytes of a part of a file; a server that sends more is not read to the end."""
+    data = bytearray()
+    async for piece in _pieces(answer):
+        data += piece
+        if len(data) > length:
+            break
+    return bytes(data[:length])
+
+
+async def _downloaded(answer: Any, url: str, limits: Limits) -> Source:
+    """Downloads the body of a response, with a progress bar. Nothing remains of it if this fails."""
+    length = None if _is_compressed(answer) else answer.content_length
+    if length is not None and length > limits.downloads:
+        limits.spend_download(length)
+    with tempfile.TemporaryFile(buffering=0) as file, bar(length, "downloading", True) as count:
+        received = 0
+        async for piece in _pieces(answer):
+            limits.spend_download(len(piece))
+            received += len(piece)
+            try:
+                local.disk.write(file.fileno(), piece)
+            except OSError as error:
+                raise FileError(
+                    f"cannot download {shown_file(url)} to {tempfile.gettempdir()!r}: {error.strerror or error}; set "
+                    "TMPDIR to a folder with more room"
+                ) from error
+            count(len(piece))
+        if length is not None and received != length:
+            raise ConnectionResetError
+        return DownloadedSource(url, os.dup(file.fileno()))

@@ -1,0 +1,322 @@
+"""Flax NNX: modules are nodes, and Variables are leaves.
+
+A Variable is a reference to an array, so two places with the same Variable are tied, and writing replaces the array in
+the Variable: models change in place. The kind of a leaf follows from the type of its Variable.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+
+from leafwise.core.capabilities.averaging import Averaging
+from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.converting import Converting
+from leafwise.core.capabilities.filling import Filling
+from leafwise.core.capabilities.freezing import Freezing
+from leafwise.core.capabilities.grouping import Grouping
+from leafwise.core.capabilities.loading import Loading
+from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.packing import Packing
+from leafwise.core.capabilities.rebuilding import Rebuilding
+from leafwise.core.capabilities.saving import Extraction, Saving
+from leafwise.core.capabilities.sorting import Sorting
+from leafwise.core.capabilities.stepping import Stepping
+from leafwise.core.capabilities.tying import Tying
+from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
+from leafwise.core.memory.runs import Run
+from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.path import Entry
+from leafwise.errors import Unsupported, WriteError
+from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_irreplaceable, why_unreadable
+from leafwise.homes.jax.nnx.nnx_freezing import is_frozen
+from leafwise.homes.jax.roles import role_of
+from leafwise.homes.jax.values.comparing import contiguous_run
+from leafwise.homes.jax.values.placing import array_from_rooms, rooms_for
+from leafwise.homes.jax.values.random_keys import is_key_dtype
+from leafwise.homes.jax.values.saving import extractions, pieces, snapshot
+from leafwise.homes.jax.variable_dicts import role_in_container
+
+_OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
+
+_VARIABLES = (nnx.Variable, nnx.variablelib.HijaxVariable)  # the latter is an instance of nnx.Variable, but no subclass
+
+_ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct)
+
+
+def array_in(variable: nnx.Variable[Any]) -> Any:
+    """The array in a Variable, as it is stored, without the hooks that some Variables apply when they are read."""
+    raw = variable.get_raw_value()
+    return raw if isinstance(raw, (*_ARRAYS, np.ndarray)) else variable.get_value()
+
+
+def put_array(variable: nnx.Variable[Any], array: Any) -> None:
+    """Replaces the array in a Variable."""
+    if isinstance(variable.get_raw_value(), (*_ARRAYS, np.ndarray)):
+        variable.set_raw_value(array)
+    else:
+        variable.set_value(array)
+
+
+class NnxRebuilding(Rebuilding):
+    def from_numpy(self, value: Any, array: Any) -> Any:
+        return value.copy(_new_array_in(value, array))
+
+    def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
+        return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
+
+    def has_rooms(self, value: Any) -> bool:
+        return isinstance(array_in(value), _ARRAYS) and not is_key_dtype(array_in(value).dtype)
+
+    def rooms(self, value: Any) -> list[LocalPart]:
+        return rooms_for(array_in(value))
+
+    def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
+        put_array(value, array_from_rooms(array_in(value), rooms))
+        return value
+
+    def is_container(self, obj: Any) -> bool:
+        return isinstance(obj, nnx.State)
+
+    def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
+        for name, new in changes.items():
+            key, old = _key(owner, name), child_of(owner, name)
+            if old is new:
+                continue
+            if isinstance(old, nnx.Variable) and not isinstance(new, nnx.Variable):
+                put_array(old, new)
+            elif isinstance(owner, nnx.State | nnx.List | nnx.Dict):
+                owner[key] = new
+            else:
+                setattr(owner, name, new)
+        return owner
+
+    def replaced_copy(self, owner: Any, changes: dict[str, Any]) -> Any:
+        return self.replace(type(owner)(owner.raw_mapping) if isinstance(owner, nnx.State) else owner, changes)
+
+    def updated(self, value: Any, array: Any) -> Any:
+        put_array(value, _new_array_in(value, array))
+        return value
+
+
+class NnxSorting(Sorting):
+    def kind_inside(self, owner: Any, name: str) -> LeafKind | None:
+        value = child_of(owner, name)
+        if isinstance(value, nnx.Variable):
+            kind = _kind(value)
+            return None if kind == "parameter" else kind
+        return None if isinstance(owner, nnx.State) or isinstance(value, nnx.Pytree | nnx.State) else "buffer"
+
+
+class NnxLoading(Loading):
+    def cannot_write(self, value: Any) -> str:
+        array = array_in(value)
+        return "" if isinstance(array, np.ndarray) else why_irreplaceable(array)
+
+
+class NnxComparing(Comparing):
+    def contiguous_run(self, value: Any) -> Run | None:
+        return contiguous_run(array_in(value))
+
+
+class NnxSaving(Saving):
+    def pieces(self, value: Any) -> Iterator[Any]:
+        array = array_in(value)
+        return iter([array.tobytes()]) if isinstance(array, np.ndarray) else pieces(array)
+
+    def extractions(self, values: list[Any]) -> list[Extraction | None]:
+        return extractions(values, list(map(array_in, values)))
+
+    def snapshot(self, values: list[Any]) -> list[Any]:
+        arrays = map(array_in, values)
+        return [np.array(array) if isinstance(array, np.ndarray) else snapshot(array) for array in arrays]
+
+    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
+        return f"{type(obj).__module__}.{type(obj).__qualname__}", None
+
+
+class NnxHome(Home):
+    name = "flax nnx"
+    walks = "Flax NNX modules"
+    roles_by_class = True
+    capabilities: ClassVar[Capabilities] = {
+        Averaging: "leafwise.homes.jax.nnx.nnx_values:NnxAveraging",
+        Clipping: "leafwise.homes.jax.nnx.nnx_values:NnxClipping",
+        Comparing: NnxComparing,
+        Converting: "leafwise.homes.jax.converting:NnxConverting",
+        Filling: "leafwise.homes.jax.values.filling:LayerFilling",
+        Freezing: "leafwise.homes.jax.nnx.nnx_freezing:NnxFreezing",
+        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
+        Loading: NnxLoading,
+        Measuring: "leafwise.homes.jax.nnx.nnx_values:NnxMeasuring",
+        Packing: "leafwise.homes.jax.packing:JaxPacking",
+        Rebuilding: NnxRebuilding,
+        Saving: NnxSaving,
+        Sorting: NnxSorting,
+        Stepping: "leafwise.homes.jax.stepping:JaxStepping",
+        Tying: "leafwise.homes.jax.nnx.nnx_tying:NnxTying",
+    }
+
+    def handles(self, cls: type) -> Literal["node", "leaf"] | None:
+        if issubclass(cls, _VARIABLES):
+            return "leaf"
+        return "node" if issubclass(cls, (nnx.Pytree, nnx.State)) else None
+
+    def visit(self, obj: Any) -> Visit | None:
+        leaves: dict[LeafKind, list[tuple[str, Any]]] = {}
+        children: list[tuple[str, Any]] = []
+        for name, value in _content(obj):
+            if not isinstance(value, nnx.Variable):
+                if isinstance(value, (*_ARRAYS, np.ndarray)) and not isinstance(obj, nnx.State):
+                    leaves.setdefault("buffer", []).append((name, value))  # NNX trains only Variables
+                else:
+                    children.append((name, value))
+            elif isinstance(obj, nnx.State) and isinstance(value, nnx.Param):
+                children.append((name, value))  # a parameter, unless it is in the state of an optimizer
+            elif isinstance(array_in(value), (*_ARRAYS, np.ndarray)):
+                leaves.setdefault(_kind(value), []).append((name, value))
+            else:
+                children.append((name, value.get_value()))  # a pytree in one Variable
+        return tuple(leaves.items()), children, None
+
+    def current(self, owner: Any, name: str, value: Any) -> Any:
+        try:
+            return child_of(owner, name)
+        except (AttributeError, LookupError, StopIteration):
+            return value  # it was removed
+
+    def entry(self, owner: Any, name: str, value: Any) -> Entry:
+        entry = self._entry(owner, name)
+        if not isinstance(value, nnx.Variable):
+            return entry
+        access = "[...]" if isinstance(array_in(value), jax.Array) else ".get_value()"
+        return Entry(name, "step", _ArrayAt(entry), spelling=entry.code("{root}") + access)
+
+    def _entry(self, owner: Any, name: str) -> Entry:
+        if isinstance(owner, nnx.State):
+            return Entry(name, "key", _key(owner, name))
+        if isinstance(owner, nnx.List):
+            return Entry(name, "index", int(name))
+        if isinstance(owner, nnx.Dict):
+            return Entry(name, "key", name)
+        return Entry(name, "attribute")
+
+    def role(
+        self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
+    ) -> tuple[str | None, Axes]:
+        array = array_in(value) if isinstance(value, nnx.Variable) else value
+        if isinstance(owner, nnx.State):  # which has no layers, like the variables of Linen
+            return role_in_container(owner, name, array, lineage)
+        return role_of(owner, name, array, lineage)
+
+    def spec(self, value: Any) -> Spec:
+        array = array_in(value)
+        if isinstance(array, np.ndarray):
+            spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
+        else:
+            spec = spec_of(array)
+        return spec._replace(trainable=not is_frozen(value) if isinstance(value, nnx.Param) else None)
+
+    def value(self, value: Any) -> Any:
+        return array_in(value)
+
+    def cannot_read(self, value: Any) -> str:
+        array = array_in(value)
+        return "" if isinstance(array, np.ndarray) else why_unreadable(array)
+
+    def read(self, value: Any, index: Any = ()) -> Any:
+        array = array_in(value)
+        if isinstance(array, np.ndarray):
+            return array[index]
+        return read_array(array, index)
+
+    def write(self, value: Any, array: Any) -> None:
+        if isinstance(array_in(value), jax.core.Tracer):
+            raise Unsupported(self.name, "write in place", why_unreadable(array_in(value)))
+        if isinstance(array_in(value), jax.ShapeDtypeStruct):
+            raise WriteError("it is on meta and has no memory")
+        spec = self.spec(value)
+        source = np.asarray(array)
+        if not hasattr(array, "dtype"):
+            source = source.astype(spec.dtype)
+        if (source.shape, source.dtype.name) != (spec.shape, spec.dtype):
+            raise WriteError(
+                f"cannot write {source.dtype} of shape {source.shape} into {spec.dtype} of shape {spec.shape}"
+            )
+        put_array(value, _new_array_in(value, source))
+
+    def own_gradient(self, value: Any) -> bool:
+        return True
+
+
+class _ArrayAt(NamedTuple):
+    """Fetches the array in the Variable at an entry."""
+
+    variable: Entry
+
+    def __call__(self, owner: Any) -> Any:
+        return array_in(self.variable.fetch(owner))
+
+
+def _new_array_in(variable: nnx.Variable[Any], array: Any) -> Any:
+    """A NumPy array as a new array of the kind that a Variable has, which may be NumPy's."""
+    before = array_in(variable)
+    return np.array(array, before.dtype) if isinstance(before, np.ndarray) else new_array(before, array)
+
+
+def _kind(variable: nnx.Variable[Any]) -> LeafKind:
+    if isinstance(variable, nnx.Param):
+        return "parameter"
+    if isinstance(variable, nnx.OptState):
+        return "state"
+    if isinstance(variable, nnx.RngState):
+        return "rest"
+    if isinstance(variable, nnx.Intermediate):
+        return "transient"  # what `sow` keeps of one call
+    return "buffer"
+
+
+def _content(obj: Any) -> Iterable[tuple[str, Any]]:
+    """The names and values in a node that JAX considers data; static attributes are part of the code. None, such as the
+    bias of a layer without one, is nothing that NNX or a checkpoint contains."""
+    if isinstance(obj, nnx.State):
+        return [(str(key), value) for key, value in obj.items() if value is not None]
+    attributes = vars(obj)
+    is_data: Mapping[str, bool] = attributes.get("_pytree__nodes", {})
+    return [
+        (name, value)
+        for name, value in attributes.items()
+        if value is not None
+        and name not in _OWN_ATTRIBUTES
+        and (is_data.get(name) or _is_graph_data(value, is_data.get(name)))
+    ]
+
+
+def _is_graph_data(value: Any, is_data: bool | None) -> bool:
+    """Whether an attribute of a module that is not a pytree (`pytree=False`) is data: NNX decides by its type there."""
+    if is_data is not None:
+        return False
+    if isinstance(value, list | tuple | dict):
+        items = value.values() if isinstance(value, dict) else value
+        return any(_is_graph_data(item, None) for item in items)
+    return isinstance(value, (nnx.Variable, nnx.Pytree, nnx.State, *_ARRAYS, np.ndarray))
+
+
+def _key(owner: Any, name: str) -> Any:
+    """The key of a child of a node."""
+    if isinstance(owner, nnx.List):
+        return int(name)
+    if isinstance(owner, nnx.State) and name not in owner:
+        return next(key for key in owner if str(key) == name)
+    return name
+
+
+def child_of(owner: Any, name: str) -> Any:
+    """The Variable, module or other value of this name in a node."""
+    return owner[_key(owner, name)] if isinstance(owner, nnx.State | nnx.List | nnx.Dict) else getattr(owner, name)
+
+
+HOME = NnxHome()

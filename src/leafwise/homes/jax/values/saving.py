@@ -1,0 +1,118 @@
+"""The bytes of arrays, for writing them into a file: straight from the memory of each device's shards."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from leafwise.core.capabilities.saving import Extraction, Part, Saving
+from leafwise.errors import Unsupported
+from leafwise.homes.jax.arrays import read_array, why_unreadable
+from leafwise.homes.jax.values.host_memory import copy_range, host_shards, is_on_cpu
+from leafwise.homes.jax.values.random_keys import is_key_dtype
+
+_PIECE = 4 << 20  # bytes that are copied at a time
+
+
+class HostArray:
+    """An array in the memory of the host, in one or several shards."""
+
+    def __init__(self, value: Any) -> None:
+        if is_key_dtype(value.dtype):
+            value = jax.random.key_data(value)
+        self.shape, self.dtype = tuple(value.shape), np.dtype(value.dtype)
+        self.shards = host_shards(value)
+        self.nbytes = prod(self.shape) * self.dtype.itemsize
+
+    def memory(self) -> memoryview | None:
+        """All bytes in C order, if they are in one place."""
+        array = self.shards[0].value
+        if len(self.shards) > 1 or not array.flags.c_contiguous:
+            return None
+        return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+
+    def copy(self, start: int, out: Any) -> None:
+        """Copies bytes from `start` on, which are whole elements, into NumPy bytes."""
+        copy_range(self.shards, self.shape, start // self.dtype.itemsize, out.view(self.dtype))
+
+
+class JaxExtraction:
+    """Gives threads the bytes of arrays on the CPU. It holds their memory from the beginning: if they are donated to a
+    jitted function meanwhile, as in a training step beside a background save, JAX copies them instead."""
+
+    largest = _PIECE
+
+    def __init__(self, values: Sequence[Any], arrays: Sequence[Any]) -> None:
+        self._values = values  # so that no other object gets the id of one of them
+        self._arrays = {id(value): HostArray(array) for value, array in zip(values, arrays, strict=True)}
+        self._buffers: list[Any] = []  # that no thread uses
+
+    @contextmanager
+    def copied(self, parts: Sequence[Part]) -> Iterator[memoryview]:
+        if len(parts) == 1:
+            whole = self._arrays[id(parts[0].value)].memory()
+            if whole is not None:
+                yield whole[parts[0].start : parts[0].stop]  # it never changes, so it need not be copied
+                return
+        nbytes = sum(part.stop - part.start for part in parts)
+        try:
+            buffer = self._buffers.pop()
+        except IndexError:
+            buffer = np.empty(_PIECE, np.uint8)
+        if len(buffer) < nbytes:
+            buffer = np.empty(nbytes, np.uint8)
+        filled = 0
+        for value, start, stop in parts:
+            self._arrays[id(value)].copy(start, buffer[filled : filled + stop - start])
+            filled += stop - start
+        yield buffer[:nbytes].data
+        self._buffers.append(buffer)
+
+    def finish(self) -> None:
+        pass
+
+
+def extractions(values: Sequence[Any], arrays: Sequence[Any]) -> list[Extraction | None]:
+    """How threads copy values out that contain these arrays; None for those that are not `jax.Array`s on the CPU."""
+    are_there = [isinstance(array, jax.Array) and not why_unreadable(array) and is_on_cpu(array) for array in arrays]
+    chosen = [number for number, is_there in enumerate(are_there) if is_there]
+    extraction = JaxExtraction([values[number] for number in chosen], [arrays[number] for number in chosen])
+    return [extraction if is_there else None for is_there in are_there]
+
+
+def pieces(value: Any) -> Iterator[Any]:
+    """The bytes of an array in C order, piece by piece."""
+    if reason := why_unreadable(value):
+        raise Unsupported("jax", "be saved", reason)
+    array = HostArray(value)
+    whole = array.memory()
+    if whole is not None:
+        yield whole
+        return
+    buffer = np.empty(min(_PIECE, array.nbytes), np.uint8)  # a multiple of every size of elements
+    for start in range(0, array.nbytes, _PIECE):
+        piece = buffer[: min(_PIECE, array.nbytes - start)]
+        array.copy(start, piece)
+        yield piece.data
+
+
+def snapshot(value: Any) -> Any:
+    """An array that stays as it is while it is saved. On the CPU, `JaxExtraction` holds its memory; a copy on another
+    device would be deleted if it is donated."""
+    if reason := why_unreadable(value):
+        raise Unsupported("jax", "be saved", reason)
+    return value if is_on_cpu(value) else read_array(value)
+
+
+class JaxSaving(Saving):
+    def pieces(self, value: Any) -> Iterator[Any]:
+        return pieces(value)
+
+    def extractions(self, values: list[Any]) -> list[Extraction | None]:
+        return extractions(values, values)
+
+    def snapshot(self, values: list[Any]) -> list[Any]:
+        return list(map(snapshot, values))

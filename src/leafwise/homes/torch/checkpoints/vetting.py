@@ -1,0 +1,78 @@
+"""Tensors and modules that leafwise refuses, with the reason."""
+
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.core.capabilities.vetting import Vetting
+from leafwise.homes.torch.checkpoints.foreign import may_be_marked, not_understood
+from leafwise.homes.torch.checkpoints.state import differs, has_hooks, writes_its_own
+from leafwise.homes.torch.parallel import fsdp1
+from leafwise.homes.torch.parallel.sharding import gathered
+
+_PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
+_OFFLOADED = (
+    "accelerate has offloaded its values, and restores them for each forward; remove its hooks with "
+    "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load before you dispatch the model"
+)
+_ON_DISK = (
+    "diffusers has offloaded its values to disk, and reads them for each forward; load and save before "
+    "apply_group_offloading"
+)
+_PLAIN = {torch.Tensor, nn.Parameter, nn.Buffer}
+
+
+class TorchVetting(Vetting):
+    def may_be_foreign(self, values: list[Any]) -> bool:
+        """Whether any of these may have values that leafwise cannot read; plain tensors need no check."""
+        inside_transform = torch._C._functorch.peek_interpreter_stack() is not None
+        return may_be_marked() or inside_transform or bool(set(map(type, values)) - _PLAIN)
+
+    def not_understood(self, values: list[torch.Tensor]) -> dict[int, str]:
+        reasons = ((number, not_understood(value)) for number, value in enumerate(values))
+        return {number: reason for number, reason in reasons if reason}
+
+    def unlisted(self, objects: list[Any]) -> dict[int, str]:
+        """Modules with values outside of their parameters and buffers: the reason, by number."""
+        classes = set(map(type, objects))
+        packed = {cls for cls in classes if cls.__module__.startswith(_PACKED)}
+        reasons = {}
+        if packed:
+            reasons = {
+                number: f"{type(obj).__name__} keeps its weights packed, outside of the tree; use the model from "
+                "before it was quantized"
+                for number, obj in enumerate(objects)
+                if type(obj) in packed
+            }
+        reasons |= gathered(objects)
+        if "torch.distributed.fsdp" in sys.modules:
+            reasons |= fsdp1.without_unit(objects)
+        if "diffusers" in sys.modules:
+            reasons |= {number: _ON_DISK for number, obj in enumerate(objects) if _is_on_disk(obj)}
+        if "accelerate" in sys.modules:
+            reasons |= {number: _OFFLOADED for number, obj in enumerate(objects) if _is_offloaded(obj)}
+        return reasons
+
+    def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:
+        """Modules whose state dict differs from their values: the difference, by number."""
+        own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and writes_its_own(cls)}
+        reasons = {}
+        for number, module in enumerate(objects):
+            if type(module) in own or (isinstance(module, nn.Module) and has_hooks(module, "_state_dict_hooks")):
+                if reason := differs(module):
+                    reasons[number] = reason
+        return reasons
+
+
+def _is_on_disk(module: Any) -> bool:
+    registry = vars(module).get("_diffusers_hook") if isinstance(module, nn.Module) else None
+    hook = getattr(registry, "hooks", {}).get("group_offloading")
+    return getattr(getattr(hook, "group", None), "offload_to_disk_path", None) is not None
+
+
+def _is_offloaded(module: Any) -> bool:
+    hook = vars(module).get("_hf_hook") if isinstance(module, nn.Module) else None
+    hooks = () if hook is None else (hook, *getattr(hook, "hooks", ()))
+    return any(getattr(part, "offload", False) for part in hooks)

@@ -1,0 +1,1 @@
+"""The values of tensors: compared, measured, searched and filled, on whatever device they are."""

@@ -1,0 +1,89 @@
+"""Comparing the values of tensors, bit by bit."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray, RepeatedComparison
+from leafwise.core.capabilities.saving import Saving
+from leafwise.core.memory.runs import Run
+from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, shortage_explained
+from leafwise.homes.torch.gpu.snapshots import have_plain_memory
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
+from leafwise.homes.torch.values.values import same_bits, words_of
+
+
+class TorchComparing(Comparing):
+    def cannot_compare(self, value: torch.Tensor) -> str:
+        return cannot_read(value) or has_no_memory(value)
+
+    def cannot_compare_each(self, values: list[torch.Tensor]) -> list[str]:
+        return [""] * len(values) if have_plain_memory(values) else super().cannot_compare_each(values)
+
+    def contiguous_run(self, value: torch.Tensor) -> Run | None:
+        """The elements of a tensor, if they are contiguous, in C order and on the CPU; otherwise None."""
+        if value.device.type != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
+            return None
+        return Run(value.data_ptr(), value.numel(), dtype_name(value.dtype), value)
+
+    def compares_on(self, device: str) -> bool:
+        return runs_kernels(torch.device(device))
+
+    def keep_compared(self, firsts: list[torch.Tensor], seconds: list[torch.Tensor]) -> None:
+        if firsts and runs_kernels(firsts[0].device):
+            from leafwise.homes.torch.gpu.repeated_comparing import keep
+
+            keep(firsts, seconds, self.home.specs)
+
+    def compare_again(self, firsts: list[torch.Tensor], seconds: list[torch.Tensor]) -> RepeatedComparison | None:
+        if not firsts or not runs_kernels(firsts[0].device):
+            return None
+        from leafwise.homes.torch.gpu.repeated_comparing import start_again
+
+        return start_again(firsts, seconds)
+
+    def compare_on_device(
+        self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
+    ) -> Callable[[], list[DeviceResult | None]]:
+        from leafwise.homes.torch.gpu.device_comparing import start_at_once, start_comparing
+
+        if (wait := start_at_once(firsts, seconds, count)) is not None:
+            return wait
+        elsewhere = cache(lambda device: not runs_kernels(device))
+        sides = [
+            [self._other_array(value) if type(value) is not OtherArray and elsewhere(value.device) else value
+             for value in values]
+            for values in (firsts, seconds)
+        ]  # fmt: skip
+        return start_comparing(sides[0], sides[1], count)
+
+    def _other_array(self, value: torch.Tensor) -> OtherArray:
+        pieces = self.home.capability(Saving).pieces
+        shape, dtype = tuple(value.shape), dtype_name(value.dtype)
+        return OtherArray(shape, dtype, value.numel(), self.contiguous_run(value), lambda: pieces(value))
+
+    def same_bits(self, first: torch.Tensor, second: torch.Tensor) -> bool:
+        return same_bits(first, second)
+
+    def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
+        # The sum of the bits as integers does not depend on the order of the elements.
+        if cannot_read(value):
+            return None
+        plain = value.detach()
+        if plain.layout != torch.strided or plain.is_quantized or type(plain) not in (torch.Tensor, nn.Parameter):
+            return None
+        if not plain.numel():
+            return None
+        if plain.is_cuda:
+            check_not_capturing("compare values")
+        with shortage_explained("compare values", "nothing was changed"):
+            words = words_of(plain)
+            numbers = [words.sum(dtype=torch.int64), (words == words[(0,) * plain.dim()]).all()]
+            if words.dtype != torch.uint8:  # which has no sign
+                numbers.append((words < 0).sum())
+        # From a device, all of them are copied at once.
+        total, is_constant, *negative = torch.stack(numbers).tolist() if is_elsewhere(plain) else map(int, numbers)
+        return (total + (sum(negative) << 8 * words.element_size())) % 2**64, bool(is_constant)

@@ -1,0 +1,166 @@
+"""Searching tensors on a GPU: all of them in a few launches, and only what is found is copied to the CPU."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from leafwise.core.capabilities.searching import Lines, LineSums, Searching
+from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, start_kernels
+from leafwise.homes.torch.tensors import dtype_name
+from leafwise.homes.torch.values.spectrum import leading_share, orthogonality_error
+from leafwise.homes.torch.values.values import words_of
+from leafwise.homes.torch.values.wide_numbers import AT_ONCE, as_doubles, is_finite, row_bands
+from leafwise.kernels.lines import SAMPLED, Directions
+
+T = TypeVar("T")
+
+_ACTION = "rows and columns of tensors on a GPU are compared"
+
+
+class TorchSearching(Searching):
+    def is_searched(self, value: torch.Tensor) -> bool:
+        return runs_kernels(value.device) and not value.is_neg()
+
+    def zero_lines(self, lines: list[Lines]) -> list[Any] | None:
+        from leafwise.kernels.triton import cuda_lines
+
+        def search(lines_there: list[Lines], device: torch.device) -> list[Any]:
+            kept = [line._replace(value=line.value.detach().contiguous()) for line in lines_there]
+            return cuda_lines.zero_lines(_arrays(kept), device)
+
+        results = _by_device(lines, search)
+        if results is None:
+            return None
+        by_number = {
+            number: flags for numbers, by_array in results for number, flags in zip(numbers, by_array, strict=True)
+        }
+        return [by_number[number] for number in range(len(lines))]
+
+    def near_lines(self, lines: list[Lines]) -> dict[int, Any] | None:
+        from leafwise.kernels.triton import cuda_lines
+
+        results = _by_device(lines, lambda there, device: cuda_lines.near_lines(_arrays(there), device))
+        if results is None:
+            return None
+        return {numbers[at]: suspects for numbers, by_array in results for at, suspects in by_array.items()}
+
+    def line_sums(self, lines: list[tuple[Lines, Any]]) -> list[LineSums] | None:
+        def search() -> list[LineSums]:
+            # All are started before the first result is waited for.
+            started = [_line_sums(place, torch.from_numpy(numbers)) for place, numbers in lines]
+            return [LineSums(*(part.cpu().numpy() for part in sums)) for sums in started]
+
+        return _unless_out_of_memory(search)
+
+    def nonfinite(self, value: torch.Tensor, most: int) -> Any | None:
+        return _unless_out_of_memory(lambda: _nonfinite(value, most))
+
+    def same_rows(self, first: torch.Tensor, second: Any) -> Any | None:
+        if not _is_beside(first, second):
+            return None
+        return _unless_out_of_memory(lambda: _same_rows(first, second))
+
+    def leading_share(
+        self, value: torch.Tensor, directions: Any, rounds: int, count: int, scale: float
+    ) -> float | None:
+        there = torch.from_numpy(directions)
+        return _unless_out_of_memory(lambda: leading_share(value, there, rounds, count, scale))
+
+    def orthogonality_error(self, value: torch.Tensor, direction: Any, gain: float) -> float | None:
+        return _unless_out_of_memory(lambda: orthogonality_error(value, torch.from_numpy(direction), gain))
+
+
+def _nonfinite(value: torch.Tensor, most: int) -> Any:
+    positions, count = [], 0
+    for start, band in row_bands(value):
+        places = (~is_finite(band)).reshape(-1).nonzero().squeeze(1)[: most - count]
+        positions.append((places + start * (band.numel() // len(band))).cpu().numpy())
+        count += len(places)
+        if count >= most:
+            break
+    return np.concatenate(positions) if positions else np.array([], np.int64)
+
+
+def _is_beside(first: torch.Tensor, second: Any) -> bool:
+    """Whether two arrays can be compared without copying one to another device."""
+    return (
+        isinstance(second, torch.Tensor)
+        and (first.device, first.dtype) == (second.device, second.dtype)
+        and not second.is_neg()
+    )
+
+
+def _same_rows(first: torch.Tensor, second: torch.Tensor) -> Any:
+    rows = []
+    for (start, band), (_, other) in zip(row_bands(first), row_bands(second), strict=True):
+        same = (words_of(band) == words_of(other)).reshape(len(band), -1).all(1)
+        rows.append((same.nonzero().squeeze(1) + start).cpu().numpy())
+    return np.concatenate(rows) if rows else np.array([], np.int64)
+
+
+def _by_device(
+    lines: Sequence[Lines], search: Callable[[list[Lines], torch.device], T]
+) -> list[tuple[list[int], T]] | None:
+    """The results of a search by launches, device by device, each with the numbers of its arrays. None if Triton cannot
+    run, or has no memory left for its tables."""
+    check_not_capturing("check")
+    numbers_by_device: dict[torch.device, list[int]] = {}
+    for number, line in enumerate(lines):
+        numbers_by_device.setdefault(line.value.device, []).append(number)
+    results = []
+    for device, numbers in numbers_by_device.items():
+        there = [lines[number] for number in numbers]
+        start = partial(start_kernels, device, partial(search, there, device), _ACTION)
+        result = _unless_out_of_memory(start)
+        if result is None:
+            return None
+        results.append((numbers, result))
+    return results
+
+
+def _arrays(lines: list[Lines]) -> list[Any]:
+    from leafwise.kernels.triton.cuda_lines import ArrayLines
+
+    arrays: list[Any] = []
+    before: Any = None
+    for value, axis, scale in lines:
+        if value is not before:  # rows and columns of one tensor follow each other
+            before, where = value, (value.data_ptr(), dtype_name(value.dtype), tuple(value.shape), value.stride())
+        arrays.append(ArrayLines(*where, axis, scale))
+    return arrays
+
+
+def _line_sums(place: Lines, numbers: torch.Tensor) -> LineSums:
+    """`LineSums` as tensors on the device."""
+    value, axis, scale = place
+    length = value.numel() // value.shape[axis]
+    onto, weights = _directions(length, value.device)
+    words, there = words_of(value.detach()), numbers.to(value.device)
+    fingerprints, projections, norms = [], [], []
+    step = max(1, AT_ONCE // length)
+    for start in range(0, len(numbers), step):
+        part = there[start : start + step]
+        bits = words.index_select(axis, part).movedim(axis, 0).reshape(len(part), length)
+        fingerprints.append((bits.to(torch.int64) * weights).sum(1))
+        doubles = as_doubles(bits.view(value.dtype)) * scale
+        projections.append(doubles @ onto / SAMPLED**0.5)
+        norms.append(torch.linalg.vector_norm(doubles, dim=1))
+    return LineSums(torch.cat(fingerprints), torch.cat(projections), torch.cat(norms))
+
+
+@lru_cache(maxsize=8)
+def _directions(length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The random numbers for lines of a length; models have many lines of a few lengths."""
+    onto, weights = Directions().draw(length)
+    return torch.from_numpy(onto).to(device), torch.from_numpy(weights.view(np.int64)).to(device)
+
+
+def _unless_out_of_memory(search: Callable[[], T]) -> T | None:
+    """What a search finds; None if the device has no memory left for it."""
+    try:
+        return search()
+    except torch.OutOfMemoryError:
+        return None

@@ -1,0 +1,42 @@
+"""A grid of values as pixels: cells in color, enlarged, with gaps between them."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leafwise.render.pictures.scale import EMPTY, numbers
+
+if TYPE_CHECKING:
+    from leafwise.inspect.image.grids import Grid
+
+
+def colors(grid: "Grid", limit: float) -> Any:
+    """The color index of each cell."""
+    cells = numbers(grid.cells, limit)
+    cells[grid.empty()] = EMPTY
+    return cells
+
+
+def enlarged(cells: Any, grid: "Grid", zoom: tuple[int, int], gaps: tuple[int, int], between: Any) -> Any:
+    """The enlarged cells of a grid, with gaps between them; gaps between empty cells are empty too."""
+    (rows, below), (columns, behind) = (
+        _lines(cells.shape[axis], every, zoom[axis], gaps[axis]) for axis, every in enumerate((grid.down, grid.across))
+    )
+    pixels = cells[rows][:, columns]
+    pixels[(rows != below)[:, None] | (columns != behind)] = between
+    if grid.units is not None:
+        # A gap counts as the cell after it, which is empty if the one before it is.
+        ends = grid.empty()[below][:, behind]
+        pixels[ends] = cells[-1, -1] if ends.any() else between
+    return pixels
+
+
+def _lines(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> tuple[Any, Any]:
+    """For each line of pixels, its cell and its cell again; in a gap, the cell before it and the cell after it."""
+    before: list[int] = []
+    behind: list[int] = []
+    for number in range(count):
+        between = gap * sum(number % every == 0 for every in gaps) if number else 0
+        before += [number - 1] * between + [number] * zoom
+        behind += [number] * (between + zoom)
+    return np.array(before), np.array(behind)
