@@ -275,9 +275,9 @@ def bench_seven_billion(other_ways: bool = False) -> list[bool]:
 def time_other_ways(arrays: list[Any]) -> None:
     """Fewer arrays in one compiled function; and no command buffers, so that each kernel is launched on its own."""
     for histogram in (False, True):
-        xla._AT_ONCE = 16
+        xla._ARRAYS_AT_ONCE = 16
         time_passes(arrays, histogram, ", 16 at once")
-        xla._AT_ONCE = 64
+        xla._ARRAYS_AT_ONCE = 64
         pallas_passes.COMPILER_OPTIONS["xla_gpu_enable_command_buffer"] = ""
         pallas_passes.compiled.cache_clear()
         failed_before = len(xla._kernel_errors)

@@ -23,7 +23,7 @@ from figures import exit_status, not_run, report
 from torch import nn
 
 import leafwise as lw
-from leafwise.core.results.moments import Moments, together
+from leafwise.core.results.moments import Moments, merged_moments
 from leafwise.kernels import cpu, reference
 
 ELEMENTS = 1 << 28  # 1 GiB of float32, 0.5 GiB of bfloat16
@@ -45,7 +45,9 @@ def check(x: torch.Tensor, histogram: bool) -> None:
     found = lw.stats({"x": x}, histogram=histogram)["x"]
     array = lw.tree({"x": x})["x"].numpy()
     step = cpu.CHUNK
-    right: Moments = together(reference.measure(array[at : at + step], histogram) for at in range(0, array.size, step))
+    right: Moments = merged_moments(
+        reference.measure(array[at : at + step], histogram) for at in range(0, array.size, step)
+    )
     assert found.order_free() == right.order_free()
     assert found.histogram == right.histogram
     assert abs(found.mean - right.mean) < 1e-12

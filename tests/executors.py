@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import leafwise as lw
-from leafwise.core.work import crew
+from leafwise.core.work import executor_tasks
 
 
 class Shuffled(Executor):
@@ -68,11 +68,11 @@ def processes(count: int = 2) -> ProcessPoolExecutor:
 @contextmanager
 def tasks_of(nbytes: int) -> Iterator[None]:
     """Cuts work into tasks of so many bytes."""
-    before, crew.TASK = crew.TASK, nbytes
+    before, executor_tasks.TASK = executor_tasks.TASK, nbytes
     try:
         yield
     finally:
-        crew.TASK = before
+        executor_tasks.TASK = before
 
 
 def state(seed: int = 0) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def modules_in_strings(nodes: Iterable[ast.AST]) -> set[str]:
 LATE = {
     "core/registry.py": {"gluon", "homes", "files"},
     "core/tree.py": {"files"},
-    "core/work/crew.py": {"files"},
+    "core/work/executor_tasks.py": {"files"},
     "core/work/fleet.py": {"files"},
     "core/results/result.py": {"render"},
     "core/work/progress.py": {"render"},

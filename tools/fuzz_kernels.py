@@ -13,7 +13,7 @@ from tests.kernels.test_comparing import assert_close
 
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.comparison import together as compared_together
-from leafwise.core.results.moments import together
+from leafwise.core.results.moments import merged_moments
 from leafwise.kernels import comparing, cpu, reference
 
 # Around the widths of vectors, and around the block sizes of the C code.
@@ -102,8 +102,8 @@ def _measure(rng: np.random.Generator, arrays: list[Any], runs: list[Run], chunk
         found = measured
     for array, chunks in zip(arrays, found or [], strict=True):
         right = [reference.measure(array[at : at + chunk]) for at in range(0, array.size, chunk)]
-        if array.size and not math.isinf(together(right).l2):
-            assert_agree(together(chunks), together(right))
+        if array.size and not math.isinf(merged_moments(right).l2):
+            assert_agree(merged_moments(chunks), merged_moments(right))
 
 
 def _compare(

@@ -72,7 +72,7 @@ _CORE = (
         ),
     ),
     *_mutants(
-        "core/pairing/match.py",
+        "core/pairing/row_matching.py",
         "checkpoint/test_planning.py",
         # One source fills two leaves, or one of two sources is guessed.
         ("if times_targets[bare] == times_sources[bare] == 1:", "if times_sources[bare] == 1:"),
@@ -408,7 +408,7 @@ _FILES = (
         ("dict(sorted(arrays.items(), key=lambda item: item[1].storage.start))", "dict(arrays.items())"),
     ),
     *_mutants(
-        "files/writing/readback.py",
+        "files/writing/verify_written.py",
         "checkpoint/test_saving.py",
         ("opened.content.keys() != arrays or plain_names != values:", "opened.content.keys() != arrays:"),
     ),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tools.pages import put_table
 
-from leafwise.files.pickles.suspects import DANGEROUS_MODULES, DANGEROUS_NAMES, HARMLESS_NAMES
+from leafwise.files.pickles.pickle_calls import DANGEROUS_MODULES, DANGEROUS_NAMES, HARMLESS_NAMES
 
 PAGE = Path(__file__).parent.parent / "docs" / "check.md"
 LISTS = {

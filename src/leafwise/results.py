@@ -29,7 +29,7 @@ from leafwise.inspect.stats.statistics import Stats
 from leafwise.iterate.clipping import Norms
 from leafwise.iterate.flat import Flat, FlatPart
 from leafwise.iterate.groups import GroupAccount, Groups, RuleAccount
-from leafwise.share.find import EqualUntied, HeldWrongly, Ties
+from leafwise.share.find import EqualUntied, OptimizerMismatch, Ties
 from leafwise.share.shard_units import ShardUnits, UnitTie
 from leafwise.share.uses import UseGradients, Uses
 from leafwise.web.viewing import View
@@ -50,13 +50,13 @@ __all__ = [
     "Fleet",
     "GroupAccount",
     "Groups",
-    "HeldWrongly",
     "Image",
     "LargeLeaf",
     "Largest",
     "Norms",
     "Opaque",
     "OpaqueObject",
+    "OptimizerMismatch",
     "Places",
     "Plan",
     "Problem",

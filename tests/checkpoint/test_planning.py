@@ -12,7 +12,7 @@ from tests.checkpoint.models import Tied
 from torch import nn
 
 import leafwise as lw
-from leafwise.core.pairing.match import match
+from leafwise.core.pairing.row_matching import match
 
 # -- names -------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from tests.executors import Shuffled, processes, tasks_of
 from tests.interrupts import interrupting
 
 import leafwise as lw
-from leafwise.core.work import crew as crews
-from leafwise.core.work.crew import Crew, bundled, run_each, run_task
+from leafwise.core.work import executor_tasks as crews
+from leafwise.core.work.executor_tasks import Crew, bundled, run_each, run_task
 from leafwise.core.work.threads import in_order, in_threads, is_alone, one_thread
 
 

@@ -107,7 +107,7 @@ def test_a_worker_is_killed_and_the_result_is_the_same(own_client: Any, verb: st
             killed.set()
             os.kill(victim, 9)
 
-    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.executor_tasks import Crew
 
     crew = Crew(own_client.get_executor(), kill_a_worker)
     with tasks_of(1 << 20):

@@ -20,7 +20,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.pickles import suspects
+from leafwise.files.pickles import pickle_calls
 
 
 class Call:
@@ -124,11 +124,11 @@ def test_the_page_lists_every_name() -> None:
 
 
 def test_no_name_is_both_dangerous_and_harmless() -> None:
-    assert not suspects.DANGEROUS_NAMES & suspects.HARMLESS_NAMES
-    for name in suspects.DANGEROUS_NAMES:
-        assert suspects.danger(*name.rsplit(".", 1)) == "dangerous", name
-    for name in suspects.HARMLESS_NAMES:
-        assert suspects.danger(*name.rsplit(".", 1)) == "harmless", name
+    assert not pickle_calls.DANGEROUS_NAMES & pickle_calls.HARMLESS_NAMES
+    for name in pickle_calls.DANGEROUS_NAMES:
+        assert pickle_calls.danger(*name.rsplit(".", 1)) == "dangerous", name
+    for name in pickle_calls.HARMLESS_NAMES:
+        assert pickle_calls.danger(*name.rsplit(".", 1)) == "harmless", name
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_no_name_is_both_dangerous_and_harmless() -> None:
     ],
 )
 def test_a_name_that_leads_through_a_harmless_module_is_dangerous(module: str, name: str) -> None:
-    assert suspects.danger(module, name) == "dangerous"
+    assert pickle_calls.danger(module, name) == "dangerous"
 
 
 def test_an_attribute_that_is_looked_up_counts_as_a_name(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_an_attribute_that_is_looked_up_counts_as_a_name(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["typing.get_type_hints", "pathlib.Path.write_text", "omegaconf.OmegaConf.load"])
 def test_only_listed_names_of_a_module_are_harmless(name: str) -> None:
     module, _, rest = name.partition(".")
-    assert suspects.danger(module, rest) == "unknown"
+    assert pickle_calls.danger(module, rest) == "unknown"
 
 
 def test_every_pickle_of_the_older_format_is_checked(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         pallas_passes, "first_pass", lambda arrays, histogram: measured.extend(arrays) or first_pass(arrays, histogram)
     )
     monkeypatch.setattr(xla, "runs_kernel", lambda array: array.size >= 4096 and array.dtype in DTYPES)
-    monkeypatch.setattr(xla, "_AT_ONCE", 1)
+    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 1)
     monkeypatch.setattr(pallas_passes, "TILING", request.param)
     monkeypatch.setattr(pallas_passes, "TILING_WITH_HISTOGRAM", request.param)
     monkeypatch.setattr(xla, "_kernel_errors", [])
@@ -96,7 +96,7 @@ def test_every_way_to_add_up_and_to_count(kernel: list[Any]) -> None:
 
 
 def test_several_arrays_without_a_rest(kernel: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "_AT_ONCE", 64)
+    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 64)
     arrays = [array[:8192].reshape(64, 128) for array in sample().values()][:3]
     for array, found in zip(arrays, measure(arrays, False), strict=True):
         assert_agree(found, reference.measure(array, False), PRECISION)

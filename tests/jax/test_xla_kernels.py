@@ -28,7 +28,7 @@ CPUS = jax.devices("cpu")  # the default device may be a GPU
 @pytest.fixture(autouse=True)
 def _one_array_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Because XLA takes long to compile functions of many arrays."""
-    monkeypatch.setattr(xla, "_AT_ONCE", 1)
+    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 1)
 
 
 def on_jax(array: Any, device: Any = None) -> Any:
@@ -127,7 +127,7 @@ def test_one_subnormal_among_ordinary_values_is_the_least() -> None:
 
 
 def test_many_arrays_of_few_shapes_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "_AT_ONCE", 3)
+    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 3)
     rng = np.random.default_rng(5)
     shapes = [(3, 5), (7,), (), (200, 201), (0, 4)]
     arrays = [np.asarray(rng.normal(size=shapes[number % 5]), np.float32) for number in range(30)]
@@ -149,7 +149,7 @@ def test_without_a_histogram() -> None:
 
 
 def test_two_runs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "_AT_ONCE", 8)
+    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 8)
     arrays = [on_jax(CASES[name]) for name in ("normal float32", "mixed float32", "far from zero")]
     assert repr(measure(arrays)) == repr(measure(arrays)) == repr([measure([array])[0] for array in arrays])
 

@@ -15,7 +15,7 @@ from tests.kernels.cases import assert_agree, cases
 
 import leafwise as lw
 from leafwise.core.memory.runs import Run
-from leafwise.core.results.moments import Moments, together
+from leafwise.core.results.moments import Moments, merged_moments
 from leafwise.kernels import comparing, cpu, reference
 
 CASES = cases()
@@ -26,7 +26,7 @@ of_the_library = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="ther
 
 
 def by_library(runs: list[Run], instruction_set: int, threads: int = 1) -> list[Moments]:
-    return list(map(together, cpu._by_library(cpu.loaded(), runs, True, threads, instruction_set)))
+    return list(map(merged_moments, cpu._by_library(cpu.loaded(), runs, True, threads, instruction_set)))
 
 
 @of_the_library
@@ -112,7 +112,7 @@ def test_twenty_thousand_small_arrays_are_measured_at_once() -> None:
     found = cpu.measure([cpu.run_of(row) for row in values])
     for number in (0, 1, 4_095, 4_096, 19_999):
         assert_agree(found[number], reference.measure(values[number]))
-    assert_agree(together(found), reference.measure(values), 1e-12)
+    assert_agree(merged_moments(found), reference.measure(values), 1e-12)
 
 
 def test_the_histogram_can_be_left_out() -> None:

@@ -88,7 +88,7 @@ def test_the_module_of_a_result_has_its_name_and_renders_it(kind: str, module_na
     assert module_name == f"leafwise.render.results.{kind}"
     module = importlib.import_module(module_name)
     assert callable(module.to_json)
-    assert hasattr(module, "lower") or (hasattr(module, "to_text") and hasattr(module, "to_html"))
+    assert hasattr(module, "to_doc") or (hasattr(module, "to_text") and hasattr(module, "to_html"))
 
 
 @pytest.mark.parametrize("name", MAKE)

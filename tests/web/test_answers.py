@@ -18,7 +18,7 @@ import leafwise as lw
 from leafwise.render.pictures.scale import EMPTY, INFINITE, NAN, STEPS
 from leafwise.web import pictures
 from leafwise.web.answers import comparison, leaf, lines, map, tables, whole
-from leafwise.web.lines import SORTS, Asked
+from leafwise.web.lines import SORTS, LineRequest
 from leafwise.web.session import Session, why_not_measured
 
 SMALL = {
@@ -121,7 +121,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     shown.close()
 
 
-def everything(session: Session, asked: Asked, step: int = 7) -> list[dict[str, Any]]:
+def everything(session: Session, asked: LineRequest, step: int = 7) -> list[dict[str, Any]]:
     """The whole list, asked for in windows."""
     rows: list[dict[str, Any]] = []
     while True:
@@ -136,7 +136,7 @@ def everything(session: Session, asked: Asked, step: int = 7) -> list[dict[str, 
         assert answer["rows"], "a window before the end is empty"
 
 
-WHOLE = Asked(depth=1_000)
+WHOLE = LineRequest(depth=1_000)
 
 
 # -- lines -----------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_the_tensors_of_a_model_are_shown_once_under_all_their_names(name: str) 
 
 
 def test_every_path_can_be_found(session: Session) -> None:
-    for asked in (Asked(), WHOLE, Asked(depth=0), Asked(depth=2, toggled=(0,))):
+    for asked in (LineRequest(), WHOLE, LineRequest(depth=0), LineRequest(depth=2, toggled=(0,))):
         for row in everything(session, WHOLE, 500):
             found = lines.find(session, row["path"], asked)
             [shown] = lines.rows(session, asked._replace(toggled=tuple(found["toggled"])), found["index"], 1)["rows"]
@@ -236,7 +236,7 @@ def test_folding_is_that_of_a_plain_recursion(seed: int) -> None:
     for _ in range(20):
         depth = source.randrange(0, 7)
         toggled = {source.randrange(count + 3) for _ in range(source.randrange(0, 6))}
-        asked = Asked(depth=depth, toggled=tuple(sorted(toggled)))
+        asked = LineRequest(depth=depth, toggled=tuple(sorted(toggled)))
         rows = everything(session, asked, source.randrange(1, 9))
         nodes = {line for line in toggled if line < count and session.lines.kinds[line] == 0}
         assert [row["id"] for row in rows] == naive(session, depth, nodes)
@@ -269,7 +269,7 @@ def test_sorted_lists_are_those_of_sorted(session: Session) -> None:
 
     for sort in SORTS:
         for descending in (False, True):
-            rows = everything(session, Asked(sort=sort, descending=descending), 500)
+            rows = everything(session, LineRequest(sort=sort, descending=descending), 500)
             if sort == "tree":
                 continue
             assert sorted(row["path"] for row in rows) == sorted(order)
@@ -305,8 +305,8 @@ def test_queries_find_what_the_library_finds(session: Session) -> None:
 
 def check_query(session: Session, query: str, found: lw.Tree, nodes: list[dict[str, Any]]) -> None:
     names = {str(path) for path, _ in found.items()}
-    flat = everything(session, Asked(query=query, sort="path"))
-    rows = everything(session, Asked(query=query))
+    flat = everything(session, LineRequest(query=query, sort="path"))
+    rows = everything(session, LineRequest(query=query))
     listed = {row["path"] for row in rows if row["kind"] == "leaf"}
     assert names <= listed, query
     assert {session.tree[path].number for path in listed} == {one.number for one in found}, query

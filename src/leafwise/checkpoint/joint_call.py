@@ -17,7 +17,7 @@ from leafwise.files.stored_file import StoredFile
 
 T = TypeVar("T")
 Rows = list[tuple[str, str]]
-_LONGEST = 2000  # characters of an error that other ranks show
+_ERROR_CHARACTERS = 2000  # characters of an error that other ranks show
 
 
 class JointCall:
@@ -81,7 +81,7 @@ def _outcome(failure: Exception | None) -> bytes:
     if failure is None:
         return b'""'
     text = str(failure) if isinstance(failure, Error) else f"{type(failure).__name__}: {failure}"
-    return json.dumps(" ".join(text.split())[:_LONGEST]).encode()
+    return json.dumps(" ".join(text.split())[:_ERROR_CHARACTERS]).encode()
 
 
 def _first_failure(outcomes: list[bytes]) -> list[bytes]:

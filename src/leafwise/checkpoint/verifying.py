@@ -7,7 +7,7 @@ from leafwise.core.arguments import renamed_arguments
 from leafwise.core.results.result import Result
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.core.work.progress import bar
 from leafwise.errors import FileError

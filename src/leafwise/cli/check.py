@@ -50,7 +50,7 @@ def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.executor_tasks import Crew
     from leafwise.core.work.fleet import each_checkpoint, is_pattern
     from leafwise.errors import QueryError
     from leafwise.inspect.check.findings import LEVELS, Findings

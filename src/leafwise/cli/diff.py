@@ -11,7 +11,7 @@ from leafwise.cli.workers import PATTERN, add_dask, executor_of
 from leafwise.errors import Error, QueryError
 
 if TYPE_CHECKING:
-    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.executor_tasks import Crew
     from leafwise.inspect.diff.difference import Diff
 
 
@@ -42,7 +42,7 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.executor_tasks import Crew
     from leafwise.core.work.fleet import each_checkpoint, is_pattern, refuse_pattern
     from leafwise.inspect.diff.difference import Diff
 

@@ -171,7 +171,7 @@ def run(options: argparse.Namespace) -> int:
         shard_size=options.shard_size,
         format=options.format,
     )
-    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.executor_tasks import Crew
 
     with (
         executor_of(options, is_fleet=False) as executor,

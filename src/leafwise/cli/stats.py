@@ -31,7 +31,7 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.executor_tasks import Crew
     from leafwise.core.work.fleet import each_checkpoint, is_pattern
     from leafwise.inspect.stats.statistics import Stats, stats_of
 

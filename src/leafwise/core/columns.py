@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.sharding import Distributing
-from leafwise.core.home import Axes, Home, LeafKind, Spec, offer
+from leafwise.core.home import Axes, Home, LeafKind, Spec, capability_or_none
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory.memory import SAME, Op, Overlap
 from leafwise.core.path import Entry, Path, quote
@@ -483,7 +483,7 @@ class Columns:
     def is_held(self, row: int) -> bool:
         """Whether the array at a row is a frozen buffer."""
         owner = self.node_objects[self.row_nodes[row]]
-        freezing = offer(self.home(owner), Freezing)
+        freezing = capability_or_none(self.home(owner), Freezing)
         return freezing is not None and freezing.is_held(owner, self.row_names[row])
 
     def leaf_kind(self, leaf: int) -> PlainKind:

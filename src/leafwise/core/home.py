@@ -194,13 +194,13 @@ class Home:
     def capability(self, kind: type[C], action: str = "") -> C:
         """The capability of this kind that the home implements, or its defaults. If there is none, raises
         `Unsupported`; its message says that the home cannot `action`."""
-        offered = offer(self, kind)
+        offered = capability_or_none(self, kind)
         if offered is None:
             raise Unsupported(self.name, action or kind.action, kind.why)
         return offered
 
 
-def offer(home: Home, kind: type[C]) -> C | None:
+def capability_or_none(home: Home, kind: type[C]) -> C | None:
     """Like `Home.capability`, but returns None if there is none. Each capability is created once for a home."""
     made: dict[type[Capability], Capability | None] | None = home.__dict__.get("_offers")
     if made is None:

@@ -11,7 +11,7 @@ from leafwise.core import registry as homes
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.dotted import ListedNode, Listing
-from leafwise.core.home import Home, LeafKind, Visit, offer
+from leafwise.core.home import Home, LeafKind, Visit, capability_or_none
 from leafwise.core.memory.overlaps import find_overlaps, find_undone
 from leafwise.core.path import Path, quote
 from leafwise.errors import Error, WalkError
@@ -194,7 +194,7 @@ def _visitor(columns: Columns, cls: type, lookup: _PathLookup) -> Callable[[Any]
     child = home.wrapped_child(cls)
     if child is not None:
         columns.wrapped[cls] = child
-    viewing = offer(home, Viewing)
+    viewing = capability_or_none(home, Viewing)
     views = viewing.view_names(cls) if viewing is not None else None
     if views:
         columns.views[cls] = views

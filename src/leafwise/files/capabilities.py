@@ -96,7 +96,7 @@ class FileVetting(Vetting):
     def called_elsewhere(self, obj: Any) -> dict[str, Danger]:
         if not isinstance(obj, StoredFile):
             return {}
-        from leafwise.files.pickles.suspects import danger
+        from leafwise.files.pickles.pickle_calls import danger
         from leafwise.files.pickles.torch_objects import EXPECTED
 
         obj.read_objects()

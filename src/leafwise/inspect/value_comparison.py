@@ -16,7 +16,7 @@ from leafwise.core.pairing.pairing import NamedArray, NamedArrays
 from leafwise.core.reader import reader
 from leafwise.core.registry import home_of
 from leafwise.core.results.comparison import Comparison
-from leafwise.core.work.crew import Crew, run_each
+from leafwise.core.work.executor_tasks import Crew, run_each
 from leafwise.errors import Error, FileError, Unsupported, WalkError
 from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
@@ -147,7 +147,9 @@ def _place(first: NamedArray, second: NamedArray, reason: str, compares: Callabl
         return first.home
     if compares(second.home, partner.device):
         return second.home
-    is_bitwise = spec.dtype == partner.dtype and not _has_transposed_shape(spec, partner) and streams.knows(spec.dtype)
+    is_bitwise = (
+        spec.dtype == partner.dtype and not _has_transposed_shape(spec, partner) and streams.is_numpy_dtype(spec.dtype)
+    )
     return _IN_PLACE if is_bitwise else _IN_PIECES
 
 

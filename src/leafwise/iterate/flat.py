@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home, offer
+from leafwise.core.home import Home, capability_or_none
 from leafwise.core.memory.memory import Op
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
@@ -197,7 +197,7 @@ def _slots(columns: Columns, leaf: int) -> list[DictSlot]:
         node, name = columns.row_nodes[row], columns.row_names[row]
         while node >= 0:
             owner = columns.node_objects[node]
-            packing = offer(columns.home(owner), Packing)
+            packing = capability_or_none(columns.home(owner), Packing)
             slot = packing.slot(owner, name) if packing is not None else None
             if slot is not None:
                 slots.append(slot)
@@ -259,5 +259,5 @@ def _follow(columns: Columns, followers: list[_Follower]) -> None:
 
 def _is_view(home: Home, owner: Any, name: str) -> bool:
     """Whether the leaf with this name is a view that its home computes from another leaf."""
-    viewing = offer(home, Viewing)
+    viewing = capability_or_none(home, Viewing)
     return viewing is not None and viewing.view_source(owner, name) is not None

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, overload
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
-from leafwise.core.home import offer
+from leafwise.core.home import capability_or_none
 from leafwise.core.path import listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
@@ -111,7 +111,7 @@ def _owner(columns: Columns, leaf: int) -> Any:
 
 def _drifts(columns: Columns, leaf: int) -> bool:
     owner = _owner(columns, leaf)
-    freezing = offer(columns.home(owner), Freezing)
+    freezing = capability_or_none(columns.home(owner), Freezing)
     return freezing is not None and freezing.drifts(owner, columns.row_names[leaf])
 
 

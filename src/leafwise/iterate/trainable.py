@@ -5,7 +5,7 @@ from typing import Any
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
-from leafwise.core.home import offer
+from leafwise.core.home import capability_or_none
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -50,7 +50,7 @@ def _common_freezing(columns: Columns, leaves: list[int]) -> Freezing:
     if not leaves:
         raise WalkError("there are no parameters")
     leaf_homes = [columns.home(columns.current(leaf)) for leaf in leaves]
-    kinds = [type(offer(home, Freezing)) for home in leaf_homes]
+    kinds = [type(capability_or_none(home, Freezing)) for home in leaf_homes]
     if len({*kinds}) == 1:
         return leaf_homes[0].capability(Freezing, "select trainable leaves")
     # Arrays that are not of JAX are the exception among arrays of JAX, and any arrays are among Variables of NNX.

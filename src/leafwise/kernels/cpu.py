@@ -17,9 +17,9 @@ from leafwise.core.results.moments import (
     NUMBERS,
     Histogram,
     Moments,
+    merged_moments,
     none_finite,
     nothing,
-    together,
 )
 from leafwise.core.work.threads import is_alone
 from leafwise.errors import Unsupported
@@ -40,7 +40,7 @@ from leafwise.kernels.library import load
 CHUNK = 1 << 18
 PER_THREAD = 1 << 18  # fewer elements are not worth a thread
 
-_AT_ONCE = 4096  # arrays; each needs memory for a histogram
+_ARRAYS_AT_ONCE = 4096  # arrays; each needs memory for a histogram
 _BINS = 256
 # The fields of `struct result` in C. The extremes of integers have their own fields.
 _WHOLE_NUMBERS = (*COUNTS[1:], "finite", "whole_min", "whole_max")
@@ -60,7 +60,7 @@ def measure(runs: Sequence[Run], histogram: bool = True, *, threads: int | None 
     >>> moments.count, moments.nan, moments.zeros, moments.min, moments.max, moments.l1
     (4, 1, 1, -3.0, 1.0, 4.0)
     """
-    return list(map(together, measure_chunks(runs, histogram, threads=threads)))
+    return list(map(merged_moments, measure_chunks(runs, histogram, threads=threads)))
 
 
 def measure_chunks(runs: Sequence[Run], histogram: bool, *, threads: int | None = None) -> list[list[Moments]]:
@@ -71,7 +71,7 @@ def measure_chunks(runs: Sequence[Run], histogram: bool, *, threads: int | None 
         check_known({run.dtype for run in runs})
         check_subnormals()
         return [_by_reference(run, histogram) for run in runs]
-    batches = [runs[at : at + _AT_ONCE] for at in range(0, len(runs), _AT_ONCE)]
+    batches = [runs[at : at + _ARRAYS_AT_ONCE] for at in range(0, len(runs), _ARRAYS_AT_ONCE)]
     return [chunks for batch in batches for chunks in _by_library(library, batch, histogram, threads or threads_here())]
 
 
@@ -281,6 +281,6 @@ def _of_pieces(array: Any, histogram: bool) -> Moments:
     pieces = np.nditer(
         array, ["external_loop", "buffered", "zerosize_ok"], ["readonly"], native, "C", "equiv", buffersize=PIECE
     )
-    return together(
+    return merged_moments(
         [chunk for piece in pieces for chunk in measure_chunks([run_of(np.ascontiguousarray(piece))], histogram)[0]]
     )

@@ -20,7 +20,7 @@ SHIFTS = np.array([0.0, 0.31, 0.67], np.float32)
 _SEED = 20_240_229
 ONTO = np.random.default_rng(_SEED).standard_normal((SAMPLED, COORDINATES))
 ODD = np.random.default_rng(_SEED).integers(1, 1 << 29, COORDINATES + 1, np.int32) * 2 + 1
-_AT_ONCE = 1 << 16  # lines per batch
+_LINES_AT_ONCE = 1 << 16  # lines per batch
 
 
 def as_doubles(array: Any, scale: float) -> Any:
@@ -36,8 +36,8 @@ def near_lines(count: int, numbers_of: Callable[[Any], Any]) -> Any:
     if count < 2:
         return np.array([], int)
     words = np.empty((len(SHIFTS), count), np.int32)
-    for start in range(0, count, _AT_ONCE):
-        words[:, start : start + _AT_ONCE] = _cells(numbers_of(slice(start, start + _AT_ONCE)))
+    for start in range(0, count, _LINES_AT_ONCE):
+        words[:, start : start + _LINES_AT_ONCE] = _cells(numbers_of(slice(start, start + _LINES_AT_ONCE)))
     near_ones = []
     for cells in words:
         ordered = np.sort(cells)
@@ -50,8 +50,8 @@ def near_lines(count: int, numbers_of: Callable[[Any], Any]) -> Any:
         # Of three lines in a cell, the first and the last may be equal and the one between them far from both.
         near_ones += [order[crowded + offset] for offset in range(3)]
         places = np.flatnonzero(shared)
-        for start in range(0, len(places), _AT_ONCE):
-            batch = places[start : start + _AT_ONCE]
+        for start in range(0, len(places), _LINES_AT_ONCE):
+            batch = places[start : start + _LINES_AT_ONCE]
             lines, neighbors = order[batch], order[batch + 1]
             # Lines with very different numbers may share a cell by chance.
             numbers = numbers_of(lines)

@@ -23,13 +23,13 @@ _TILE = 1024  # rows and columns that are transposed at a time
 
 def arrays_of(pieces: Iterable[Any], dtype: str) -> Iterator[Any] | None:
     """Bytes, in pieces, as arrays of a dtype; None if NumPy does not know it."""
-    if not knows(dtype):
+    if not is_numpy_dtype(dtype):
         return None
     known = numpy_dtype(dtype)
     return (np.frombuffer(piece, known) for piece in pieces)
 
 
-def knows(dtype: str) -> bool:
+def is_numpy_dtype(dtype: str) -> bool:
     """Whether NumPy has a dtype, or ml_dtypes does."""
     try:
         return bool(numpy_dtype(dtype).itemsize)

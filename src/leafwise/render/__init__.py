@@ -1,6 +1,6 @@
 """Renders results as text, JSON, HTML or PNG.
 
-The module of each result has `lower(result, *, full, **options)`, which returns a `Doc`, and `to_json(result)`, which
+The module of each result has `to_doc(result, *, full, **options)`, which returns a `Doc`, and `to_json(result)`, which
 returns plain data; for a table also `to_table(result)`, which returns `TableRows`. If a `Doc` is not the right form,
 the module has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result, bare)`.
 """
@@ -46,7 +46,7 @@ def text_of(result: Result, *, width: int | None = None, terminal: Terminal | No
     terminal = terminal if width is None else terminal._replace(width=width)
     if hasattr(module, "to_text"):
         return str(module.to_text(result, terminal, **options))
-    return text(module.lower(result, **options), terminal)
+    return text(module.to_doc(result, **options), terminal)
 
 
 def for_stdout(result: Result, *, shell: bool = False, **options: Any) -> str:
@@ -62,7 +62,7 @@ def html_of(result: Result) -> str:
         return str(module.to_html(result))
     from leafwise.render.html import html
 
-    return html(module.lower(result))
+    return html(module.to_doc(result))
 
 
 def json_of(result: Result) -> dict[str, Any]:

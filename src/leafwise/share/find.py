@@ -34,7 +34,7 @@ class EqualUntied(NamedTuple):
     constant: bool
 
 
-class HeldWrongly(NamedTuple):
+class OptimizerMismatch(NamedTuple):
     """A problem with a parameter in an optimizer, as `lw.ties(model, optimizer=optimizer)` lists it.
 
     `problem` is "twice" if the optimizer steps a leaf twice, "stale" if it steps a parameter that is no longer in the
@@ -69,7 +69,7 @@ class Ties(Table, Sequence[Tie], kind="ties"):
     """
 
     def __init__(
-        self, t: Tree, equal_untied: list[EqualUntied] | None = None, optimizer: list[HeldWrongly] | None = None
+        self, t: Tree, equal_untied: list[EqualUntied] | None = None, optimizer: list[OptimizerMismatch] | None = None
     ) -> None:
         self._ties = t.ties
         self.tree = t
@@ -130,7 +130,7 @@ def ties(source: Any, *, equal_untied: bool = False, optimizer: Any = None) -> T
         return Ties(
             t,
             equal_untied=_equal_untied(t) if equal_untied else None,
-            optimizer=None if optimizer is None else held_wrongly(t, optimizer),
+            optimizer=None if optimizer is None else optimizer_mismatches(t, optimizer),
         )
 
 
@@ -170,7 +170,7 @@ def _check_any_is_read(t: Tree) -> None:
         raise WalkError(f"no leaf has values to compare; {reasons[0][0]}: {reasons[0][1]}")
 
 
-def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
+def optimizer_mismatches(t: Tree, optimizer: Any) -> list[OptimizerMismatch]:
     """The problems with the parameters that an optimizer steps: stepped twice, not in the tree, or sharing memory."""
     found_home = homes.find(type(optimizer))
     if found_home is None or found_home[1] != "node":
@@ -179,7 +179,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
     columns = t.columns
     held = found_home[0].capability(Stepping).held_by(optimizer)
     rows = {id(value): row for row, value in reversed(list(enumerate(columns.row_values)))}
-    problems: list[HeldWrongly] = []
+    problems: list[OptimizerMismatch] = []
     where: dict[int, list[str]] = {}
     values: dict[int, Any] = {}
     for place, value in held:
@@ -192,11 +192,11 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
             spec = columns.home(values[key]).spec(values[key])
             like = [columns.row_text(r) for r in absent if columns.facts([r])[0].spec[:2] == spec[:2]]
             place = f"{places[0]} ({'×'.join(map(str, spec.shape or ())) or 'a scalar'})"
-            problems.append(HeldWrongly("stale", "", _stale(place, like), tuple(like), place))
+            problems.append(OptimizerMismatch("stale", "", _stale(place, like), tuple(like), place))
         elif len(places) > 1:
             path = columns.row_text(row)
             problems.append(
-                HeldWrongly(
+                OptimizerMismatch(
                     "twice",
                     path,
                     f"{path} is stepped {len(places)} times, as {' and as '.join(places)}; pass it to the optimizer "
@@ -209,7 +209,7 @@ def held_wrongly(t: Tree, optimizer: Any) -> list[HeldWrongly]:
             names = " and ".join(str(leaf.path) for leaf in stepped)
             path = str(stepped[0].path)
             problems.append(
-                HeldWrongly(
+                OptimizerMismatch(
                     "shared memory",
                     path,
                     f"{names} share memory and are stepped separately, so the same values are updated more than once "

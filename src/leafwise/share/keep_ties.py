@@ -5,7 +5,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Keep, Tying
-from leafwise.core.home import offer
+from leafwise.core.home import capability_or_none
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -121,6 +121,6 @@ def release_ties(model: Any) -> Any:
         objects = [columns.node_objects[node] for node in t.node_numbers()]
         places = None if t.is_whole else [place_of(columns, row) for row in t.rows]
         for home in columns.homes_of(objects):
-            if (tying := offer(home, Tying)) is not None:
+            if (tying := capability_or_none(home, Tying)) is not None:
                 root = tying.release_ties(root, objects, places)
         return part_of(t, root)

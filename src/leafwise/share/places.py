@@ -7,7 +7,7 @@ from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
 from leafwise.core.columns import Columns
 from leafwise.core.find import no_match
 from leafwise.core.glob import Glob
-from leafwise.core.home import Home, offer
+from leafwise.core.home import Home, capability_or_none
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
 from leafwise.core.rebuild import check_part
@@ -98,7 +98,7 @@ def _key(columns: Columns, above: int, row: int) -> str:
 
 def names_outside(columns: Columns, row: int) -> list[str]:
     """The names outside the tree that a row is kept tied to."""
-    tying = offer(home_of(columns, row), Tying)
+    tying = capability_or_none(home_of(columns, row), Tying)
     if tying is None:
         return []
     known = [place_of(columns, leaf_row) for leaf_row in columns.rows_of(columns.ties.get(row, row))]
@@ -129,7 +129,7 @@ def rows_to_keep(columns: Columns, leaf: int, inside: set[int]) -> list[int]:
 
 def _is_kept_with(columns: Columns, row: int, places: list[Place]) -> bool:
     """Whether a row is kept tied to one of the places."""
-    tying = offer(home_of(columns, row), Tying)
+    tying = capability_or_none(home_of(columns, row), Tying)
     if tying is None:
         return False
     place = place_of(columns, row)

@@ -17,11 +17,11 @@ from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 from leafwise.web.answers import comparison, leaf, lines, map, tables, whole
 from leafwise.web.app_files import asset
-from leafwise.web.lines import Asked
+from leafwise.web.lines import LineRequest
 from leafwise.web.session import Session
 
 SECONDS = 60  # for one request
-_AT_ONCE = 6  # requests that are computed at the same time
+_REQUESTS_AT_ONCE = 6  # requests that are computed at the same time
 _MOST_TOGGLED = 2_000
 _ASSETS = {"app.js": "text/javascript", "app.css": "text/css"}
 
@@ -32,7 +32,7 @@ class BadRequestError(Exception):
 
 def make_app(session: Callable[[], Session]) -> Starlette:
     """The application. `session` returns the session, and may wait for it."""
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
+    limiter = anyio.CapacityLimiter(_REQUESTS_AT_ONCE)
 
     async def answered(request: Request, work: Callable[[Session, "_Arguments"], Any]) -> Response:
         arguments = _Arguments(request)
@@ -157,11 +157,11 @@ class _Arguments:
             raise BadRequestError("limit= takes a positive number")
         return number
 
-    def lines(self) -> Asked:
+    def lines(self) -> LineRequest:
         numbers = [number for number in self.text("toggled", "").split(",") if number]
         if len(numbers) > _MOST_TOGGLED or not all(_is_whole(number, 11) for number in numbers):
             raise BadRequestError(f"toggled= takes at most {_MOST_TOGGLED:,} numbers")
-        return Asked(
+        return LineRequest(
             self.text("query", "").strip(),
             self.text("sort", "tree"),
             self.yes("descending"),

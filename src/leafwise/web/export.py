@@ -8,13 +8,13 @@ import os
 import re
 from typing import Any
 
-from leafwise.core.results.small_files import write_small_file
+from leafwise.core.results.atomic_write import write_small_file
 from leafwise.core.work.progress import bar
 from leafwise.errors import Error, QueryError
 from leafwise.web.answers import comparison, leaf, lines, tables, whole
 from leafwise.web.app_files import asset
 from leafwise.web.jobs import Job
-from leafwise.web.lines import LEAF, Asked
+from leafwise.web.lines import LEAF, LineRequest
 from leafwise.web.measured import statistics_json
 from leafwise.web.session import Session
 
@@ -100,7 +100,7 @@ def _has_no_values(session: Session) -> bool:
 
 
 def _data(session: Session) -> dict[str, Any]:
-    everything = Asked(depth=len(session.lines) + 1)
+    everything = LineRequest(depth=len(session.lines) + 1)
     data: dict[str, Any] = {
         "summary": {**whole.summary(session), "exported": True},
         "totals": whole.totals(session),

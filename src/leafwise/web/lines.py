@@ -15,7 +15,7 @@ _KEPT_LISTS = 16  # lists of visible lines that are remembered, for scrolling
 SORTS = ("tree", "path", "bytes", "size", "dtype", "std", "absmax", "zeros", "change")
 
 
-class Asked(NamedTuple):
+class LineRequest(NamedTuple):
     """Which lines, and in which order."""
 
     query: str = ""
@@ -192,9 +192,9 @@ class VisibleLines:
     ):
         """`matching` returns the lines that match a query, and `key` the function by which lines are sorted."""
         self._lines, self._matching, self._key = lines, matching, key
-        self._kept: dict[tuple[Asked, int], tuple[Sequence[int], int | None]] = {}
+        self._kept: dict[tuple[LineRequest, int], tuple[Sequence[int], int | None]] = {}
 
-    def visible(self, asked: Asked, version: int) -> tuple[Sequence[int], int | None]:
+    def visible(self, asked: LineRequest, version: int) -> tuple[Sequence[int], int | None]:
         """The visible lines, and how many leaves match the query. Lists that are sorted by statistics change with
         `version`."""
         key = asked, version if asked.sort not in ("tree", "path", "bytes", "size", "dtype") else 0
@@ -204,7 +204,7 @@ class VisibleLines:
             self._kept[key] = self._computed(asked)
         return self._kept[key]
 
-    def _computed(self, asked: Asked) -> tuple[Sequence[int], int | None]:
+    def _computed(self, asked: LineRequest) -> tuple[Sequence[int], int | None]:
         lines = self._lines
         matches = self._matching(asked.query) if asked.query else None
         if asked.sort != "tree":
@@ -218,7 +218,7 @@ class VisibleLines:
         count = sum(line in lines.counted for line in matches)
         return self._unfolded(asked, matches), count
 
-    def _unfolded(self, asked: Asked, matches: set[int] | None) -> Sequence[int]:
+    def _unfolded(self, asked: LineRequest, matches: set[int] | None) -> Sequence[int]:
         lines = self._lines
         kinds, depths, ends = lines.kinds, lines.depths, lines.ends
         toggled = set(asked.toggled)
@@ -239,7 +239,7 @@ class VisibleLines:
             line = ends[line] if folded else line + 1
         return visible
 
-    def place_of(self, line: int, asked: Asked, version: int) -> tuple[int | None, tuple[int, ...]]:
+    def place_of(self, line: int, asked: LineRequest, version: int) -> tuple[int | None, tuple[int, ...]]:
         """Where a line is in the list, and which nodes are toggled so that it is visible."""
         lines = self._lines
         toggled = asked.toggled

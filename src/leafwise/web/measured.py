@@ -7,7 +7,7 @@ from typing import Any
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.path import escape
-from leafwise.core.results.moments import STATISTICS, together
+from leafwise.core.results.moments import STATISTICS, merged_moments
 from leafwise.core.tree import Tree
 from leafwise.inspect.ranks.teamwork import team_of_trees
 from leafwise.inspect.stats.rows import Row
@@ -143,7 +143,7 @@ def sums(t: Tree, rows: dict[int, Row]) -> list[dict[str, Any]]:
         sections.setdefault(SECTIONS[t.columns.leaf_section(leaf)], []).append(row)
     many = len(sections) > 1
     return [
-        {"name": f"total {section}" if many else "total", "row": table_row(Row(together(members)), "")}
+        {"name": f"total {section}" if many else "total", "row": table_row(Row(merged_moments(members)), "")}
         for section, members in sections.items()
     ]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from leafwise.core.path import escape
 
-_LONGEST = 300  # characters of a plain value, or of metadata
+_CHARACTERS = 300  # characters of a plain value, or of metadata
 
 
 def num(value: Any) -> Any:
@@ -23,5 +23,5 @@ def num(value: Any) -> Any:
 
 def cut(text: str) -> str:
     """The beginning of a long text, with invisible characters escaped."""
-    shown = escape(text[: _LONGEST + 1])
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} …"
+    shown = escape(text[: _CHARACTERS + 1])
+    return shown if len(shown) <= _CHARACTERS else f"{shown[:_CHARACTERS]} …"

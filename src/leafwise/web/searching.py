@@ -17,13 +17,13 @@ _FILTERS = {
     "persistent": bool, "tied": bool, "ndim": int,
 }  # fmt: skip
 _FILTER = re.compile(r"([a-z_]+):(\S*)")
-_LONGEST = 1_000  # characters
+_QUERY_CHARACTERS = 1_000  # characters
 
 
 def _selected(t: Tree, query: str) -> tuple[Tree, list[str], dict[str, Any]]:
     """The leaves that match a query, and its words and filters."""
-    if len(query) > _LONGEST:
-        raise QueryError(f"the query has {len(query):,} characters; at most {_LONGEST:,} are allowed")
+    if len(query) > _QUERY_CHARACTERS:
+        raise QueryError(f"the query has {len(query):,} characters; at most {_QUERY_CHARACTERS:,} are allowed")
     words, filters = parsed(query)
     selection: Tree = t.select(where(**filters)) if filters else t
     return selection.find(*words) if words else selection, words, filters

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from leafwise.checkpoint.editing.planning import EditOptions, prepared
 from leafwise.checkpoint.editing.result import Edit
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 
 
 def edit(

@@ -10,7 +10,7 @@ from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.core.path import escape
 from leafwise.core.roles.recipes import Recipe, Taken, Turned
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.progress import bar
 from leafwise.errors import EditError, WriteError
 from leafwise.files.arrays.arrays import Stored, same_values

@@ -12,7 +12,7 @@ from leafwise.checkpoint.editing.contents import Contents, SourceRows
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
-from leafwise.core.pairing.match import match_keys
+from leafwise.core.pairing.row_matching import match_keys
 from leafwise.core.path import escape, shown_file
 from leafwise.core.roles.recipes import Taken
 from leafwise.core.verbs import opened

@@ -8,8 +8,8 @@ from leafwise.checkpoint.editing.references import References
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.checkpoint.saving.collecting import METADATA, cannot_be_a_name
 from leafwise.checkpoint.saving.write_arguments import is_text
-from leafwise.core.pairing.match import Renaming, is_auto
 from leafwise.core.pairing.name_groups import Changes, merged_by_number
+from leafwise.core.pairing.row_matching import Renaming, is_auto
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.files.record import NodeType

@@ -8,7 +8,7 @@ from leafwise.checkpoint.editing.plain import NOTHING, drop_values, kept_value, 
 from leafwise.checkpoint.editing.references import References
 from leafwise.checkpoint.editing.steps import Steps
 from leafwise.checkpoint.saving.collecting import METADATA
-from leafwise.core.pairing.match import Renaming
+from leafwise.core.pairing.row_matching import Renaming
 
 
 class Selection:

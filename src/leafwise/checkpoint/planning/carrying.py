@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from leafwise.checkpoint.planning.plan import Plan, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
-from leafwise.core.pairing.match import match
 from leafwise.core.pairing.pairing import Side
+from leafwise.core.pairing.row_matching import match
 from leafwise.core.path import listed
 from leafwise.core.roles.layer_parts import CarriedLeaf, LeafParts, axes_by_name, is_own_state, parts_of_both
 from leafwise.core.roles.named_axes import laid_out, regrouped

@@ -13,8 +13,8 @@ from leafwise.checkpoint.planning.plan import Plan, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.dtypes import number_kind
-from leafwise.core.pairing.match import Rename, Renaming, match
 from leafwise.core.pairing.pairing import Side
+from leafwise.core.pairing.row_matching import Rename, Renaming, match
 from leafwise.core.path import listed
 from leafwise.core.roles.recipes import Recipe, Shape, Taken, folded
 from leafwise.files.arrays.arrays import Stored

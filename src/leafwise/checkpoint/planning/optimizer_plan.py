@@ -14,7 +14,7 @@ from leafwise.checkpoint.planning.optimizer_places import (
     target_groups,
 )
 from leafwise.checkpoint.planning.plan import Plan, the_source
-from leafwise.checkpoint.planning.saved_optimizers import OptimizerFronts, SavedOptimizers, below, seen_from
+from leafwise.checkpoint.planning.saved_optimizers import OptimizerPrefixes, SavedOptimizers, below, seen_from
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.leaf import shape_text
 from leafwise.core.opaque import Opaque
@@ -61,7 +61,7 @@ class OwnState(NamedTuple):
     types: dict[str, NodeType]
 
 
-def plan_optimizers(plan: Plan, pairing: Pairing, optimizers: OptimizerFronts) -> list[OptimizerPlan]:
+def plan_optimizers(plan: Plan, pairing: Pairing, optimizers: OptimizerPrefixes) -> list[OptimizerPlan]:
     if not optimizers.nodes:
         return []
     columns = plan.target.columns

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.memory.memory import Op
-from leafwise.core.pairing.match import Prefix
 from leafwise.core.pairing.proposals import Proposal, as_renames
+from leafwise.core.pairing.row_matching import Prefix
 from leafwise.core.results.outline import Hint
 from leafwise.core.results.result import Table
 from leafwise.core.roles.recipes import Recipe

@@ -12,15 +12,15 @@ from leafwise.checkpoint.planning.leaf_plan import plan_leaves
 from leafwise.checkpoint.planning.optimizer_plan import plan_optimizers
 from leafwise.checkpoint.planning.plan import ALLOWABLE, Plan, Problem, the_source
 from leafwise.checkpoint.planning.restored_ties import plan_ties
-from leafwise.checkpoint.planning.saved_optimizers import OptimizerFronts
+from leafwise.checkpoint.planning.saved_optimizers import OptimizerPrefixes
 from leafwise.checkpoint.planning.stored_numbers import StoredNumbers, stored_numbers
 from leafwise.core.capabilities.naming import Naming
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
-from leafwise.core.home import offer
+from leafwise.core.home import capability_or_none
 from leafwise.core.opaque import Opaque
-from leafwise.core.pairing.match import Renaming, is_auto, match_keys
 from leafwise.core.pairing.pairing import Pairing, Side, saved_rows
+from leafwise.core.pairing.row_matching import Renaming, is_auto, match_keys
 from leafwise.core.path import listed
 from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree
@@ -86,7 +86,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
     rename = _own_renames(t, s) if rename is None else rename
     plan = Plan(t, s, allowed)
     plan.saturate, plan.is_cast = checked_cast(cast) == "saturate", bool(cast)
-    optimizers = OptimizerFronts(t, s, Renaming(rename))
+    optimizers = OptimizerPrefixes(t, s, Renaming(rename))
     pairing = _pair(plan, optimizers, rename)
     target_values = PlainValues(t)
     wanted = _values_of(t, target_values, optimizers.nodes)
@@ -105,7 +105,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
 def _own_renames(t: Tree, s: Tree) -> dict[str, str] | None:
     """The renames by which a model's framework stores its leaves in its own files; None if there are none."""
     root = t.columns.node_objects[0] if t.is_whole and s.is_file else None
-    naming = None if root is None else offer(t.columns.home(root), Naming)
+    naming = None if root is None else capability_or_none(t.columns.home(root), Naming)
     if naming is None:
         return None
     side = Side(s, saved_rows(s))
@@ -114,7 +114,7 @@ def _own_renames(t: Tree, s: Tree) -> dict[str, str] | None:
     return naming.stored_names(root, shapes) or None
 
 
-def _pair(plan: Plan, optimizers: OptimizerFronts, rename: Any) -> Pairing:
+def _pair(plan: Plan, optimizers: OptimizerPrefixes, rename: Any) -> Pairing:
     """Pairs the leaves of both sides, except the state of optimizers, which is matched by the names of parameters."""
     target, source = Side(plan.target, saved_rows(plan.target)), Side(plan.source, saved_rows(plan.source))
     if optimizers.nodes:
@@ -158,7 +158,7 @@ def _not_applied_note(plan: Plan) -> str:
 def _plan_scalars(
     plan: Plan,
     new_name: Renaming,
-    optimizers: OptimizerFronts,
+    optimizers: OptimizerPrefixes,
     target: tuple[PlainValues, dict[str, PlainValue], StoredNumbers],
 ) -> None:
     target_values, wanted, numbers = target

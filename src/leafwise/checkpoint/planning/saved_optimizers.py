@@ -8,8 +8,8 @@ from typing import Any
 from leafwise.checkpoint.plain_values import PlainValues
 from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns
-from leafwise.core.pairing.match import Renaming
 from leafwise.core.pairing.pairing import saved_rows
+from leafwise.core.pairing.row_matching import Renaming
 from leafwise.core.path import Path
 from leafwise.core.roles.section_keys import OPTIMIZER
 from leafwise.core.tree import Tree
@@ -20,7 +20,7 @@ _GROUPS = "param_groups."
 _FIRST_GROUP = f"{_GROUPS}0.params"  # below the prefix of an optimizer; identifies an optimizer in a source
 
 
-class OptimizerFronts:
+class OptimizerPrefixes:
     """The optimizers of a target, by node, and where the source stores each of them: `source_of` maps the prefix of its
     names in the target to their prefix in the source."""
 

@@ -7,8 +7,8 @@ from leafwise.checkpoint.plain_values import PlainValue
 from leafwise.checkpoint.planning.plan import Plan, the_source
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.leaf import shape_text
-from leafwise.core.pairing.match import match_keys
 from leafwise.core.pairing.pairing import Pairing
+from leafwise.core.pairing.row_matching import match_keys
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.reading import reader
 

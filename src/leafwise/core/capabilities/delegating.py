@@ -1,4 +1,4 @@
-"""Measuring and comparing arrays in other processes. See `core/work/crew.py`."""
+"""Measuring and comparing arrays in other processes. See `core/work/executor_tasks.py`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -8,7 +8,7 @@ from leafwise.core.capabilities import Capability
 if TYPE_CHECKING:
     from leafwise.core.results.comparison import Comparison
     from leafwise.core.results.moments import Moments
-    from leafwise.core.work.crew import Crew
+    from leafwise.core.work.executor_tasks import Crew
 
 
 class Delegating(Capability):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from leafwise.core.results.moments import Moments
 
 
-class Again(NamedTuple):
+class PendingMeasurement(NamedTuple):
     """Arrays that are being measured again: the function that waits for the result, and their specs."""
 
     wait: "Callable[[], list[Moments]]"
@@ -26,7 +26,7 @@ class Measuring(Capability):
         """Why an array cannot be measured; empty if it can."""
         return self.home.cannot_read(value)
 
-    def measure_again(self, values: list[Any], histogram: bool) -> Again | None:
+    def measure_again(self, values: list[Any], histogram: bool) -> PendingMeasurement | None:
         """Like `measure`, without asking `cannot_measure` first, if these arrays were measured before, are still where
         they were, and have the same shapes and dtypes. None if not, or if that cannot be found out quickly."""
         return None

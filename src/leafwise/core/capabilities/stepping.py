@@ -3,7 +3,7 @@
 from typing import Any
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.home import Home, offer
+from leafwise.core.home import Home, capability_or_none
 from leafwise.errors import Unsupported
 
 # Children of an optimizer's node besides `param_groups` and `state`: state that belongs to no parameter; and, for an
@@ -98,12 +98,12 @@ class Stepping(Capability):
 
 def check_known(home: Home, optimizer: Any) -> None:
     """Raises if the parameters of an optimizer cannot be known."""
-    stepping = offer(home, Stepping)
+    stepping = capability_or_none(home, Stepping)
     if stepping is not None and (why := stepping.why_unknown(optimizer)):
         raise Unsupported(home.name, stepping.action, why)
 
 
 def is_optimizer(home: Home, obj: Any) -> bool:
     """Whether an object of a home is an optimizer; called for every node."""
-    stepping = offer(home, Stepping)
+    stepping = capability_or_none(home, Stepping)
     return stepping is not None and stepping.is_optimizer(obj)

@@ -4,7 +4,7 @@ from math import prod
 
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.columns import Columns
-from leafwise.core.home import Memory, offer
+from leafwise.core.home import Memory, capability_or_none
 from leafwise.core.leaf import UndoneTie, asking_raised
 from leafwise.core.memory.memory import Overlap, Region, compare, extent
 from leafwise.core.path import Entry, Path
@@ -53,7 +53,7 @@ def _memory(columns: Columns, row: int) -> tuple[Memory | None, bool]:
 
 def find_undone(columns: Columns) -> None:
     """Finds declared ties that were undone."""
-    for tying in [tying for home in columns.homes if (tying := offer(home, Tying)) is not None]:
+    for tying in [tying for home in columns.homes if (tying := capability_or_none(home, Tying)) is not None]:
         for node, declared in tying.declared(columns.node_objects):
             places = [(key, op, _row_at(columns, node, key)) for key, op in declared.keys]
             rows = [row for _, _, row in places if row is not None]

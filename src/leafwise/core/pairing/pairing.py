@@ -13,8 +13,8 @@ from leafwise.core.columns import Columns
 from leafwise.core.dtypes import number_kind
 from leafwise.core.home import Home, Spec
 from leafwise.core.pairing.families import Unmatched
-from leafwise.core.pairing.match import Matching, Prefix, Rename, Renaming, is_auto, match
 from leafwise.core.pairing.proposals import Proposal, certain_pairs, propose
+from leafwise.core.pairing.row_matching import Matching, Prefix, Rename, Renaming, is_auto, match
 from leafwise.core.path import quote
 from leafwise.core.tree import Tree
 

@@ -5,7 +5,7 @@ from math import copysign
 from typing import Any
 
 from leafwise.core.opaque import Opaque, same_records
-from leafwise.core.pairing.match import Rename, Renaming, match_keys
+from leafwise.core.pairing.row_matching import Rename, Renaming, match_keys
 from leafwise.core.tree import Tree
 
 

@@ -160,11 +160,11 @@ def none_finite(counts: Iterable[int], histogram: Histogram | None) -> Moments:
     return Moments.of(counts, _EMPTY, histogram)
 
 
-def together(parts: Iterable[Moments]) -> Moments:
+def merged_moments(parts: Iterable[Moments]) -> Moments:
     """Combines the moments of several arrays, as if they were one array; the order does not matter.
 
     >>> import numpy, leafwise.kernels.reference as reference
-    >>> both = together([reference.measure(numpy.array([1.0, 3.0])), reference.measure(numpy.array([0.0]))])
+    >>> both = merged_moments([reference.measure(numpy.array([1.0, 3.0])), reference.measure(numpy.array([0.0]))])
     >>> both.count, both.zeros, both.min, both.max, round(both.mean, 4), round(both.std**2, 4)
     (3, 1, 0.0, 3.0, 1.3333, 1.5556)
     """

@@ -1,4 +1,4 @@
-"""What results lower to: lines of styled words, which know nothing of terminals or pages.
+"""What results are converted to: lines of styled words, which know nothing of terminals or pages.
 
 A verb returns a result; `render` lowers it to a `Doc`; text and HTML differ only in the last step.
 """

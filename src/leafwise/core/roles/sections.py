@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from leafwise.core.capabilities.sorting import Sorting
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.dtypes import DTYPES, is_float
-from leafwise.core.home import LeafKind, Spec, offer
+from leafwise.core.home import LeafKind, Spec, capability_or_none
 from leafwise.core.roles import section_keys
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class _Resolver:
         columns = self.columns
         objects, parents = columns.node_objects, columns.node_parents
         examples = {type(obj): obj for obj in objects}
-        offers = {cls: offer(columns.home(obj), Sorting) for cls, obj in examples.items()}
+        offers = {cls: capability_or_none(columns.home(obj), Sorting) for cls, obj in examples.items()}
         if not any(offers.values()):
             return
         for node in range(1, len(objects)):

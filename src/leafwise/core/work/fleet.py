@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from leafwise.core.results.result import Table
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.progress import bar
 from leafwise.errors import Error, PathError, QueryError, WorkerError
 

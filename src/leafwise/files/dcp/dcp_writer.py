@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from leafwise.core.path import shown_file
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.errors import FileError
 from leafwise.files import record
 from leafwise.files.checksums import CHUNK, running_checksum

@@ -16,7 +16,7 @@ from leafwise.files.arrays.slices import c_strides
 from leafwise.files.pickles.pickle_writer import Call, Global, Reference, pickled
 
 _FOLDER = "archive/"
-_LARGE = 0xFFFFFFFF  # from this size on, numbers do not fit into the fields of a zip
+_ZIP64_FROM = 0xFFFFFFFF  # from this size on, numbers do not fit into the fields of a zip
 _VERSION, _LARGE_VERSION = 20, 45  # of the zip format, without and with large numbers
 
 
@@ -64,9 +64,9 @@ def _around(entries: list[_Entry]) -> ZipAround:
     at = 0
     for name, size, content in entries:
         encoded = name.encode("ascii")
-        large = struct.pack("<HHQQ", 1, 16, size, size) if size >= _LARGE else b""
+        large = struct.pack("<HHQQ", 1, 16, size, size) if size >= _ZIP64_FROM else b""
         version = _LARGE_VERSION if large else _VERSION
-        short = min(size, _LARGE)
+        short = min(size, _ZIP64_FROM)
         # Flags, method, time, date, CRC-32, both sizes, and the lengths of what follows. 33 is the first of January
         # 1980, since a date of zero is not valid.
         fields = struct.pack("<HHHHIIIHH", 0, 0, 0, 33, 0, short, short, len(encoded), len(large))
@@ -76,9 +76,9 @@ def _around(entries: list[_Entry]) -> ZipAround:
         before += header + content
         at += len(header) + size
     end = b""
-    if at >= _LARGE:
+    if at >= _ZIP64_FROM:
         sizes = struct.pack("<QQQQ", len(entries), len(entries), len(directory), at)
         end = b"PK\x06\x06" + struct.pack("<QHHII", 44, _LARGE_VERSION, _LARGE_VERSION, 0, 0) + sizes
         end += b"PK\x06\x07" + struct.pack("<IQI", 0, at + len(directory), 1)
-    counts = struct.pack("<HHHHIIH", 0, 0, len(entries), len(entries), len(directory), min(at, _LARGE), 0)
+    counts = struct.pack("<HHHHIIH", 0, 0, len(entries), len(entries), len(directory), min(at, _ZIP64_FROM), 0)
     return ZipAround(before, directory + end + b"PK\x05\x06" + counts)

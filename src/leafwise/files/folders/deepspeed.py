@@ -10,7 +10,7 @@ from leafwise.files.sources.folder import Folder, is_bare
 from leafwise.files.stored_file import StoredFile
 
 _LATEST = "latest"
-_LONGEST = 1_000  # bytes of the name of a folder
+_NAME_BYTES = 1_000  # bytes of the name of a folder
 _MODEL = re.compile(r"mp_rank_\d+_model_states\.pt", re.ASCII)
 # Weights that are split: by ZeRO stage 3, by pipeline stages, and by experts.
 _SPLIT = re.compile(r"(zero_pp_rank_\d+_mp_rank_\d+|layer_.*)[-_]model_states\.pt", re.ASCII | re.DOTALL)
@@ -21,7 +21,7 @@ def candidates(folder: Folder) -> list[Candidate]:
     """The states of a model in a folder that DeepSpeed wrote: the folder of one step, or the one above it."""
     if _LATEST not in folder.names or _LATEST in folder.folders:
         return _of_step(folder)
-    name = folder.text(_LATEST, _LONGEST).strip()
+    name = folder.text(_LATEST, _NAME_BYTES).strip()
     if is_bare(name) and name in folder.folders:
         return _of_step(folder.folder(name))
     steps = [step for step in sorted(folder.folders) if _of_step(folder.folder(step))]

@@ -5,7 +5,7 @@ from leafwise.files.folders.candidate import Candidate, refused
 from leafwise.files.sources.folder import Folder, is_bare
 
 _MAIN = "main"
-_LONGEST = 200  # bytes of the name of a revision
+_REVISION_BYTES = 200  # bytes of the name of a revision
 
 
 def revisions(folder: Folder) -> "list[Folder | Candidate] | None":
@@ -17,13 +17,13 @@ def revisions(folder: Folder) -> "list[Folder | Candidate] | None":
     refs = folder.folder("refs") if "refs" in folder.folders else None
     if refs is None or _MAIN not in refs.names:
         return [snapshots.folder(name) for name in sorted(snapshots.folders)]
-    name = refs.text(_MAIN, _LONGEST).strip()
+    name = refs.text(_MAIN, _REVISION_BYTES).strip()
     if is_bare(name) and name in snapshots.folders:
         return [snapshots.folder(name)]
     others = listed([shown_file(snapshots.joined(other)) for other in sorted(snapshots.folders)]) or "none"
     reason = (
-        f"cannot open {shown_file(folder.path)}: refs/main refers to the revision {name[:_LONGEST]!a}, which is not in "
-        f"the cache; download it again, or open another revision: {others}"
+        f"cannot open {shown_file(folder.path)}: refs/main refers to the revision {name[:_REVISION_BYTES]!a}, which is "
+        f"not in the cache; download it again, or open another revision: {others}"
     )
     return [refused(folder.path, reason)]
 

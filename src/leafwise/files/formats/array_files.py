@@ -10,7 +10,7 @@ from leafwise.files.reading import reader
 from leafwise.files.writing.destination import destination
 from leafwise.files.writing.item_writer import Item
 from leafwise.files.writing.output import Output, Progress
-from leafwise.files.writing.readback import check_readable
+from leafwise.files.writing.verify_written import check_readable
 
 
 def write_file(items: list[Item], path: str, progress: Progress, fill: Callable[[Output, Progress], None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from leafwise.files.formats import mistaken, safetensors
+from leafwise.files.formats import not_checkpoints, safetensors
 from leafwise.files.sources.disk import check_byte_order
 from leafwise.files.sources.source import Source
 from leafwise.files.stored_file import StoredFile
@@ -44,7 +44,7 @@ def _read(source: Source) -> StoredFile:
     start = bytes(source.read(0, min(64, source.size)))
     if safetensors.begins(start, source.size):  # checked first: its leading length may look like any magic number
         return safetensors.read(source)
-    if cause := mistaken.by_first_bytes(start):
+    if cause := not_checkpoints.by_first_bytes(start):
         raise source.error(0, cause)
     if start[:2] == b"PK":
         zips = _format("torch_zip")
@@ -53,7 +53,7 @@ def _read(source: Source) -> StoredFile:
             opened: StoredFile = zips.read(source, zip_entries)
         elif _format("torch_export").is_export(zip_entries):
             opened = _format("torch_export").read(source, zip_entries)
-        elif cause := mistaken.by_zip_entries(zip_entries):
+        elif cause := not_checkpoints.by_zip_entries(zip_entries):
             raise source.error(0, cause)
         else:
             opened = _format("numpy_files").read_npz(source, zip_entries)
@@ -64,6 +64,6 @@ def _read(source: Source) -> StoredFile:
             return reader(source)
     if _OLD_PICKLE.match(start):
         return _format("bare_pickle").read(source)  # type: ignore[no-any-return]
-    if cause := mistaken.by_content(bytes(source.read(0, min(mistaken.SAMPLE, source.size)))):
+    if cause := not_checkpoints.by_content(bytes(source.read(0, min(not_checkpoints.SAMPLE, source.size)))):
         raise source.error(0, cause)
     return safetensors.read(source)

@@ -14,7 +14,7 @@ from leafwise.files.arrays.slices import Index, expanded, is_shape
 from leafwise.files.sources.source import Source
 
 _BATCH = 500  # arrays that are opened at a time
-_LONGEST = 300  # characters of a message of tensorstore
+_MESSAGE_CHARACTERS = 300  # characters of a message of tensorstore
 _WHOLE = 4 * CHUNK  # bytes; if reading one row decodes more than this, an array is better read at once
 SMALL_INTEGERS = frozenset({"int4", "int2"})  # dtypes that are listed and read, but not measured, cast or saved
 
@@ -62,7 +62,7 @@ class ZarrStore(NamedTuple):
 
     def error(self, name: str, error: BaseException) -> FileError:
         reason = escape(short_reason(error))
-        return FileError(f"{shown_file(self.folder)}: {escape(name)[:_LONGEST]} cannot be read: {reason}")
+        return FileError(f"{shown_file(self.folder)}: {escape(name)[:_MESSAGE_CHARACTERS]} cannot be read: {reason}")
 
 
 def inode(path: str) -> int:
@@ -75,7 +75,7 @@ def inode(path: str) -> int:
 
 def short_reason(error: BaseException) -> str:
     """What an error of tensorstore says. Behind the first bracket is where in its code the error was raised."""
-    return str(error).partition(" [")[0].strip()[:_LONGEST] or type(error).__name__
+    return str(error).partition(" [")[0].strip()[:_MESSAGE_CHARACTERS] or type(error).__name__
 
 
 def open_arrays(store: ZarrStore, names: Iterable[str]) -> "Iterator[ZarrArray]":

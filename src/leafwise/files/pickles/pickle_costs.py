@@ -35,7 +35,7 @@ METHOD_STEPS = 4  # an opcode with its own method, in addition to the one step t
 CALL_STEPS = 25
 LOOKUP_STEPS = 6  # looking up a name, or accessing a dict
 _COPY_STEPS = 8  # copying one entry of a large collection
-_LARGE = 64  # entries; a collection with more is large
+_LARGE_ENTRIES = 64  # entries; a collection with more is large
 
 # Bytes that each opcode allocates, without those that its method counts.
 OPCODE_BYTES = [SLOT_BYTES] * 256
@@ -58,7 +58,7 @@ for _codes, _bytes in (
 def count_argument(value: Any, limits: Limits) -> None:
     """Counts what it costs to copy an argument of a call."""
     if isinstance(value, (*CONTAINERS, frozenset)):
-        limits.spend_steps(_COPY_STEPS * len(value) if len(value) > _LARGE else len(value))
+        limits.spend_steps(_COPY_STEPS * len(value) if len(value) > _LARGE_ENTRIES else len(value))
         entry = SET_ENTRY_BYTES if isinstance(value, dict | set | list) else SLOT_BYTES
         limits.spend_bytes(entry * len(value))
     elif isinstance(value, str | bytes):

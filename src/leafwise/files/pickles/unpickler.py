@@ -17,6 +17,7 @@ from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import Storage
 from leafwise.files.limits import HashClock, LimitError, Limits
 from leafwise.files.pickles.pickle_bytes import MARGIN, STOP, PickleBytes
+from leafwise.files.pickles.pickle_calls import warning_text
 from leafwise.files.pickles.pickle_costs import (
     ARRAY_BYTES,
     CALL_STEPS,
@@ -46,7 +47,6 @@ from leafwise.files.pickles.pickle_objects import (
 )
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
 from leafwise.files.pickles.python_objects import class_text, make_dict
-from leafwise.files.pickles.suspects import warning_text
 from leafwise.files.sources.source import Source
 
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}

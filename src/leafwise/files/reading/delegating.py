@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.comparison import Comparison
-from leafwise.core.results.moments import Moments, together
-from leafwise.core.work import crew as crews
-from leafwise.core.work.crew import Crew, bundled, run_each
+from leafwise.core.results.moments import Moments, merged_moments
+from leafwise.core.work import executor_tasks as crews
+from leafwise.core.work.executor_tasks import Crew, bundled, run_each
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
 from leafwise.files.sources.source import LocalSource
 
@@ -40,7 +40,7 @@ class FileDelegating(Delegating):
             lambda item: item[0].spec.nbytes,
             count,
         )
-        moments_of = {number: together(moments) for number, moments in chunks.items()}
+        moments_of = {number: merged_moments(moments) for number, moments in chunks.items()}
         moments_of |= zip(others, wholes, strict=True)
         return [moments_of[number] for number in range(len(values))]
 

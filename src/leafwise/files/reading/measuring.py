@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.memory.runs import Run, UnreadError
-from leafwise.core.results.moments import NOTHING, Moments, nothing, together
+from leafwise.core.results.moments import NOTHING, Moments, merged_moments, nothing
 from leafwise.core.work.threads import in_threads
 from leafwise.files.arrays.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
 from leafwise.files.reading.reader import unchanged
@@ -61,7 +61,7 @@ def measure(values: list[Stored], histogram: bool, count: Callable[[int], None])
     for number, start in sorted(by_start):
         pieces.setdefault(number, []).extend(by_start[number, start])
     moments = [
-        together(pieces[number]) if number in pieces else _counted(value, histogram, count)
+        merged_moments(pieces[number]) if number in pieces else _counted(value, histogram, count)
         for number, value in enumerate(values)
     ]
     unchanged({id(run[0].source): run[0].source for run in runs.values()}.values())
@@ -158,4 +158,4 @@ def measure_whole(value: Stored, histogram: bool) -> Moments:
     """The moments of an array whose bytes must be reordered or decoded."""
     pieces = regrouped(value.parts(), PIECE)
     chunks = [chunk for piece in pieces for chunk in cpu.measure_chunks([cpu.run_of(piece)], histogram)[0]]
-    return together(chunks or [nothing(NOTHING if histogram else None)])
+    return merged_moments(chunks or [nothing(NOTHING if histogram else None)])

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.loading import Landing
 from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
-from leafwise.core.work import crew as crews
-from leafwise.core.work.crew import Crew, run_each
+from leafwise.core.work import executor_tasks as crews
+from leafwise.core.work.executor_tasks import Crew, run_each
 from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays.arrays import Placed, Signed, Storage, Stored, Strided, numpy_dtype

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from leafwise.core.path import shown_file
-from leafwise.core.work.crew import place
+from leafwise.core.work.executor_tasks import place
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import InMemory, Placed, Storage, Stored
 from leafwise.files.arrays.derived import MeanAlong

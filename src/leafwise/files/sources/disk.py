@@ -30,7 +30,7 @@ except ImportError:  # Windows
 _FAR = ("nfs", "cifs", "smb", "lustre", "9p", "gpfs", "beegfs", "ceph", "gluster", "afs", "fuse")
 
 
-_LARGE = 1 << 26
+_LARGE_BYTES = 1 << 26
 
 
 def _allow_more_files(error: OSError) -> None:
@@ -229,7 +229,7 @@ class Disk:
         thread: freeing its blocks takes a third as long as writing them, and the caller need not wait for it."""
         held = None
         with suppress(OSError):
-            if os.stat(new).st_size >= _LARGE:
+            if os.stat(new).st_size >= _LARGE_BYTES:
                 held = os.open(new, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
             os.replace(old, new)

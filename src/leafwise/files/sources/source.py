@@ -12,7 +12,7 @@ from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
 
 _INFLATED = 1 << 20  # bytes that are unpacked at a time
-_LONGEST = 2_000  # characters of an error message; a name in a file may have millions
+_MESSAGE_CHARACTERS = 2_000  # characters of an error message; a name in a file may have millions
 _CUT_OFF = "the file ends here; it is shorter than when it was opened: it was cut off, or is being written"
 _SMALL = 1 << 16  # bytes; smaller ranges are read rather than mapped
 
@@ -89,7 +89,7 @@ class Source:
 
     def error(self, offset: int, cause: str) -> FileError:
         """An error that names the file and the offset."""
-        return FileError(f"{shown_file(self.name)} at byte {offset:,}: {cause[:_LONGEST]}")
+        return FileError(f"{shown_file(self.name)} at byte {offset:,}: {cause[:_MESSAGE_CHARACTERS]}")
 
     @property
     def is_local(self) -> bool:

@@ -7,7 +7,7 @@ arrays are written and hashed in one pass, and the header is filled in before th
 import json
 import secrets
 
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.files import record
 from leafwise.files.arrays.arrays import ITEM_BYTES
 from leafwise.files.checksums import CHUNK, DIGITS, checksum, count
@@ -17,8 +17,8 @@ from leafwise.files.sources.folder import INDEX
 from leafwise.files.writing.destination import destination
 from leafwise.files.writing.item_writer import Checkpoint, Item, PlacedItem, TiedCopies, stored_arrays, write_items
 from leafwise.files.writing.output import Output, Progress
-from leafwise.files.writing.readback import check_readable
 from leafwise.files.writing.streaming import Streaming
+from leafwise.files.writing.verify_written import check_readable
 
 MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
 

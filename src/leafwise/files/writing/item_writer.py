@@ -12,7 +12,7 @@ from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
 
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.errors import FileError
 from leafwise.files import record
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, spec_of

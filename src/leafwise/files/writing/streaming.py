@@ -14,9 +14,9 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from leafwise.core.path import escape
-from leafwise.core.work import crew as crews
+from leafwise.core.work import executor_tasks as crews
 from leafwise.core.work import threads
-from leafwise.core.work.crew import Crew, bundled
+from leafwise.core.work.executor_tasks import Crew, bundled
 from leafwise.core.work.threads import in_order
 from leafwise.errors import FileError, WriteError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored

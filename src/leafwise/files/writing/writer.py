@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.path import shown_file
-from leafwise.core.work.crew import place
+from leafwise.core.work.executor_tasks import place
 from leafwise.core.work.threads import WRITERS
 from leafwise.errors import FileError
 from leafwise.files.sources import disk as local

@@ -36,15 +36,15 @@ from leafwise.core.path import Entry, Path
 from leafwise.core.roles.role_table import add_rows, role_of
 from leafwise.errors import WriteError
 from leafwise.homes.torch import roles, tensors
-from leafwise.homes.torch.checkpoints.foreign import (
+from leafwise.homes.torch.checkpoints.state import EXTRA, extras, has_extra_state, writes_its_own
+from leafwise.homes.torch.checkpoints.unsupported_tensors import (
     facts,
     facts_of_sharded_tensor,
     is_sharded,
     is_sharded_tensor,
     may_be_marked,
 )
-from leafwise.homes.torch.checkpoints.state import EXTRA, extras, has_extra_state, writes_its_own
-from leafwise.homes.torch.parallel import fsdp1, zero
+from leafwise.homes.torch.parallel import deepspeed_zero, fsdp1
 from leafwise.homes.torch.parallel.flat_shards import FLAT, FlatShard, names_with_stand_ins
 from leafwise.homes.torch.parallel.sharding import local_nbytes, sharding_of
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, holds_nothing, is_lazy, tensor_to_write
@@ -160,7 +160,7 @@ class TorchHome(Home):
         def visit_with_stand_ins(obj: Any) -> Visit:
             if joins:
                 fsdp1.register(obj)
-            zero.register(obj)
+            deepspeed_zero.register(obj)
             stand_ins = names_with_stand_ins(obj)
             if stand_ins is None:
                 return visit(obj)
@@ -295,7 +295,7 @@ class TorchHome(Home):
         try:
             with torch.no_grad():
                 value.copy_(source)
-            zero.update_master(value)
+            deepspeed_zero.update_master(value)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             reason = str(error).rstrip(".")
             raise WriteError(f"cannot write: {reason}") from error

@@ -9,7 +9,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.torch.checkpoints.foreign import not_understood
+from leafwise.homes.torch.checkpoints.unsupported_tensors import not_understood
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 
 

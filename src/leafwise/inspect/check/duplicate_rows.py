@@ -16,7 +16,7 @@ import numpy as np
 from leafwise.core.capabilities.searching import LineSums, Searching
 from leafwise.core.dtypes import WORDS
 from leafwise.core.reader import Reader
-from leafwise.core.work.crew import run_each
+from leafwise.core.work.executor_tasks import run_each
 from leafwise.inspect.check.check_ranks import CheckRanks
 from leafwise.inspect.check.in_place import Place, searched_together
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
@@ -27,7 +27,7 @@ SHORT = 8  # lines with fewer numbers may be equal by chance
 MOST_MEASURED = 20  # pairs read in full
 _MOST_PAIRS = 10_000  # pairs compared by their projections
 _SAMPLES_AT_ONCE = 1 << 22  # numbers that ranks send each other at once
-_THREADS, _LARGE = 2, 1 << 20  # threads are used if the mean size of the matrices is above this many bytes
+_THREADS, _LARGE_BYTES = 2, 1 << 20  # threads are used if the mean size of the matrices is above this many bytes
 
 Bands = Iterator[tuple[int, Any]]
 AnyLeaf = LeafEvidence | SentLeaf
@@ -66,7 +66,7 @@ def all_duplicate_rows(places: list[Place]) -> list[Duplicates]:
         return [duplicates[number] for number in range(len(places))]
     # Large matrices in files mostly wait for mapped memory, which threads can do in parallel; for small ones Python
     # itself is the bottleneck.
-    large = sum(places[number][0].spec.nbytes for number in others) > _LARGE * len(others)
+    large = sum(places[number][0].spec.nbytes for number in others) > _LARGE_BYTES * len(others)
     with ThreadPoolExecutor(_THREADS if large else 1) as threads:
         searched = (threads.map if large else map)(lambda number: duplicate_rows(*places[number]), others)
         duplicates |= zip(others, searched, strict=True)

@@ -10,7 +10,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.reader import bands
 from leafwise.core.tree import Tree
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.errors import QueryError, WalkError
 from leafwise.inspect.check.check_ranks import CheckRanks
 from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf

@@ -13,7 +13,7 @@ from leafwise.core.leaf import Leaf
 from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.path import spelled
 from leafwise.core.reader import Reader, bands, reader
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.inspect.check.sent_leaves import SentLeaf
 from leafwise.inspect.indices import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row

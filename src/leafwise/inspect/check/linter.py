@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from leafwise.core.arguments import renamed_arguments
 from leafwise.core.verbs import check_sendable, opened
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Findings

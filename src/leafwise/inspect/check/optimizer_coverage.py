@@ -17,7 +17,7 @@ from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats, stats
-from leafwise.share.find import HeldWrongly, held_wrongly
+from leafwise.share.find import OptimizerMismatch, optimizer_mismatches
 
 if TYPE_CHECKING:
     from leafwise.inspect.check.evidence import Evidence
@@ -44,12 +44,12 @@ class OptimizerCoverage:
         return [self.columns.node_objects[node] for node in nodes]
 
     @cached_property
-    def problems(self) -> list[HeldWrongly]:
+    def problems(self) -> list[OptimizerMismatch]:
         """Parameters that are stepped twice, or that are stepped but not in the tree."""
         if any(optimizer is self.columns.node_objects[0] for optimizer in self.optimizers):
             return []  # the tree of an optimizer alone has no parameters to compare with
         tree = self._evidence.tree
-        return [problem for optimizer in self.optimizers for problem in held_wrongly(tree, optimizer)]
+        return [problem for optimizer in self.optimizers for problem in optimizer_mismatches(tree, optimizer)]
 
     @cached_property
     def _step_counts(self) -> Counter[int]:

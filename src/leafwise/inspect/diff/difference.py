@@ -11,16 +11,16 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Spec
 from leafwise.core.pairing.leaf_pairs import LeafPairs, TieChange
-from leafwise.core.pairing.match import Prefix
 from leafwise.core.pairing.pairing import NamedArray, NamedArrays, Pairing, Side
 from leafwise.core.pairing.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.pairing.proposals import Proposal
+from leafwise.core.pairing.row_matching import Prefix
 from leafwise.core.path import shown_url
 from leafwise.core.results.result import Table, whole_number
 from leafwise.core.roles.key_roles import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.fleet import each_checkpoint, is_pattern, refuse_pattern
 from leafwise.core.work.progress import bar
 from leafwise.core.work.ranks import agree

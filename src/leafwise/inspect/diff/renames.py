@@ -8,7 +8,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.results.moments import Moments
-from leafwise.core.work.crew import Crew
+from leafwise.core.work.executor_tasks import Crew
 from leafwise.inspect.ranks.teamwork import cannot_use
 
 # Returns for each pair whether its values are the same, possibly transposed.

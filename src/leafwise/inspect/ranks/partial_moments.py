@@ -13,8 +13,8 @@ from leafwise.core.results.moments import (
     NUMBERS,
     Histogram,
     Moments,
+    merged_moments,
     nothing,
-    together,
 )
 
 _BINS = HIGHEST - LOWEST + 1
@@ -70,7 +70,7 @@ def merged(results: Sequence[bytes], histogram: bool) -> list[Moments]:
                 for place, word in zip(_EXTREMES, extremes[leaf], strict=True):
                     numbers[leaf][place] = word - _WORD * (kinds[leaf] == _SIGNED and word >= _WORD // 2)
             parts[leaf].append(Moments.of(counts[leaf], numbers[leaf], None))
-    wholes = [together(of_leaf) if of_leaf else nothing(None) for of_leaf in parts]
+    wholes = [merged_moments(of_leaf) if of_leaf else nothing(None) for of_leaf in parts]
     if histogram:
         for whole, bins in zip(wholes, _histograms(rows["bins"].sum(0)), strict=True):
             whole.histogram = bins

@@ -11,14 +11,14 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
 from leafwise.core.memory.sharding import LocalPart
-from leafwise.core.results.moments import Moments, together
+from leafwise.core.results.moments import Moments, merged_moments
 from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.indices import MOST, nonfinite_places
 from leafwise.inspect.ranks.partial_moments import merged, pack, packed_size
 from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts
 
 COMBINED_AT_ONCE = 1 << 14  # leaves, which take 36 MB
-_AT_ONCE = 64  # leaves whose nonfinite values are collected together, to bound the memory
+_LEAVES_AT_ONCE = 64  # leaves whose nonfinite values are collected together, to bound the memory
 
 
 class TeamMeasurement:
@@ -36,7 +36,7 @@ class TeamMeasurement:
         own: list[Moments | None] = []
         try:
             self._parts = self._measured_parts()
-            own = [None if not parts else together([moments for _, moments in parts]) for parts in self._parts]
+            own = [None if not parts else merged_moments([moments for _, moments in parts]) for parts in self._parts]
         except Exception as error:  # the other ranks must learn of it
             failure = error
 
@@ -95,8 +95,8 @@ class TeamMeasurement:
         10,000."""
         numbers = [number for number, whole in enumerate(moments) if whole.finite < whole.count]
         positions: dict[int, Any] = {}
-        for start in range(0, len(numbers), _AT_ONCE):
-            bundle = numbers[start : start + _AT_ONCE]
+        for start in range(0, len(numbers), _LEAVES_AT_ONCE):
+            bundle = numbers[start : start + _LEAVES_AT_ONCE]
             collected = collect(self._team, partial(self._own_positions, bundle))
             by_rank = [_unpacked(result) for result in collected]
             for place, number in enumerate(bundle):

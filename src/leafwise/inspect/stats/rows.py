@@ -27,7 +27,7 @@ _LIMITS = {
 }  # fmt: skip
 
 
-class Outside(NamedTuple):
+class CastLosses(NamedTuple):
     """How many values another dtype could not represent: `overflow` would become infinite, `subnormal` would lose
     digits, `vanish` would become zero. Since the bins are powers of two, there are three inaccuracies: if the largest
     value overflows, all values in the bin of the dtype's largest number count as overflowing; a value of exactly half
@@ -91,13 +91,13 @@ class Row(Moments):
             passed += count
         return float(self.absmax)
 
-    def outside(self, dtype: Any) -> Outside:
+    def outside(self, dtype: Any) -> CastLosses:
         """How many values would overflow, become subnormal, or vanish in another floating dtype, from the histogram.
 
         >>> import torch, leafwise as lw
         >>> row = lw.stats({"w": torch.tensor([1e6, 1.0, 1e-5, 1e-9])})["w"]
         >>> row.outside("float16")
-        Outside(overflow=1, subnormal=1, vanish=1)
+        CastLosses(overflow=1, subnormal=1, vanish=1)
         """
         name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
         if name not in _LIMITS:
@@ -108,7 +108,7 @@ class Row(Moments):
         over = largest + (not self.finite or self.absmax < overflows_from) - histogram.lowest
         below, from_normal = max(vanishing - histogram.lowest, 0), max(normal - histogram.lowest, 0)
         counts = histogram.counts
-        return Outside(sum(counts[max(over, 0) :]), sum(counts[below:from_normal]), sum(counts[:below]))
+        return CastLosses(sum(counts[max(over, 0) :]), sum(counts[below:from_normal]), sum(counts[:below]))
 
     def _histogram(self, method: str) -> Histogram:
         if self.histogram is None:

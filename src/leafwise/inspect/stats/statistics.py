@@ -15,11 +15,11 @@ from leafwise.core.columns import SECTIONS, Columns, Section
 from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import Path, listed
-from leafwise.core.results.moments import Moments, together
+from leafwise.core.results.moments import Moments, merged_moments
 from leafwise.core.results.result import Table, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
-from leafwise.core.work.crew import Crew, run_each
+from leafwise.core.work.executor_tasks import Crew, run_each
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.core.work.progress import bar
 from leafwise.core.work.ranks import start_agreeing
@@ -163,7 +163,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 
     def _together(self, leaves: Iterable[int]) -> Row:
         moments = self._waiting.moments
-        return Row(together([moments[leaf] for leaf in leaves]))
+        return Row(merged_moments([moments[leaf] for leaf in leaves]))
 
     @property
     def nonfinite(self) -> dict[str, Places]:

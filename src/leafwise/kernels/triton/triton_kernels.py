@@ -42,7 +42,7 @@ FIELDS = len(ROWS)
 _LIST = tl.constexpr(FIELDS)  # the last row for chunks: the list of chunks to measure again
 
 _INFINITY = tl.constexpr(float("inf"))
-_LARGE = tl.constexpr(2.0**59)  # sums of squares of larger numbers overflow in 32 bits
+_SQUARES_FIT_BELOW = tl.constexpr(2.0**59)  # sums of squares of larger numbers overflow in 32 bits
 _SMALL = tl.constexpr(2.0**-40)  # squares of smaller numbers underflow in 32 bits
 # The fast histogram counts 39 exponents, in three doubles of thirteen fields of four bits: each value adds a power of
 # two to each double, one sixteenth if it belongs to another one. This takes fewer instructions than shifting a one into
@@ -261,7 +261,12 @@ def measure_whole_chunks(
     mean = sum_of_all / CHUNK
     deviation = square - sum_of_all * mean
     magnitude = tl.maximum(tl.abs(low), tl.abs(high))
-    fine = (l1 < _INFINITY) & (magnitude < _LARGE) & (magnitude >= _SMALL) & (mean * mean * CHUNK <= 16 * deviation)
+    fine = (
+        (l1 < _INFINITY)
+        & (magnitude < _SQUARES_FIT_BELOW)
+        & (magnitude >= _SMALL)
+        & (mean * mean * CHUNK <= 16 * deviation)
+    )
     fine = fine | (l1 == 0)
     zeros = 0
     small_count = 0

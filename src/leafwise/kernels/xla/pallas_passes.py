@@ -44,7 +44,7 @@ WINDOW = 64  # the length of a row of exponents; the last of them are not used
 _INFINITY = 0xFF << 23
 _SIGN = 0x7FFFFFFF
 # In 32 bits, squares of larger numbers overflow, and squares of numbers that are much smaller vanish.
-_LARGE, _SMALL = 2.0**59, 2.0**-30
+_SQUARES_FIT_BELOW, _SMALL = 2.0**59, 2.0**-30
 _CONDITION = 16  # how much larger than the spread the squared mean may be, if values are added up in 32 bits
 # "doubles": thirteen fields of four bits in each of three doubles. Each value adds a power of two to each double, one
 # sixteenth if it belongs to another one.
@@ -305,7 +305,7 @@ def _is_unsure(figures: Figures, size: int, tiling: Tiling, tiny: float) -> Any:
     magnitude = magnitudes.max(-1)
     of_mean = total * total / size
     spread = (of_mean <= _CONDITION * (square - of_mean)) | (keys[:, 0] == keys[:, 1])
-    return unsure | ((magnitude > 0) & ~((magnitude >= _SMALL) & (magnitude < _LARGE) & spread))
+    return unsure | ((magnitude > 0) & ~((magnitude >= _SMALL) & (magnitude < _SQUARES_FIT_BELOW) & spread))
 
 
 pass_of_tiling = jax.jit(_first_pass, static_argnums=(1, 2, 3))

@@ -19,7 +19,16 @@ import jax
 import numpy as np
 
 from leafwise.core.path import escape
-from leafwise.core.results.moments import HIGHEST, LOWEST, NOTHING, Histogram, Moments, none_finite, nothing, together
+from leafwise.core.results.moments import (
+    HIGHEST,
+    LOWEST,
+    NOTHING,
+    Histogram,
+    Moments,
+    merged_moments,
+    none_finite,
+    nothing,
+)
 from leafwise.core.work.threads import in_threads
 from leafwise.errors import Unsupported
 from leafwise.kernels import cpu
@@ -38,7 +47,7 @@ _PASSED = {
 _IN_KERNEL = {"float32", "float16", "bfloat16"}  # the dtypes that the kernel of pallas_passes knows
 _SIZES_IN_KERNEL = range(1 << 16, 1 << 31)  # of arrays that have a whole chunk; it counts with 32 bits
 _NO_MESH = jax.sharding.Mesh(np.empty((), object), ())
-_AT_ONCE = 64  # arrays that one compiled function measures
+_ARRAYS_AT_ONCE = 64  # arrays that one compiled function measures
 _CONDITION = 1e8  # how much larger than the spread the squared mean may be, so that about eight digits remain
 _ROUNDED = 1e-9  # the share of a sum that subnormals may have, because they may have been treated as zero
 _SQUARED = 2.0**480  # squares of larger doubles, and of the inverse, may not be doubles
@@ -95,7 +104,7 @@ def measure_arrays(
         in_order = (measured[number] for number in range(len(measured)))
         # The chunks of an array are combined only once, so that they give the same bits however it is sharded, unless
         # that cuts it elsewhere.
-        return [together(chain.from_iterable(islice(in_order, number))) for number in part_counts]
+        return [merged_moments(chain.from_iterable(islice(in_order, number))) for number in part_counts]
 
     return wait
 
@@ -249,9 +258,11 @@ def _grouped(arrays: Sequence[Any]) -> list[_Group]:
             [device] = array.sharding.device_set
             by_kind.setdefault((device, array.shape, array.dtype), []).append(number)
     return [
-        _Group(numbers[at : at + _AT_ONCE], tuple(arrays[number] for number in numbers[at : at + _AT_ONCE]))
+        _Group(
+            numbers[at : at + _ARRAYS_AT_ONCE], tuple(arrays[number] for number in numbers[at : at + _ARRAYS_AT_ONCE])
+        )
         for numbers in by_kind.values()
-        for at in range(0, len(numbers), _AT_ONCE)
+        for at in range(0, len(numbers), _ARRAYS_AT_ONCE)
     ]
 
 
@@ -356,7 +367,7 @@ def _with_care(array: Any, shift: float, histogram: bool) -> Moments:
         if spread is not None:
             return facts.moments(array, spread, _all_windows(array, facts) if histogram else None)
         shift += facts.sums["distance"] / finite
-    return together(_host_chunks([array], histogram)[0])
+    return merged_moments(_host_chunks([array], histogram)[0])
 
 
 def _facts(dtype: str, results: Figures, counted: Sequence[str], summed: Sequence[str]) -> list[_Facts]:

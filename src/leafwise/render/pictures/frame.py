@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _INK = NAN  # black
 _MARGIN = 8
 _LEAST = 360  # pixels across, so that there is room for words below a narrow picture
-_LARGE = 1200  # pixels across, from which on letters are larger
+_LARGE_LETTERS_FROM = 1200  # pixels across, from which on letters are larger
 _BAR = 12  # height of the scale, in pixels of the font
 _LINES = 6  # maximum lines of the title
 
@@ -23,7 +23,7 @@ _LINES = 6  # maximum lines of the title
 def framed(image: "Image", pixels: Any) -> Any:
     """Pixels with the title above them, and the scale below."""
     width = max(pixels.shape[1], _LEAST)
-    zoom = 3 if width >= _LARGE else 2
+    zoom = 3 if width >= _LARGE_LETTERS_FROM else 2
     below = [_scale(image, width, zoom), *_lines(_remarks(image), width, zoom)]
     blocks = [*_lines(_title(image), width, zoom), _gap(zoom), pixels, _gap(zoom), *below]
     sheet = np.full((sum(len(block) for block in blocks) + 2 * _MARGIN, width + 2 * _MARGIN), PAPER, np.uint8)

@@ -1,2 +1,2 @@
-"""One module for each kind of result: `lower` gives its outline, which becomes text or HTML, and `to_json` plain
+"""One module for each kind of result: `to_doc` gives its outline, which becomes text or HTML, and `to_json` plain
 data."""

@@ -22,7 +22,7 @@ _ALL_LEVELS = 1_000_000  # a page opens everything that differs
 _MAX_BYTES = 64  # bytes of a plain value shown in JSON
 
 
-def lower(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
+def to_doc(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
     """One line per changed leaf, below its parent nodes; then a summary."""
     footer = _footer(diff)
     if diff.same and not full:

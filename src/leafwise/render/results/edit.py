@@ -13,7 +13,7 @@ _BY_NAME = {"keep", "drop", "rename", "compute"}
 _MAX_LINES = 30  # of one kind of step, unless `full` is given
 
 
-def lower(edit: Edit, *, full: bool = False, outcome: bool = True) -> Doc:
+def to_doc(edit: Edit, *, full: bool = False, outcome: bool = True) -> Doc:
     """A line for each step; below, how much there was, how much there is now, and whether it was written."""
     lines: list[Line] = []
     shown: dict[str, int] = {}

@@ -14,7 +14,7 @@ _STYLES: dict[str, Style] = {"error": "error", "warning": "warn", "note": "dim"}
 _OF_A_CODE = 8  # findings of one code that are shown
 
 
-def lower(findings: Findings, *, full: bool = False) -> Doc:
+def to_doc(findings: Findings, *, full: bool = False) -> Doc:
     """One line per finding, the worst first; if a code has many findings, only the first few are shown."""
     lines = []
     for (level, code), group in groupby(findings, key=lambda finding: (finding.level, finding.code)):

@@ -9,7 +9,7 @@ from leafwise.render.phrases import plural
 from leafwise.render.table import TableRows
 
 
-def lower(flat: Flat, *, full: bool = False) -> Doc:
+def to_doc(flat: Flat, *, full: bool = False) -> Doc:
     """For each vector, a line for each leaf with its slice."""
     lines = []
     vectors = flat.account()

@@ -16,7 +16,7 @@ from leafwise.render.table import TableRows
 _FINDINGS = 3  # findings of a checkpoint that are shown
 
 
-def lower(fleet: Fleet, *, full: bool = False, depth: int | None = None) -> Doc:
+def to_doc(fleet: Fleet, *, full: bool = False, depth: int | None = None) -> Doc:
     """A line for each checkpoint, then those without a result."""
     names = list(fleet)
     shown = names if full or len(names) <= MAX_LINES else names[: MAX_LINES - 1]

@@ -14,7 +14,7 @@ from leafwise.render.table import TableRows
 _DECAY = {True: "decayed", False: "not decayed", None: "with the optimizer's own weight decay"}
 
 
-def lower(groups: Groups, *, full: bool = False) -> Doc:
+def to_doc(groups: Groups, *, full: bool = False) -> Doc:
     """One line per rule with what it matched, and one per group with its options."""
     lines = []
     if groups.rules:

@@ -12,7 +12,7 @@ _COLUMNS = ("shape", "dtype", "bytes", "share")
 _RIGHT = frozenset({2, 3})
 
 
-def lower(largest: Largest, *, full: bool = False) -> Doc:
+def to_doc(largest: Largest, *, full: bool = False) -> Doc:
     """One line per leaf, the largest first, and what they are of the whole."""
     lines = [_line(leaf, largest.bytes, full) for leaf in largest]
     size = sum(leaf.bytes for leaf in largest)

@@ -11,7 +11,7 @@ from leafwise.render.phrases import plural
 from leafwise.render.table import TableRows
 
 
-def lower(norms: Norms, *, full: bool = False) -> Doc:
+def to_doc(norms: Norms, *, full: bool = False) -> Doc:
     """A line for each gradient, the largest first."""
     largest_first = sorted(norms.items(), key=lambda item: -item[1] if item[1] == item[1] else -math.inf)
     lines = [Line(0, (Span(path, "name"),), (Span(f"{norm:.4g}", "number"),)) for path, norm in largest_first]

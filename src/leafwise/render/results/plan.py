@@ -17,7 +17,7 @@ _FEW = 12  # leaves that get a value are listed one by one if there are no more 
 _COLUMNS = ("leaves", "shape", "dtype", "how")
 
 
-def lower(plan: Plan, *, full: bool = False) -> Doc:
+def to_doc(plan: Plan, *, full: bool = False) -> Doc:
     """Which leaves get a value, and from where; below, the problems, and what to do about them. What is similar shares
     a line, unless `full`."""
     limit = None if full else _MAX_LINES

@@ -9,7 +9,7 @@ from leafwise.share.shard_units import ShardUnits, UnitTie
 _MAX_UNITS = 20  # units that are shown
 
 
-def lower(units: ShardUnits, *, full: bool = False) -> Doc:
+def to_doc(units: ShardUnits, *, full: bool = False) -> Doc:
     """The ties, each with its fate, and below them the units."""
     lines = []
     for tie in units.ties:

@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.columns import Section
 from leafwise.core.dtypes import is_float
 from leafwise.core.path import Path, listed, quote
-from leafwise.core.results.moments import HISTOGRAM_DROP, STATISTICS, Histogram, TableColumn, together
+from leafwise.core.results.moments import HISTOGRAM_DROP, STATISTICS, Histogram, TableColumn, merged_moments
 from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
@@ -21,7 +21,7 @@ _PLACES = 8  # leaves whose NaN and infinite values are listed by their indices
 _EXPONENTS = 20  # number of powers of two in a histogram, up to the largest
 
 
-def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
+def to_doc(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
     """One line per leaf, or per part if there are many leaves; and one for the total."""
     rows = list(stats.values())
     sections = {row.path: stats.section(row.path or "") for row in rows}
@@ -37,7 +37,7 @@ def lower(stats: Stats, *, depth: int | None = None, full: bool = False) -> Doc:
         if len(members) == 1:
             lines.append(_line(members[0].path or "", members[0], highest, ()))
         else:
-            folded = Row(together(members))
+            folded = Row(merged_moments(members))
             lines.append(_line(name, folded, highest, (Span(f"{len(members):,} leaves", "dim"),)))
     if rows and (len(parts) != 1 or len(stats.totals) > 1):
         lines += [_line(f"total{name}", total, highest, (), "type") for name, total in _totals(stats).items()]

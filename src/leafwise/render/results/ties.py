@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MAX_LISTED = 20  # groups of equal but untied leaves that are shown
 
 
-def lower(ties: Ties, *, full: bool = False) -> Doc:
+def to_doc(ties: Ties, *, full: bool = False) -> Doc:
     """One line per tied leaf, and below it its other names, each with the view that it is."""
     lines = []
     for tie in ties:

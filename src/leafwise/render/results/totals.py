@@ -13,7 +13,7 @@ from leafwise.render.table import TableRows
 _ROOM = MAX_LINES - 4
 
 
-def lower(totals: Totals, *, full: bool = False) -> Doc:
+def to_doc(totals: Totals, *, full: bool = False) -> Doc:
     """One line per group, and one for the total."""
     rows = list(totals)
     # Elements are a column of their own only where they differ from the parameters: with buffers or state.

@@ -30,7 +30,7 @@ _KEPT = 200  # nodes whose lines are kept
 _NOTEBOOK_LINES = 2_000  # a notebook shows everything, with deeper levels closed
 
 
-def lower(tree: "Tree", *, depth: int | None = None, full: bool = False, max_lines: int = MAX_LINES) -> Doc:
+def to_doc(tree: "Tree", *, depth: int | None = None, full: bool = False, max_lines: int = MAX_LINES) -> Doc:
     """The outline of a tree: `depth` levels, everything if `full`, or as many levels as fit."""
     outline = _TreeOutline(tree, fold=not full)
     footer = outline.footer()
@@ -42,7 +42,7 @@ def lower(tree: "Tree", *, depth: int | None = None, full: bool = False, max_lin
 def to_html(tree: "Tree") -> str:
     from leafwise.render.html import html
 
-    return html(lower(tree, max_lines=_NOTEBOOK_LINES))
+    return html(to_doc(tree, max_lines=_NOTEBOOK_LINES))
 
 
 class _OutlineItem(NamedTuple):

@@ -10,7 +10,7 @@ from leafwise.render.table import TableRows
 from leafwise.share.uses import Uses
 
 
-def lower(uses: Uses, *, full: bool = False) -> Doc:
+def to_doc(uses: Uses, *, full: bool = False) -> Doc:
     """A line for each leaf that was used, and below it one for each use, with the norm of its gradient."""
     lines = []
     account = uses.account()

@@ -7,7 +7,7 @@ from leafwise.core.results.outline import Doc, Span
 from leafwise.render.phrases import bytes_text, plural
 
 
-def lower(verified: Verified, *, full: bool = False) -> Doc:
+def to_doc(verified: Verified, *, full: bool = False) -> Doc:
     """What was checked, and what could not be."""
     lines: list[tuple[Span, ...]] = []
     formats = f" ({', '.join(verified.without_checksums)})" if verified.without_checksums else ""
@@ -30,7 +30,7 @@ def lower(verified: Verified, *, full: bool = False) -> Doc:
 
 def warnings_of(verified: Verified) -> list[str]:
     """The lines about what could not be checked."""
-    return [line[0].text for line in lower(verified).footer if line[0].style == "warn"]
+    return [line[0].text for line in to_doc(verified).footer if line[0].style == "warn"]
 
 
 def to_json(verified: Verified) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.render.phrases import value_text
 from leafwise.web.answers import MOST_ROWS
-from leafwise.web.lines import LEAF, NODE, SORTS, Asked
+from leafwise.web.lines import LEAF, NODE, SORTS, LineRequest
 from leafwise.web.measured import mini
 from leafwise.web.numbers import cut
 from leafwise.web.searching import why_nothing
@@ -20,7 +20,7 @@ _NO_FACTS = {
 }  # fmt: skip
 
 
-def rows(session: Session, asked: Asked, first: int, count: int) -> dict[str, Any]:
+def rows(session: Session, asked: LineRequest, first: int, count: int) -> dict[str, Any]:
     """A window of the visible lines."""
     if asked.sort not in SORTS:
         raise QueryError(f"there is no order {asked.sort!r}; there are {', '.join(SORTS)}")
@@ -36,7 +36,7 @@ def rows(session: Session, asked: Asked, first: int, count: int) -> dict[str, An
         return {"total": len(visible), "from": first, "rows": window, "matches": matches, "error": None}
 
 
-def find(session: Session, path: str, asked: Asked) -> dict[str, Any]:
+def find(session: Session, path: str, asked: LineRequest) -> dict[str, Any]:
     """Where a path is in the list, and what must be unfolded so that it is visible."""
     line = session.line(path)
     with session.lock:
@@ -47,7 +47,7 @@ def find(session: Session, path: str, asked: Asked) -> dict[str, Any]:
     return {"index": index, "toggled": list(toggled)}
 
 
-def row_json(session: Session, window: Sequence[int], asked: Asked) -> list[dict[str, Any]]:
+def row_json(session: Session, window: Sequence[int], asked: LineRequest) -> list[dict[str, Any]]:
     """Lines as the page shows them."""
     lines, columns = session.lines, session.tree.columns
     toggled = set(asked.toggled)

@@ -14,7 +14,7 @@ import numpy as np
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import why_unreadable
 
-_AT_ONCE = 16
+_ARRAYS_AT_ONCE = 16
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,8 +37,8 @@ def in_batches(
         kinds.setdefault(tuple(map(_kind, row)), []).append(number)
     results = []
     for numbers in kinds.values():
-        for start in range(0, len(numbers), _AT_ONCE):
-            some = numbers[start : start + _AT_ONCE]
+        for start in range(0, len(numbers), _ARRAYS_AT_ONCE):
+            some = numbers[start : start + _ARRAYS_AT_ONCE]
             lists = [[column[number] for number in some] for column in columns]
             results.append((some, function(*lists, *shared)))
     return results

@@ -13,7 +13,7 @@ from leafwise.homes.jax.arrays import new_array, sharding_to_keep, why_irreplace
 from leafwise.homes.jax.values.random_keys import is_key_dtype
 
 _ALIGNED = 64  # bytes: JAX on the CPU uses memory as it is if it begins at a multiple of this
-_LARGE = 1 << 22  # bytes of memory for which huge pages are worth it
+_HUGE_PAGES_FROM = 1 << 22  # bytes of memory for which huge pages are worth it
 
 
 def rooms_for(value: Any) -> list[LocalPart]:
@@ -50,7 +50,7 @@ def _memory(shape: tuple[int, ...], dtype: Any) -> Any:
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     raw = np.empty(nbytes + _ALIGNED, np.uint8)
     start = -raw.ctypes.data % _ALIGNED
-    if nbytes >= _LARGE:
+    if nbytes >= _HUGE_PAGES_FROM:
         madvise.use_huge_pages(raw.ctypes.data, raw.nbytes)
     return raw[start : start + nbytes].view(dtype).reshape(shape)
 

@@ -7,11 +7,11 @@ from torch import nn
 
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.home import Memory, Spec
-from leafwise.homes.torch.checkpoints.foreign import cannot_be_changed, is_sharded, not_understood
 from leafwise.homes.torch.checkpoints.state import has_hooks, load_own_part, reads_its_own
+from leafwise.homes.torch.checkpoints.unsupported_tensors import cannot_be_changed, is_sharded, not_understood
 from leafwise.homes.torch.gpu import landing
 from leafwise.homes.torch.gpu.launching import check_not_capturing
-from leafwise.homes.torch.parallel import zero
+from leafwise.homes.torch.parallel import deepspeed_zero
 from leafwise.homes.torch.parallel.flat_shards import FlatShard
 from leafwise.homes.torch.parallel.sharding import local_tensor
 from leafwise.homes.torch.tensors import cannot_read, dtype_name
@@ -42,7 +42,7 @@ class TorchLoading(Loading):
         if isinstance(value, FlatShard) and (reason := value.owner.cannot_load()):
             return reason
         held = local_tensor(value) if is_sharded(value) else value
-        return not_understood(held) or zero.cannot_load_whole(held) or _is_not_writable(held)
+        return not_understood(held) or deepspeed_zero.cannot_load_whole(held) or _is_not_writable(held)
 
     def writable_bytes(self, value: torch.Tensor) -> memoryview | None:
         """The memory of a tensor as writable bytes in C order; None if it is in another order or on a device."""
@@ -87,7 +87,7 @@ class TorchLoading(Loading):
             if isinstance(value, FlatShard):
                 value.owner.after_load()
             else:
-                zero.update_master(value)
+                deepspeed_zero.update_master(value)
 
     def after_load(self, objects: list[Any]) -> None:
         # Modules with their own way to load state dicts load their new values that way.

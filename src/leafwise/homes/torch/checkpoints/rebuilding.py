@@ -9,8 +9,8 @@ from torch import nn
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.errors import Unsupported
-from leafwise.homes.torch.checkpoints.foreign import is_sharded, not_understood
 from leafwise.homes.torch.checkpoints.state import EXTRA, has_extra_state, load_own_part, writes_its_own
+from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded, not_understood
 from leafwise.homes.torch.parallel.sharding import empty_like_sharded
 from leafwise.homes.torch.ties.keepers import bonds_at
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.vetting import Vetting
-from leafwise.homes.torch.checkpoints.foreign import may_be_marked, not_understood
 from leafwise.homes.torch.checkpoints.state import differs, has_hooks, writes_its_own
+from leafwise.homes.torch.checkpoints.unsupported_tensors import may_be_marked, not_understood
 from leafwise.homes.torch.parallel import fsdp1
 from leafwise.homes.torch.parallel.sharding import gathered
 

@@ -20,7 +20,7 @@ LANDING_DEVICES = frozenset({"cuda"})  # the types of devices to which values ar
 # Bytes of a buffer. For each, Python needs some time, in which the bus copies a megabyte or two.
 BUFFER = 8 << 20
 BUFFERS = 20  # at most; one for each of fourteen threads that read, and a few that are being copied
-_UPLOADING, _LARGE = 4, 1 << 20  # buffers for one thread, and bytes of a tensor for which it pays
+_UPLOADING, _LARGE_BYTES = 4, 1 << 20  # buffers for one thread, and bytes of a tensor for which it pays
 _SPARE_ALIGNED = 256  # bytes, as PyTorch's own allocations
 
 # Pairs of dtypes for which PyTorch casts, on every device, to the same bits as `leafwise.kernels.casting`, for all
@@ -164,7 +164,7 @@ class TorchTransfer:
                     assert isinstance(spare, TorchLanding)
                     assert landing.tensor is not None
                     assert spare.tensor is not None
-                    if landing.is_flat and landing.nbytes < _LARGE:
+                    if landing.is_flat and landing.nbytes < _LARGE_BYTES:
                         small[0].append(landing.tensor.view(torch.uint8))
                         small[1].append(spare.tensor.view(torch.uint8))
                     else:
@@ -266,7 +266,7 @@ class Uploads:
 
     def to(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         """The tensor on a device. Its values are there after `finish`."""
-        is_large = tensor.nbytes >= _LARGE and tensor.is_contiguous()
+        is_large = tensor.nbytes >= _LARGE_BYTES and tensor.is_contiguous()
         pool = self._pool(device) if is_large and device.type in LANDING_DEVICES else None
         if pool is None:
             return tensor.to(device)

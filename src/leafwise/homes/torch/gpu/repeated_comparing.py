@@ -15,7 +15,7 @@ import torch
 
 from leafwise.core.capabilities.comparing import RepeatedComparison, RepeatedResult
 from leafwise.core.home import Spec
-from leafwise.homes.torch.checkpoints.foreign import may_be_marked
+from leafwise.homes.torch.checkpoints.unsupported_tensors import may_be_marked
 from leafwise.homes.torch.gpu.device_comparing import columns_at_once, how_transposed
 from leafwise.homes.torch.gpu.device_streams import ACTION
 from leafwise.homes.torch.gpu.launching import check_not_capturing, start_kernels

@@ -19,7 +19,7 @@ from leafwise.errors import RankError
 PATIENCE = 60.0  # seconds after which a rank that gives no sign of life counts as dead
 _BEAT = 0.5  # seconds between signs of life
 _PART = 4 << 20  # bytes of a value; the store does not take much longer ones
-_SHORTEST, _LONGEST = 0.002, 0.2  # seconds between two looks at the store
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.002, 0.2  # seconds between two looks at the store
 _MANY = 1_000  # ranks; if there are more, each of them calls the store less often, because one process answers all
 _DATA, _FAILURE = b"d", b"f"
 
@@ -104,11 +104,11 @@ class StoreMessages(Messages):
 
     def _wait(self, is_there: Callable[[], bool], missing: Callable[[], list[int]]) -> None:
         """Waits for something. Raises if one of the `missing` ranks, given by position, has died or left."""
-        pause = _SHORTEST
+        pause = _SHORTEST_WAIT
         looked = time.monotonic()
         while not is_there():
             time.sleep(pause)
-            pause = min(1.5 * pause, _LONGEST * self._slower)
+            pause = min(1.5 * pause, _LONGEST_WAIT * self._slower)
             now = time.monotonic()
             if self._store.add(self._key("left"), 0) or now - looked > PATIENCE / 10:
                 looked = now

@@ -16,8 +16,8 @@ from torch import nn
 from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.memory.sharding import LocalPart, LocalRange, Sharding, Split, local_boxes, local_ranges
 from leafwise.errors import Unsupported
-from leafwise.homes.torch.checkpoints.foreign import is_sharded, is_sharded_type, not_readable_by_parts
-from leafwise.homes.torch.parallel import fsdp1, zero
+from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded, is_sharded_type, not_readable_by_parts
+from leafwise.homes.torch.parallel import deepspeed_zero, fsdp1
 from leafwise.homes.torch.parallel.flat_shards import FLAT, FlatShard, new_shard
 from leafwise.homes.torch.ties.tied_views import plain_class
 
@@ -81,11 +81,13 @@ class TorchDistributing(Distributing):
         )
 
     def loaded_together(self, values: list[Any]) -> list[Any]:
-        return [value for value in values if zero.group_of_copies(value) is not None] if zero.is_imported() else []
+        if not deepspeed_zero.is_imported():
+            return []
+        return [value for value in values if deepspeed_zero.group_of_copies(value) is not None]
 
     def team(self, values: list[Any]) -> Team | None:
         sharded = [value for value in values if is_sharded(value)]
-        copied = [] if len(sharded) == len(values) else [zero.group_of_copies(value) for value in values]
+        copied = [] if len(sharded) == len(values) else [deepspeed_zero.group_of_copies(value) for value in values]
         groups = dict.fromkeys(group for group in copied if group is not None)
         if not sharded and not groups:
             return None
@@ -113,7 +115,7 @@ class TorchDistributing(Distributing):
 
     def drop_gathered(self, objects: list[Any]) -> None:
         fsdp1.drop_gathered(objects)
-        zero.drop_gathered(objects)
+        deepspeed_zero.drop_gathered(objects)
         numbers = gathered(objects)
         for group in {id(group): group for number in numbers for group in _groups(objects[number])}.values():
             if _is_gathered(group):

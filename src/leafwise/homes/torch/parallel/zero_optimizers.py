@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 import torch
 
 from leafwise.errors import Unsupported
+from leafwise.homes.torch.parallel.deepspeed_zero import (
+    MasterRange,
+    cannot_reach,
+    flat_sharding,
+    master_range,
+    place_of,
+    shown,
+)
 from leafwise.homes.torch.parallel.flat_shards import FlatPlace, FlatShard, new_shard
-from leafwise.homes.torch.parallel.zero import MasterRange, cannot_reach, flat_sharding, master_range, place_of, shown
 
 MASTER = "master_param"
 # State of PyTorch's optimizers that is one number, and depends only on how often they have stepped.

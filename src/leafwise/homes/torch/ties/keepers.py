@@ -16,7 +16,7 @@ from torch import nn
 
 from leafwise.errors import TieError
 from leafwise.homes.torch.ties.bonds import KEEPER, Bond, BondMember, CopyCompletion, TensorSlot
-from leafwise.homes.torch.ties.checks import StateDictCheck
+from leafwise.homes.torch.ties.state_dict_ties import StateDictCheck
 
 # Modules with keepers, by their identity. While there are none, walks do not look for declared ties.
 _kept: "weakref.WeakValueDictionary[int, nn.Module]" = weakref.WeakValueDictionary()

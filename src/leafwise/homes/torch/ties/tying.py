@@ -15,8 +15,8 @@ from leafwise.core.memory.memory import Op
 from leafwise.errors import TieWarning
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.ties.bonds import KEEPER, Bond, BondMember
-from leafwise.homes.torch.ties.checks import StateDictCheck
 from leafwise.homes.torch.ties.keepers import TieKeeper, bonds_at, is_any_kept, keeper_of, keepers
+from leafwise.homes.torch.ties.state_dict_ties import StateDictCheck
 from leafwise.homes.torch.ties.tied_views import (
     ParameterView,
     attach_view,

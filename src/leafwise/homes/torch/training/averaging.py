@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from leafwise.core.capabilities.averaging import Averaging
-from leafwise.homes.torch.checkpoints.foreign import is_sharded
+from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, shortage_explained
 from leafwise.homes.torch.parallel.sharding import cloned, local_tensor, sharded_alike
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.memory.runs import Run
-from leafwise.homes.torch.checkpoints.foreign import is_sharded_type
 from leafwise.homes.torch.checkpoints.loading import cannot_change
+from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded_type
 from leafwise.homes.torch.gpu.launching import (
     check_not_capturing,
     lend_to_current_stream,

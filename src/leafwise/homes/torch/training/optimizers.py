@@ -18,8 +18,8 @@ from leafwise.core.dotted import VirtualNode
 from leafwise.core.home import Capabilities, Home, Visit
 from leafwise.core.path import Entry, Path
 from leafwise.homes.torch.parallel import zero_optimizers
+from leafwise.homes.torch.parallel.deepspeed_zero import zero_optimizer
 from leafwise.homes.torch.parallel.flat_shards import FlatOwner, FlatShard, new_shard, standing_for
-from leafwise.homes.torch.parallel.zero import zero_optimizer
 
 
 class _ParamGroup(VirtualNode):

@@ -11,12 +11,12 @@ from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.errors import Unsupported
-from leafwise.homes.torch.checkpoints.foreign import is_flattened, is_sharded
+from leafwise.homes.torch.checkpoints.unsupported_tensors import is_flattened, is_sharded
 from leafwise.homes.torch.gpu.landing import Uploads
 from leafwise.homes.torch.parallel import zero_optimizers
+from leafwise.homes.torch.parallel.deepspeed_zero import zero_optimizer
 from leafwise.homes.torch.parallel.flat_shards import FlatShard, is_shown_itself, standing_at, standing_for
 from leafwise.homes.torch.parallel.sharding import local_tensor
-from leafwise.homes.torch.parallel.zero import zero_optimizer
 from leafwise.homes.torch.tensors import tensor_over
 from leafwise.homes.torch.training.optimizers import is_optimizer, keeps_own_state, shown_state
 

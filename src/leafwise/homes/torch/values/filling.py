@@ -9,10 +9,10 @@ from torch import nn
 
 from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.core.capabilities.sharding import Distributing
-from leafwise.homes.torch.checkpoints.foreign import is_sharded
 from leafwise.homes.torch.checkpoints.loading import cannot_change
-from leafwise.homes.torch.gpu.drawing import draw_with_kernels
+from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, shortage_explained
+from leafwise.homes.torch.gpu.random_numbers import draw_with_kernels
 from leafwise.homes.torch.parallel.flat_shards import FlatShard
 from leafwise.homes.torch.parallel.sharding import local_tensor
 from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over

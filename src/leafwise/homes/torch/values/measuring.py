@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from leafwise.core.capabilities.measuring import Again, Measuring
+from leafwise.core.capabilities.measuring import Measuring, PendingMeasurement
 from leafwise.core.home import Spec
 from leafwise.core.results.moments import Moments
 from leafwise.homes.torch import tensors
@@ -47,7 +47,7 @@ class TorchMeasuring(Measuring):
             return ""
         return cannot_read(value) or unknown_dtype(dtype_name(value.dtype)) or has_no_memory(value)
 
-    def measure_again(self, values: list[torch.Tensor], histogram: bool) -> Again | None:
+    def measure_again(self, values: list[torch.Tensor], histogram: bool) -> PendingMeasurement | None:
         if not values or not runs_kernels(values[0].device):
             return None
         check_not_capturing("measure values")
@@ -56,7 +56,7 @@ class TorchMeasuring(Measuring):
         if prepared is not None:
             with suppress(torch.OutOfMemoryError):
                 wait = _started(prepared, values, values[0].device, histogram)
-        return None if prepared is None or wait is None else Again(wait, prepared.specs)
+        return None if prepared is None or wait is None else PendingMeasurement(wait, prepared.specs)
 
     def measure(self, values: list[torch.Tensor], histogram: bool, count: Count) -> Wait:
         numbers_by_device: dict[torch.device, list[int]] = {}

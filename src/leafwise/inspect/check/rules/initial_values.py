@@ -15,7 +15,7 @@ from leafwise.iterate.initializers import InitializerError, Orthogonal, Padded, 
 _NOT_ORTHOGONAL = 0.05  # distance from the identity; rounding to bfloat16 alone gives 0.01
 # Ratios of a standard deviation to that of the nearest usual initializer: too small, too large, and surely wrong. The
 # last one is also applied to siblings, which differ by 10 to 30 times in trained models and by 50 in some fresh ones.
-_SMALL, _LARGE, _HUGE = 1 / 50, 8.0, 100.0
+_SMALL, _LARGE_RATIO, _HUGE = 1 / 50, 8.0, 100.0
 _SIBLINGS = 2  # siblings needed to know what is usual
 
 
@@ -35,7 +35,7 @@ def scale(evidence: Evidence) -> Reports:
             continue
         near = nearest_initializer(row.std, fan_in, fan_out)
         times = row.std / near.std
-        if _SMALL < times < _LARGE:
+        if _SMALL < times < _LARGE_RATIO:
             continue
         siblings = outliers.get(leaf.number, "") if times > 1 else ""
         level: Level = "warning" if times > _HUGE or siblings else "note"

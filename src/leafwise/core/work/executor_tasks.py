@@ -21,7 +21,7 @@ from leafwise.errors import Error, QueryError, WorkerError
 SENDING = "leafwise.files.reading.sending"  # imported when there is work to send, because core may not import files
 TASK = 64 << 20  # bytes that a task reads
 _MANY = 1_000  # arrays, or parts of arrays, in a task; the tasks that an executor has at a time
-_AT_ONCE = 16  # checkpoints or shards that are open at a time
+_OPEN_AT_ONCE = 16  # checkpoints or shards that are open at a time
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -117,10 +117,10 @@ class Crew:
         results: dict[int, R] = {}
         running: dict[Future[R], int] = {}
         left = iter(enumerate(items))
-        with ThreadPoolExecutor(min(max(len(items), 1), _AT_ONCE)) as threads:
+        with ThreadPoolExecutor(min(max(len(items), 1), _OPEN_AT_ONCE)) as threads:
             try:
                 while True:
-                    while len(running) < _AT_ONCE and (item := next(left, None)) is not None:
+                    while len(running) < _OPEN_AT_ONCE and (item := next(left, None)) is not None:
                         # With what is set for this thread, such as the limits of the command line.
                         running[threads.submit(copy_context().run, work, item[1])] = item[0]
                     if not running:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.homes.torch.parallel import zero
+from leafwise.homes.torch.parallel import deepspeed_zero
 from leafwise.homes.torch.parallel.flat_shards import FLAT, FlatShard, is_shown_itself
 
 # Libraries that change plain parameters and mark them by attributes. Unless one of them is imported, plain parameters
@@ -136,7 +136,7 @@ def cannot_be_changed(value: torch.Tensor) -> str:
     """Why the next step would overwrite values that are written into a parameter; empty if it would not."""
     if type(value) in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where DeepSpeed would mark it
         return ""
-    return zero.MASTERS if zero.has_master(value) else ""
+    return deepspeed_zero.MASTERS if deepspeed_zero.has_master(value) else ""
 
 
 def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:
