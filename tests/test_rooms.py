@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,6 +146,21 @@ other = ["leafwise.", "leafwise.nonsense", "leafwise.render is a room"]
 def test_a_home_needs_at_most_twenty_methods() -> None:
     methods = [name for name, value in vars(Home).items() if callable(value) and not name.startswith("__")]
     assert len(methods) <= 20, methods
+
+
+# The Gluon front end will be a package of its own. The capabilities are one file each.
+MANY_MODULES = {"core/capabilities", "gluon", "gluon/ops"}
+
+
+def test_a_folder_has_at_most_twenty_modules_and_says_what_is_in_it() -> None:
+    modules = Counter(path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+    assert {folder for folder, count in modules.items() if count > 21} == MANY_MODULES  # and __init__
+    undocumented = [
+        folder
+        for folder in modules
+        if not ast.get_docstring(ast.parse((SOURCE / folder / "__init__.py").read_text("utf-8")))
+    ]
+    assert undocumented == []
 
 
 # -- names -------------------------------------------------------------------------------------------------
