@@ -92,23 +92,11 @@ def test_options_that_several_verbs_have_are_spelled_the_same_everywhere() -> No
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda model: lw.stats(x=model), "lw.stats: x= is now called source="),
-        (lambda model: lw.check(x=model), "lw.check: x= is now called source="),
-        (lambda model: lw.image(x=model), "lw.image: x= is now called source="),
-        (lambda model: lw.tree(obj=model), "lw.tree: obj= is now called source="),
-        (lambda model: lw.ties(model=model), "lw.ties: model= is now called source="),
-        (lambda model: lw.groups(model=model), "lw.groups: model= is now called source="),
-        (lambda model: lw.save(obj=model, path="a"), "lw.save: obj= is now called source="),
-        (lambda model: lw.save(model, "a", only="**"), "lw.save: only= is now called where="),
-        (lambda model: lw.verify(path="a"), "lw.verify: path= is now called source="),
-        (lambda model: lw.keep_ties(model, False), "lw.keep_ties(model, False) is now lw.release_ties(model)"),
-        (lambda model: lw.keep_ties(model, on=False), "lw.keep_ties(model, False) is now lw.release_ties(model)"),
-        (lambda model: lw.keep_ties(model, True), "lw.keep_ties(model, True) is now lw.keep_ties(model)"),
         (lambda model: lw.clip(model, 1.0, "leaf"), 'write per="leaf"'),
         (lambda model: lw.clip(model, 1.0, per="a.**"), "pass queries as where='a.**'"),
     ],
 )
-def test_old_spellings_are_refused_with_the_new_one(call: Any, message: str) -> None:
+def test_arguments_of_clip_in_the_wrong_place_are_refused_with_the_right_one(call: Any, message: str) -> None:
     with pytest.raises(lw.ArgumentError) as caught:
         call(nn.Linear(2, 2))
     assert message in str(caught.value)
@@ -417,8 +405,3 @@ def test_results_of_a_part_have_the_names_of_the_part() -> None:
     assert set(lw.clip(part, 1.0)) == {"right.c.weight", "right.c.bias"}
     with uses, pytest.raises(lw.TieError, match="recorded already"), uses:
         pass
-
-
-def test_keep_by_position_is_refused_with_its_name() -> None:
-    with pytest.raises(lw.ArgumentError, match=r"lw\.keep_ties\(model, keep='source'\)"):
-        lw.keep_ties(pair(), "source")  # type: ignore[call-overload]

@@ -4,7 +4,7 @@
 Error
 ├── PathError    (KeyError)             there is nothing at this path, or no leaf matches
 ├── QueryError   (ValueError)           a query, a path or another argument that is not valid
-├── ArgumentError (TypeError)           an argument that was renamed or removed
+├── ArgumentError (TypeError)           an argument of the wrong type, or in the wrong place
 ├── WalkError    (TypeError)            an object, or a part of it, that leafwise cannot process
 ├── WriteError   (ValueError)           a value that cannot be written; nothing was changed
 ├── TieError     (ValueError)           a tie that cannot be made, kept or undone; nothing was changed
@@ -94,14 +94,14 @@ class QueryError(Error, ValueError):
 
 
 class ArgumentError(Error, TypeError):
-    """An argument that was renamed or removed. The message says what to write instead. It is also a TypeError.
+    """An argument of the wrong type, or in the wrong place. The message says what to write. It is also a TypeError.
 
-    >>> import torch, leafwise as lw
+    >>> import leafwise as lw
     >>> try:
-    ...     lw.stats(x=torch.nn.Linear(4, 2))
+    ...     lw.add_roles(3, {"gain": ("norm.scale", ("features",))})
     ... except lw.ArgumentError as error:
     ...     print(error)
-    lw.stats: x= is now called source=
+    layer= takes a class or the name of a class, not 3
     """
 
 

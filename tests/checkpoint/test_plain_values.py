@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.long import short_or_long
 from torch import nn
+from torch.distributed import checkpoint
 
 import leafwise as lw
 
@@ -196,8 +197,7 @@ def test_values_nested_too_deeply_or_in_themselves_are_refused(tmp_path: Path) -
             lw.save({"w": torch.ones(1), "x": value}, tmp_path / "b.safetensors")
 
 
-def test_files_of_earlier_versions_load_into_a_value_with_the_same_pieces(tmp_path: Path) -> None:
-    # As earlier versions of leafwise wrote them: each part under its own name.
+def test_a_container_that_is_in_parts_in_the_checkpoint_is_put_together(tmp_path: Path) -> None:
     path = lw.save({"w": torch.ones(1), "x.0.loss": 1.5, "x.1.loss": 2.5, "x.1.n": [1, 2]}, tmp_path / "a.safetensors")
     target = {"w": torch.zeros(1), "x": [{"loss": 0.0}, {"loss": 0.0, "n": []}]}
     assert lw.load(target, path)["x"] == [{"loss": 1.5}, {"loss": 2.5, "n": [1, 2]}]
@@ -205,6 +205,15 @@ def test_files_of_earlier_versions_load_into_a_value_with_the_same_pieces(tmp_pa
         plan = lw.plan({"w": torch.zeros(1), "x": value}, path)
         assert [problem.kind for problem in plan.problems] == ["missing"]
         assert "stored in parts in the checkpoint (x.0.loss, x.1.loss, x.1.n)" in plan.problems[0].message
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_plain_containers_in_distributed_checkpoints_of_pytorch_load(tmp_path: Path) -> None:
+    values: dict[str, Any] = {"x": [{"loss": 1.5}, {"loss": 2.5, "n": [1, 2]}], "y": {"a": [1, {"b": 2}]}}
+    checkpoint.save({"w": torch.ones(3), **values}, checkpoint_id=tmp_path / "a", no_dist=True)
+    target = {"w": torch.zeros(3), "x": [{"loss": 0.0}, {"loss": 0.0, "n": []}], "y": {"a": [0, {"b": 0}]}}
+    loaded = lw.load(target, tmp_path / "a")
+    assert {name: loaded[name] for name in values} == values
 
 
 def test_nan_and_signed_zero_are_kept(tmp_path: Path) -> None:

@@ -194,7 +194,6 @@ def test_options_take_their_values_with_a_space_or_an_equals_sign(folder: Path) 
     assert candidates(["check", deep, "--against", "d"]) == ([], True, False)
     assert candidates(["edit", deep, "--drop", "model.n"]).words == ["model.norm"]
     assert candidates(["edit", deep, ""]) == ([], True, False)  # it takes several files
-    assert "--query" not in candidates(["show", "--"]).words  # a former name
 
 
 def test_a_quoted_file_name_is_read_as_the_shell_would_pass_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

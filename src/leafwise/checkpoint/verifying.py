@@ -3,7 +3,6 @@
 import os
 from typing import Any, NamedTuple, overload
 
-from leafwise.core.arguments import renamed_arguments
 from leafwise.core.results.result import Result
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -53,7 +52,6 @@ class Verified(Result, _VerifiedFields, kind="verified"):
 def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, executor: None = None) -> Verified: ...
 @overload
 def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, executor: Any) -> Any: ...
-@renamed_arguments(path="source")
 def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, executor: Any = None) -> Any:
     """Compares a checkpoint with its checksums. If leaves are damaged, raises a `ChecksumError` that lists them.
 

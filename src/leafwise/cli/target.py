@@ -102,16 +102,6 @@ def add_where(parser: argparse.ArgumentParser) -> None:
         metavar="QUERY",
         help="use only leaves whose path matches, such as '**.weight'; the path of a node means everything below it",
     )
-    parser.add_argument("--query", "--only", dest="where", action=_Renamed, help=argparse.SUPPRESS)
-
-
-class _Renamed(argparse.Action):
-    """A former name of an option."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any, spelling: str | None = None
-    ) -> None:
-        parser.error(f"{spelling} is now called --{self.dest}")
 
 
 def selected(target: str, where: str | None, words: Sequence[str] = ()) -> "Tree":

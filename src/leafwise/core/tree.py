@@ -6,7 +6,6 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
@@ -60,7 +59,6 @@ class Counts(NamedTuple):
     local_bytes: int
 
 
-@renamed_arguments(obj="source")
 def tree(source: Any) -> "Tree":
     """Returns the tree of a model, an optimizer, a container of these, or a checkpoint.
 

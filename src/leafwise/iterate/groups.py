@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import SECTIONS, Columns, Facts, Section, tally
 from leafwise.core.dtypes import is_inexact
@@ -81,7 +80,6 @@ class Groups(LabelledGroups, Table, list[dict[str, Any]], kind="groups"):
         self.left_out: dict[Section, int] = {}
 
 
-@renamed_arguments(model="source")
 def groups(
     source: Any,
     rules: Iterable[Rule] | None = None,

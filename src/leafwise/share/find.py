@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 from leafwise.core import registry as homes
-from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping, check_known
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
@@ -103,7 +102,6 @@ def bytes_saved(t: Tree, tie: Tie) -> list[int]:
     return [facts.spec.nbytes for facts in columns.facts(columns.further_rows[tie.leaf.number])]
 
 
-@renamed_arguments(model="source")
 def ties(source: Any, *, equal_untied: bool = False, optimizer: Any = None) -> Ties:
     """Lists the ties of a model or checkpoint: the leaves that have several names.
 

@@ -1,8 +1,6 @@
 """`lw.keep_ties` and `lw.release_ties`: make ties survive what would undo them, and stop that."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Keep, Tying
 from leafwise.core.home import capability_or_none
@@ -10,34 +8,16 @@ from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.warn import warn
-from leafwise.errors import ArgumentError, TieWarning
+from leafwise.errors import TieWarning
 from leafwise.share.places import check_keep, keep_leaf_ties, part_of, place_of, rows_to_keep
 
 M = TypeVar("M")
-P = ParamSpec("P")
-
-
-def _without_on(verb: Callable[P, Any]) -> Callable[P, Any]:
-    """Refuses the argument `on`, which keep_ties used to have, with an error that says what to write instead."""
-
-    @wraps(verb)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if len(args) > 1 or "on" in kwargs:
-            on = kwargs["on"] if "on" in kwargs else args[1]
-            if not isinstance(on, bool):
-                raise ArgumentError(f"lw.keep_ties takes keep= by its name: lw.keep_ties(model, keep={on!r})")
-            new = "lw.keep_ties(model)" if on else "lw.release_ties(model)"
-            raise ArgumentError(f"lw.keep_ties(model, {on!r}) is now {new}")
-        return verb(*args, **kwargs)
-
-    return checked
 
 
 @overload
 def keep_ties(model: Tree, *, keep: "Keep | None" = None) -> Any: ...
 @overload
 def keep_ties(model: M, *, keep: "Keep | None" = None) -> M: ...
-@_without_on
 def keep_ties(model: Any, *, keep: "Keep | None" = None) -> Any:
     """Keeps every tie of a model from now on, until `lw.release_ties(model)`. Returns the model.
 

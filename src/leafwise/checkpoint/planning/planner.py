@@ -196,7 +196,7 @@ def _plan_scalars(
         prefix = f"{key}."
         inside = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
         if inside and not is_in_pieces(key) and set(inside) == (parts := _parts(now)).keys():
-            # A container that is one value here but in parts in the source, as earlier versions of leafwise saved it.
+            # A container that is one value here but in parts in the source, as in distributed checkpoints of PyTorch.
             taken.update(prefix + part for part in inside)
             plan.scalars[node, name] = _with_parts(now, {parts[part]: value for part, value in inside.items()})
         elif inside:

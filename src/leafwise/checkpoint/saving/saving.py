@@ -11,7 +11,6 @@ from leafwise.checkpoint.saving.file_names import check_name
 from leafwise.checkpoint.saving.saved_content import SavedContent, collect
 from leafwise.checkpoint.saving.saving_together import JointSave, refused_format
 from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
-from leafwise.core.arguments import renamed_arguments
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.progress import bar
@@ -72,7 +71,6 @@ def save(
     background: bool = False,
     progress: bool = False,
 ) -> str | BackgroundSave: ...
-@renamed_arguments(obj="source", only="where")
 def save(
     source: Any,
     path: "str | os.PathLike[str]",

@@ -4,7 +4,6 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Any, overload
 
-from leafwise.core.arguments import renamed_arguments
 from leafwise.core.verbs import check_sendable, opened
 from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
@@ -38,7 +37,6 @@ def check(
     progress: bool = False,
     executor: Any,
 ) -> Any: ...
-@renamed_arguments(x="source")
 def check(
     source: Any,
     optimizer: Any = None,

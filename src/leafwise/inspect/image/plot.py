@@ -7,7 +7,6 @@ from operator import index
 from typing import Any, Literal
 
 from leafwise.core import registry
-from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
@@ -28,7 +27,6 @@ _SIZES = range(16, 8193)
 Style = Literal["filters", "matrix", "norms", "strip"]
 
 
-@renamed_arguments(x="source")
 def image(
     source: Any,
     path: "str | int | Path | None" = None,

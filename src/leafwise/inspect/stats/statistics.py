@@ -6,7 +6,6 @@ from functools import cached_property, partial
 from threading import Lock
 from typing import Any, overload
 
-from leafwise.core.arguments import renamed_arguments
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.measuring import Measuring
@@ -210,7 +209,6 @@ def stats(
     progress: bool = False,
     executor: Any,
 ) -> Any: ...
-@renamed_arguments(x="source")
 def stats(
     source: Any,
     of: Any = "value",
