@@ -189,25 +189,6 @@ def checked_section(name: str, array: Stored) -> Any:
     return over.read().copy()
 
 
-def checked_chunks(name: str, array: Stored) -> Iterator[Any]:
-    """The bytes of an array in C order, a chunk at a time, compared with its checksums. If the array is only a part of
-    its storage, checksums are compared before the first chunk; otherwise while reading, and the error comes last."""
-    run = array.plain_run()
-    sums = run[0].checksums if run is not None and (run[1], run[2]) == (0, run[0].nbytes) else None
-    if run is None or sums is None:
-        if not array.checks_itself:
-            verify_arrays([(name, array)])
-        yield from array.chunks()
-        return
-    storage, checksum_pass = run[0], sums.new_pass()
-    for start, stop in _cuts(storage.nbytes, sums.piece):
-        data = storage.read(start, stop)
-        for at in range(0, len(data), sums.piece):
-            checksum_pass.add(start + at, memoryview(data)[at : at + sums.piece])
-        yield data
-    raise_damage([(name, storage, checksum_pass)])
-
-
 def fill(requests: list[ReadRequest], verify: bool, progress: Progress, transfers: Transfers | None = None) -> None:
     """Reads the bytes for each request into its memory; what is on devices, through `transfers`. With `verify`,
     compares the checksums of storages that have them: while reading if the storage is read whole, otherwise before.
