@@ -525,7 +525,7 @@ def test_a_killed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     lw.save({"w": np.zeros(3)}, tmp_path / "run", format="orbax")
     code = (
         "import os, numpy as np, leafwise as lw\n"
-        "from leafwise.files import disk\n"
+        "from leafwise.files.sources import disk\n"
         "disk.Disk.exchange_folders = lambda *arguments: os._exit(7)\n"
         f"lw.save({{'w': np.ones(3)}}, {str(tmp_path / 'run')!r}, format='orbax')\n"
     )
