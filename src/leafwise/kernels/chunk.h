@@ -2,9 +2,9 @@
 
 #define STEP (16 * BLOCK) /* elements to read from a file at a time: few enough to stay in the cache */
 
-/* The results for a chunk: the fields of `Moments` in core/results/moments.py, with the same names and in the same order. In
-   addition, between the counts and the numbers: how many values are finite, and the exact extremes of integers. The
-   extremes of uint64 have their first bit flipped. */
+/* The results for a chunk: the fields of `Moments` in core/results/moments.py, with the same names and in the same
+   order. In addition, between the counts and the numbers: how many values are finite, and the exact extremes of
+   integers. The extremes of uint64 have their first bit flipped. */
 struct result {
     int64_t nan, posinf, neginf, zeros, subnormals, finite, whole_min, whole_max;
     double min, max, mean, mean_rest, std, l1, l2;
