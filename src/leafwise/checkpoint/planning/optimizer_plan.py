@@ -100,7 +100,7 @@ def _planned_own(
         return planned
     saved = source.types.get(prefix.removesuffix("."))
     if saved is None and source.is_own_file:
-        message = f"cannot load {who}: {where} does not record its type, and may lack some of the state of {kind}"
+        message = f"the type of {who} is not recorded in {where}, which may lack some of the state of {kind}"
         plan.add("unsupported", who, message)
         return planned
     if saved is not None and saved.type != kind:

@@ -122,8 +122,8 @@ def _norm(numbers: Iterable[float]) -> float:
 
 HISTOGRAM_DROP = 20  # as `TableColumn.drop`, for the histogram
 
-# In the order of JSON and pandas. Counts are added up. `together` computes the mean and everything that depends on it;
-# the others without `fold` are properties.
+# In the order of JSON and pandas. Counts are added up. `merged_moments` computes the mean and everything that depends
+# on it; the others without `fold` are properties.
 STATISTICS = [
     Statistic("count", column=TableColumn(0, "values", "count", drop=10)),
     Statistic("finite"),

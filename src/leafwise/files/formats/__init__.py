@@ -1,2 +1,3 @@
 """The formats of files, one module each: `read` checks everything in a file before relying on it, and returns a
-`StoredFile`. `detect` recognizes a format by its first bytes, and `mistaken` recognizes what is not a checkpoint."""
+`StoredFile`. `detect` recognizes a format by its first bytes, and `not_checkpoints` what is not a
+checkpoint."""
