@@ -108,10 +108,10 @@ pictures: $(VENV)/dev.stamp  ## Draw the pictures of the docs again; needs Chrom
 page:  ## Build the page of the viewer from page/; needs Node 20.19
 	@cd page && npm install --silent --no-save --ignore-scripts && npm run --silent build
 
-wheel: $(VENV)/dev.stamp  ## Build sdist and wheel, and check the wheel in an empty environment
-	@rm -rf dist build/wheel && $(BIN)/python -m build --outdir dist . > /dev/null
+wheel: $(VENV)/dev.stamp  ## Build sdists and wheels, and check the wheel of leafwise in an empty environment
+	@rm -rf dist build/wheel && for package in . packages/leafwise-gluon; do $(BIN)/python -m build --outdir dist $$package > /dev/null; done
 	@$(PYTHON) -m venv build/wheel
-	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install dist/*.whl
+	@build/wheel/bin/python -m pip --disable-pip-version-check --quiet install dist/leafwise-*.whl
 	@$(BIN)/python tools/prove_wheel.py build/wheel/bin
 	@ls dist
 
@@ -125,10 +125,11 @@ $(VENV)/run.stamp: pyproject.toml setup.py constraints.txt $(wildcard src/leafwi
 	@touch $@
 
 # timm is installed without its dependencies: torchvision has no build for this torch, and breaks importing transformers.
-$(VENV)/dev.stamp: $(VENV)/run.stamp
+$(VENV)/dev.stamp: $(VENV)/run.stamp packages/leafwise-gluon/pyproject.toml
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --constraint constraints.txt --group dev --group ecosystem
 	@$(PIP) install --constraint constraints.txt --no-deps timm
+	@$(PIP) install --constraint constraints.txt --editable packages/leafwise-gluon
 	@touch $@
 
 # DeepSpeed is in an environment of its own, which also sees the packages of $(VENV): other libraries behave differently where it is

@@ -18,7 +18,7 @@ import torch
 from common import interleaved, machine
 from figures import exit_status, report
 
-from leafwise.gluon import autograd, nn, np
+from leafwise_gluon import autograd, nn, np
 
 LAYERS, WIDTH, BATCH = 10, 256, 64
 PASSES, ROUNDS = 20, 15

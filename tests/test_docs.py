@@ -9,7 +9,7 @@ import pytest
 from leafwise.homes.torch import roles
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("packages/*/docs/*.md"))]
 # Blocks of `py` need JAX; tests/jax runs them, with or without those of `python`, which may need PyTorch.
 PYTORCH, JAX, BOTH = (re.compile(rf"^```{kind}\n(.*?)^```", re.M | re.S) for kind in ("python", "py", "py(?:thon)?"))
 

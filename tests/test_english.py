@@ -11,8 +11,10 @@ import pytest
 from tests.words import PHRASES
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-MODULES = sorted((ROOT / "src" / "leafwise").rglob("*.py"))
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("packages/**/*.md")]
+)
+MODULES = sorted([*(ROOT / "src").rglob("*.py"), *ROOT.glob("packages/*/src/**/*.py")])
 
 
 def _prose(path: Path) -> Iterator[tuple[int, str]]:

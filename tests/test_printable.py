@@ -38,8 +38,7 @@ Nodes = dict[str, list[ast.AST]]
 
 @pytest.fixture(scope="module")
 def sources() -> Nodes:
-    """Every module except the Gluon front end, which prints like MXNet and only names from the running program."""
-    return {name: nodes for name, nodes in nodes_of_sources().items() if not name.startswith("gluon/")}
+    return nodes_of_sources()
 
 
 def called(node: ast.AST) -> str:

@@ -32,7 +32,6 @@ ALLOWED = {
     "inspect": {"iterate", "share", "kernels", "core", "errors"},
     "render": {"checkpoint", "inspect", "iterate", "share", "core", "errors"},
     "cli": {"web", "render", "checkpoint", "inspect", "iterate", "share", "core", "files", "errors", "version"},
-    "gluon": {"checkpoint", "files", "homes", "core", "errors"},
     "web": {"render", "checkpoint", "inspect", "share", "core", "errors", "version"},
 }
 
@@ -44,8 +43,8 @@ PUBLIC = {
     "NonFiniteError", "Path", "PathError", "Query", "QueryError", "RankError", "Rule", "RuleError", "Tie", "TieError",
     "TieWarning", "Tree", "Unsupported", "Use", "WalkError", "WorkerError", "WriteError", "add_roles", "check", "clip",
     "diff", "edit", "flat", "freeze", "groups", "image", "initialize", "keep_ties", "layer_decay", "load",
-    "no_decay", "open", "plan", "release_ties", "save", "shard_units", "stats", "thaw", "tie", "ties", "trainable",
-    "tree", "untie", "uses", "verify", "view", "where",
+    "no_decay", "open", "plan", "register", "release_ties", "save", "shard_units", "stats", "thaw", "tie", "ties",
+    "trainable", "tree", "untie", "uses", "verify", "view", "where",
 }  # fmt: skip
 
 
@@ -101,7 +100,7 @@ def modules_in_strings(nodes: Iterable[ast.AST]) -> set[str]:
 
 # Modules that may name a module of a higher room in a string: core finds homes, opens files and renders results.
 LATE = {
-    "core/registry.py": {"gluon", "homes", "files"},
+    "core/registry.py": {"homes", "files"},
     "core/tree.py": {"files"},
     "core/work/executor_tasks.py": {"files"},
     "core/work/fleet.py": {"files"},
@@ -148,8 +147,8 @@ def test_a_home_needs_at_most_twenty_methods() -> None:
     assert len(methods) <= 20, methods
 
 
-# The Gluon front end will be a package of its own. The capabilities are one file each.
-MANY_MODULES = {"core/capabilities", "gluon", "gluon/ops"}
+# The capabilities are one file each.
+MANY_MODULES = {"core/capabilities"}
 
 
 def test_a_folder_has_at_most_twenty_modules_and_says_what_is_in_it() -> None:
@@ -165,10 +164,9 @@ def test_a_folder_has_at_most_twenty_modules_and_says_what_is_in_it() -> None:
 
 # -- names -------------------------------------------------------------------------------------------------
 
-# Attributes of PyTorch and of MXNet's Gluon, which leafwise's own classes imitate.
+# Attributes of PyTorch, which leafwise's own classes imitate.
 FOREIGN = {
-    "_active", "_alias", "_apply", "_buffers", "_children", "_fields", "_load_from_state_dict", "_modules",
-    "_parameters", "_params", "_reg_params", "_scope",
+    "_apply", "_buffers", "_fields", "_load_from_state_dict", "_modules", "_parameters",
 }  # fmt: skip
 NAMED_TUPLES = {"_asdict", "_field_defaults", "_make", "_replace"}
 

@@ -31,6 +31,8 @@ def main(bin_folder: str) -> None:
         python, "-c", "from leafwise.web.app_files import asset; print(len(asset('app.js')), len(asset('app.css')))"
     )
     assert min(map(int, built.split())) > 1_000, "the page of the viewer is missing"
+    find = "import importlib.util; print(importlib.util.find_spec('leafwise_gluon'))"
+    assert output(python, "-c", find).strip() == "None", "the wheel contains leafwise-gluon"
     if shutil.which("cc"):
         kernels = "pathlib.Path(leafwise.__file__).parent / 'kernels'"
         output(python, "-c", f"import ctypes, leafwise, pathlib; ctypes.CDLL(str({kernels} / '_cpu.shared'))")

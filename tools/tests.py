@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
-NOT_QUICK = ["tests/gluon", "tests/web", "tests/ecosystem", "tests/distributed", "src/leafwise/gluon"]
+NOT_QUICK = ["packages", "tests/web", "tests/ecosystem", "tests/distributed"]
 # Tests wait for files and other processes, so there are two processes more than there are cores, and the one beside
 # them; but some tests need gigabytes, so there are at most five.
 CORES = os.cpu_count() or 1

@@ -55,6 +55,7 @@ __all__ = [
     "no_decay",
     "open",
     "plan",
+    "register",
     "release_ties",
     "save",
     "shard_units",
@@ -82,6 +83,7 @@ _HOLDS = {
     "leafwise.core.query": ("Query", "where"),
     "leafwise.core.capabilities.uses": ("Use",),
     "leafwise.core.tree": ("Tree", "open", "tree"),
+    "leafwise.core.registry": ("register",),
     "leafwise.errors": (
         "ArgumentError",
         "ChecksumError",
@@ -136,6 +138,7 @@ if TYPE_CHECKING:
     from leafwise.core.leaf import Leaf, Name, Node, Tie
     from leafwise.core.path import Path
     from leafwise.core.query import Query, where
+    from leafwise.core.registry import register
     from leafwise.core.roles.role_table import add_roles
     from leafwise.core.tree import Tree, open, tree
     from leafwise.errors import (

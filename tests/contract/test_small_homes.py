@@ -217,8 +217,6 @@ def test_a_home_with_four_methods_takes_at_most_40_lines_and_a_whole_one_120() -
 
 
 def test_every_capability_that_a_home_lists_has_the_right_class() -> None:
-    import leafwise.files
-    import leafwise.gluon  # noqa: F401
 
     for home in registry.homes():
         for kind in home.capabilities:

@@ -15,8 +15,6 @@ from leafwise.errors import Error, Unsupported
 
 
 def every_error(root: type[Error] = Error) -> list[type[Error]]:
-    import leafwise.gluon  # noqa: F401  which has some of its own
-
     return [root, *(one for child in root.__subclasses__() for one in every_error(child))]
 
 

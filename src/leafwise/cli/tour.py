@@ -257,7 +257,6 @@ END = """Where to go from here
   leafwise show package.module:build     the tree of your own model
   leafwise ties package.module:build     its tied leaves
   leafwise groups package.module:build   its optimizer groups: weight decay and learning rate of every leaf
-  python -m leafwise.gluon SCRIPT.py     run code that was written for MXNet's Gluon
   docs/guide.md                          the same tour in more detail
 """
 

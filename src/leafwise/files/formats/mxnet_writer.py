@@ -19,7 +19,7 @@ def write(
 ) -> None:
     """Writes the arrays durably, with or without their names.
 
-    MXNet reads version 2 of the format outside of NumPy mode, and version 3 (`numpy_shapes`) in NumPy mode; Gluon's
+    MXNet reads version 2 of the format outside of NumPy mode, and version 3 (`numpy_shapes`) in NumPy mode; its
     `load_parameters` reads both. Only version 3 has scalars and empty arrays, so if the caller does not choose, it is
     used if there are any, and then for all arrays: MXNet refuses files that mix versions.
     """

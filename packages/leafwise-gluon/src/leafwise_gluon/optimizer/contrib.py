@@ -1,0 +1,5 @@
+"""`mxnet.optimizer.contrib`."""
+
+from leafwise_gluon.optimizer.adaptive import GroupAdaGrad
+
+__all__ = ["GroupAdaGrad"]

@@ -1,5 +1,0 @@
-"""`mxnet.gluon.contrib`: in MXNet 1.x, layers and cells that 2.x has in `gluon.nn` and `gluon.rnn`."""
-
-from leafwise.gluon.contrib import data, nn, rnn
-
-__all__ = ["data", "nn", "rnn"]

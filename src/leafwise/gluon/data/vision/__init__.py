@@ -1,6 +1,0 @@
-"""`mxnet.gluon.data.vision`: datasets of images, and transforms."""
-
-from leafwise.gluon.data.vision import transforms
-from leafwise.gluon.data.vision.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
-
-__all__ = ["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST", "transforms"]

@@ -1,5 +1,0 @@
-"""`mxnet.nd.image`: operations on images."""
-
-from leafwise.gluon.image_functions import crop, flip_left_right, flip_top_bottom, normalize, resize, to_tensor
-
-__all__ = ["crop", "flip_left_right", "flip_top_bottom", "normalize", "resize", "to_tensor"]

@@ -1,8 +1,0 @@
-"""`mxnet.nd.op`: the operations of `nd`, under the same names."""
-
-import importlib
-from typing import Any
-
-
-def __getattr__(name: str) -> Any:
-    return getattr(importlib.import_module("leafwise.gluon.nd"), name)

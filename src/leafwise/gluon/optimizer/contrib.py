@@ -1,5 +1,0 @@
-"""`mxnet.optimizer.contrib`."""
-
-from leafwise.gluon.optimizer.adaptive import GroupAdaGrad
-
-__all__ = ["GroupAdaGrad"]
