@@ -3,11 +3,13 @@
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.naming import Naming
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.home import Capabilities, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
+from leafwise.homes.torch.checkpoints.loading import TorchLoading
 from leafwise.homes.torch.home import TorchHome
 from leafwise_gluon.block import Block
 from leafwise_gluon.nn.containers import LayerStack
@@ -15,9 +17,20 @@ from leafwise_gluon.symbol_names import GluonNaming
 from leafwise_gluon.tying import GluonTying
 
 
+class GluonLoading(TorchLoading):
+    def reads_its_own(self, cls: Any) -> bool:
+        # The method of Block is for PyTorch's load_state_dict; a parameter notices itself that its tensor was filled.
+        return cls._load_from_state_dict is not Block._load_from_state_dict and super().reads_its_own(cls)
+
+
 class GluonHome(TorchHome):
     name = "gluon"
-    capabilities: ClassVar[Capabilities] = {**TorchHome.capabilities, Naming: GluonNaming, Tying: GluonTying}
+    capabilities: ClassVar[Capabilities] = {
+        **TorchHome.capabilities,
+        Loading: GluonLoading,
+        Naming: GluonNaming,
+        Tying: GluonTying,
+    }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         return "node" if issubclass(cls, Block) else None

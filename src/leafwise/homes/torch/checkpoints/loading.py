@@ -91,8 +91,12 @@ class TorchLoading(Loading):
 
     def after_load(self, objects: list[Any]) -> None:
         # Modules with their own way to load state dicts load their new values that way.
-        own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and reads_its_own(cls)}
+        own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and self.reads_its_own(cls)}
         hooks = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
         for module in objects:
             if type(module) in own or (isinstance(module, nn.Module) and has_hooks(module, *hooks)):
                 load_own_part(module, module.state_dict())
+
+    def reads_its_own(self, cls: type) -> bool:
+        """Whether modules of a class have a method that must be called after their values were loaded."""
+        return reads_its_own(cls)
