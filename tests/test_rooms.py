@@ -33,6 +33,7 @@ ALLOWED = {
     "render": {"checkpoint", "inspect", "iterate", "share", "core", "errors"},
     "cli": {"web", "render", "checkpoint", "inspect", "iterate", "share", "core", "files", "errors", "version"},
     "web": {"render", "checkpoint", "inspect", "share", "core", "errors", "version"},
+    "testing": {"files", "core", "errors", "version"},
 }
 
 # Tested where JAX is installed, in tests/jax.
@@ -166,7 +167,7 @@ def test_a_folder_has_at_most_twenty_modules_and_says_what_is_in_it() -> None:
 
 # Attributes of PyTorch, which leafwise's own classes imitate.
 FOREIGN = {
-    "_apply", "_buffers", "_fields", "_load_from_state_dict", "_modules", "_parameters",
+    "_apply", "_buffers", "_fields", "_load_from_state_dict", "_modules", "_parameters", "_repr_html_",
 }  # fmt: skip
 NAMED_TUPLES = {"_asdict", "_field_defaults", "_make", "_replace"}
 

@@ -68,8 +68,9 @@ def test_what_the_reference_shows_exists() -> None:
     pages = "\n".join(page.read_text("utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
     for name in re.findall(r"^::: (leafwise\.\w+\.[\w.]+)$", pages, re.MULTILINE):
         module, _, member = name.rpartition(".")
-        assert (ROOT / "src" / module.replace(".", "/")).with_suffix(".py").is_file(), name
-        assert f"\nclass {member}" in text(f"src/{module.replace('.', '/')}.py"), name
+        place = ROOT / "src" / module.replace(".", "/")
+        source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        assert re.search(rf"\n(class|def) {member}\b", source.read_text("utf-8")), name
 
 
 def test_the_first_page_of_the_reference_lists_every_public_name() -> None:

@@ -60,7 +60,7 @@ def test_what_may_be_anything_is_called_source(verb: str) -> None:
 
 def test_every_verb_is_in_one_of_the_lists() -> None:
     functions = {name for name in lw.__all__ if inspect.isfunction(getattr(lw, name))}
-    others = {"add_roles", "diff", "layer_decay", "no_decay", "open", "where"}
+    others = {"add_roles", "diff", "layer_decay", "no_decay", "open", "register", "where"}
     assert {*LIVE, *ANYTHING, *others} == functions
 
 

@@ -212,6 +212,7 @@ SEEDS: dict[str, Seed] = {
     "MXNet V1": Seed(_file("model.params", writers.WRITERS["MXNet V1"]), _flat, "model.params"),
     "MXNet V2": Seed(_file("model.params", writers.WRITERS["MXNet V2"]), _flat, "model.params"),
     "MXNet V3": Seed(_file("model.params", writers.WRITERS["MXNet V3"]), _stored, "model.params"),
+    "Flax msgpack": Seed(_file("model.msgpack", writers.flax_msgpack), _stored, "model.msgpack"),
     "MXNet sparse": Seed(_sparse_mxnet, _tables, "model.params"),
 }
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from tests.contract import toy
-from tests.contract.case import Case
 from tests.files.writers import WRITERS, arrays
 from torch import nn
 
 import leafwise as lw
 from leafwise.files import open_file
 from leafwise.files.stored_file import StoredFile
+from leafwise.testing import Case
 
 
 class TiedLanguageModel(nn.Module):

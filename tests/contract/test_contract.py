@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from tests.contract import toy
-from tests.contract.case import Case
 from tests.contract.cases import ALL
-from tests.contract.contract import *  # noqa: F403
+
+from leafwise.testing import Case
+from leafwise.testing.home_contract import *  # noqa: F403
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,8 +16,9 @@ from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.tying import Place, Tying
-from leafwise.core.home import Capabilities, Home, Spec
+from leafwise.core.home import Capabilities, Spec
 from leafwise.core.memory.memory import Op
+from leafwise.testing import registered
 
 FOLDER = Path(__file__).parent
 
@@ -26,15 +26,6 @@ FOLDER = Path(__file__).parent
 def model(factor: float = 1.0) -> Layer:
     table = Grid([[0.0, 1.0, 2.0], [factor * 3.0, 4.0, 5.0]])
     return Layer(embed=Layer(weight=table), head=Layer(weight=table, bias=Grid([[0.5, -0.5]])))
-
-
-@contextmanager
-def registered(home: Home) -> Iterator[None]:
-    registry.register(home)
-    try:
-        yield
-    finally:
-        registry.unregister(home)
 
 
 @pytest.fixture(params=[ReadOnlyHome, WritableHome])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from tests.contract import toy
-from tests.contract.verb_table import VERBS
 from torch import nn
 
 import leafwise as lw
+from leafwise.testing.verbs import VERBS
 
 
 def _module() -> nn.Module:

@@ -1,29 +1,21 @@
 """A complete home for immutable arrays and models, which keeps the core independent of PyTorch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from leafwise.core import registry
+from leafwise import testing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Capabilities, Home, Memory, Spec, Visit
 from leafwise.core.memory.memory import Op
 
 
-@contextmanager
-def registered(home: "ToyHome | None" = None) -> "Iterator[ToyHome]":
+def registered(home: "ToyHome | None" = None) -> Any:
     """Registers the toy home, or the given one, inside the `with` block."""
-    home = home or ToyHome()
-    registry.register(home)
-    try:
-        yield home
-    finally:
-        registry.unregister(home)
+    return testing.registered(home or ToyHome())
 
 
 @dataclass(frozen=True, eq=False)

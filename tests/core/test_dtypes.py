@@ -1,4 +1,4 @@
-"""The table of dtypes agrees with NumPy, ml_dtypes and the C code, and a row in it is all that a new dtype needs."""
+"""The table of dtypes agrees with NumPy, ml_dtypes and the C code; a row with a code is all that a new dtype needs."""
 
 import re
 import subprocess
@@ -11,6 +11,8 @@ import pytest
 
 import leafwise
 from leafwise.core.dtypes import BYTE_FLOAT, DTYPES, WORDS, is_float, is_inexact, number_kind, stored_itemsizes
+from leafwise.files.formats import mxnet_params, numpy_files, safetensors
+from leafwise.files.pickles import torch_objects
 from leafwise.kernels.dtypes import numpy_dtype
 
 KERNELS = Path(leafwise.__file__).parent / "kernels"
@@ -69,10 +71,12 @@ def test_numbers_of_kernels_are_those_of_the_c_code() -> None:
     assert dict(enumerate(map(int, re.findall(r"\d+", sizes[1])))) == by_number_bytes
 
 
-def test_codes_of_formats_are_unique() -> None:
-    for column in ("numpy", "safetensors", "torch_storage", "gguf", "mxnet"):
-        codes = [code for dtype in DTYPES.values() if (code := getattr(dtype, column)) not in ("", None)]
-        assert len(codes) == len(set(codes)), column
+def test_codes_of_formats_are_unique_and_those_of_dtypes_that_are_stored() -> None:
+    numpy_codes = {name: dtype.numpy for name, dtype in DTYPES.items() if dtype.numpy}
+    formats = [safetensors.CODES, torch_objects.TYPED_STORAGES, numpy_files.CODES, mxnet_params.CODES]
+    for codes in (numpy_codes, *formats):
+        assert len(codes) == len(set(codes.values()))
+    assert set().union(*formats) == set(stored_itemsizes())
 
 
 def test_kinds_of_numbers() -> None:
@@ -94,8 +98,12 @@ import sys
 from leafwise.core import dtypes
 
 if sys.argv[2] == "with":
-    row = dtypes.DTYPES["float8_e3m4"]._replace(safetensors="F8_E3M4")
+    row = dtypes.DTYPES["float8_e3m4"]._replace(in_files=True)
     dtypes.DTYPES["float8_e3m4"] = row
+    from leafwise.files.formats import safetensors
+
+    safetensors.CODES["float8_e3m4"] = "F8_E3M4"
+    safetensors._BY_CODE["F8_E3M4"] = row
 else:
     del dtypes.DTYPES["float8_e3m4"]
 
@@ -160,8 +168,8 @@ else:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("row", "script"), [("with", SUPPORTED), ("without", UNSUPPORTED)])
-def test_a_row_in_the_table_is_all_that_a_new_dtype_needs(tmp_path: Path, row: str, script: str) -> None:
-    """The row is added before anything reads the table, as an edit of the file would."""
+def test_a_row_with_a_code_is_all_that_a_new_dtype_needs(tmp_path: Path, row: str, script: str) -> None:
+    """Row and code are added before anything reads the tables, as an edit of the files would."""
     command = [sys.executable, "-W", "error", "-c", script, str(tmp_path), row]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr

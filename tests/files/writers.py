@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import msgpack
 import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
@@ -122,6 +123,20 @@ def mxnet(path: Path, state: Arrays, version: int = 2) -> None:
     path.write_bytes(b"".join(parts))
 
 
+def flax_msgpack(path: Path, state: Arrays) -> None:
+    """Files as Flax writes them, which tests/jax/test_flax_msgpack.py shows: maps for the parts of names."""
+    content: dict[str, Any] = {}
+    for name, value in state.items():
+        *groups, last = name.split(".")
+        place = content
+        for group in groups:
+            place = place.setdefault(group, {})
+        array = value.numpy()
+        packed = msgpack.packb((array.shape, array.dtype.name, array.tobytes()), use_bin_type=True)
+        place[last] = msgpack.ExtType(1, packed)
+    path.write_bytes(msgpack.packb(content, strict_types=True))
+
+
 Writer = Callable[[Path, Any], None]
 WRITERS: dict[str, Writer] = {
     "safetensors": safetensors,
@@ -140,6 +155,7 @@ WRITERS: dict[str, Writer] = {
     "MXNet V1": lambda path, state: mxnet(path, state, 1),
     "MXNet V2": lambda path, state: mxnet(path, state, 2),
     "MXNet V3": lambda path, state: mxnet(path, state, 3),
+    "Flax msgpack": flax_msgpack,
 }
 # Formats without scalars write them with one axis.
 FLATTENS = {"GGUF", "MXNet V0", "MXNet V1", "MXNet V2"}

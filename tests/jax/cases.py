@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import optax
 from flax import nnx, struct
 from flax.core import freeze
-from tests.contract.case import Case
 from tests.jax.models import EquinoxNet, TiedNnx, linen_variables
+
+from leafwise.testing import Case
 
 _NNX_LEAVES = {
     "embed.embedding": [("head.kernel", "same")],

@@ -1,9 +1,10 @@
 """The contract of homes over JAX."""
 
 import pytest
-from tests.contract.case import Case
-from tests.contract.contract import *  # noqa: F403
 from tests.jax.cases import CASES
+
+from leafwise.testing import Case
+from leafwise.testing.home_contract import *  # noqa: F403
 
 
 @pytest.fixture(params=CASES.values(), ids=[name.replace(" ", "-") for name in CASES])

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
-from tests.contract.verb_table import VERBS, assert_same_values, values_of
 from tests.jax.models import EquinoxNet, TiedNnx, linen_variables
 
 import leafwise as lw
+from leafwise.testing.verbs import VERBS, assert_same_values, values_of
 
 
 def _pytree() -> dict[str, Any]:

@@ -60,13 +60,16 @@ def _own_options() -> Iterator[None]:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.editing.planning import EditOptions, prepared
+    from leafwise.files.formats.format import SAFETENSORS, all_formats, suffixes_of
     from leafwise.render.phrases import bytes_text, plural
 
-    if options.format is None and not options.destination.endswith((".safetensors", ".npz", ".params")):
-        raise Error(
-            f"cannot write {shown_file(options.destination)}: unknown format; use a name that ends in .safetensors, "
-            ".npz or .params, --format dcp, or --format orbax"
-        )
+    if options.format is None and not options.destination.endswith(SAFETENSORS.suffixes):
+        suffixes = suffixes_of(known for known in all_formats() if known.write is not None)
+        if not options.destination.endswith(suffixes):
+            raise Error(
+                f"cannot write {shown_file(options.destination)}: unknown format; use a name that ends in "
+                f".safetensors, {', '.join(suffixes[:-1])} or {suffixes[-1]}, --format dcp, or --format orbax"
+            )
     if options.cast is not None and options.dtype is None:
         raise Error(f"--cast {options.cast} needs --dtype")
     edit_options = EditOptions(

@@ -1,7 +1,7 @@
-"""The dtypes that leafwise knows, one row each. A new dtype is a new row here.
+"""The dtypes that leafwise knows, one row each. A new dtype is a new row here, and in the formats that store it.
 
-Everything else about dtypes follows from this table: which can be measured, cast, saved and read, what each file format
-calls them, and their numbers in the kernels. Only a dtype that needs its own arithmetic in C (`kernel`) needs more.
+Everything else about dtypes follows from this table: which can be measured, cast, saved and read, and their numbers in
+the kernels. Only a dtype that needs its own arithmetic in C (`kernel`) needs more.
 Floats of eight bits or fewer need no arithmetic, since the kernels look up their values.
 
 The names are those of NumPy and ml_dtypes, and of PyTorch if it has the dtype.
@@ -46,7 +46,7 @@ class FloatRange(NamedTuple):
 
 
 class DType(NamedTuple):
-    """A dtype and its properties. The name in a format that does not have it is empty or None."""
+    """A dtype and its properties."""
 
     name: str
     kind: Kind
@@ -54,10 +54,7 @@ class DType(NamedTuple):
     kernel: int | None = None  # its number in C (`enum kind`) and Triton; None if it cannot be measured
     range: FloatRange | None = None  # for a float
     numpy: str = ""  # NumPy's code for kind and bytes; V, for void, if only ml_dtypes has it
-    safetensors: str = ""
-    torch_storage: str = ""  # PyTorch's storage class, in the .pt files of older versions
-    gguf: int | None = None
-    mxnet: int | None = None
+    in_files: bool = True  # whether leafwise saves it, reads it byte by byte, and casts to it
 
     @property
     def is_packed(self) -> bool:
@@ -76,42 +73,38 @@ class DType(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """Whether leafwise saves it, reads it byte by byte, and casts to it: if a format has a name for it."""
-        return not self.is_packed and bool(self.safetensors or self.torch_storage)
+        """Whether leafwise saves it, reads it byte by byte, and casts to it."""
+        return not self.is_packed and self.in_files
 
 
 _ROWS = (
-    DType("float64", "float", 64, 1, FloatRange(52, -1022, sys.float_info.max),
-          numpy="f8", safetensors="F64", torch_storage="DoubleStorage", gguf=28, mxnet=1),
-    DType("float32", "float", 32, 0, FloatRange(23, -126, (2 - 2.0**-23) * 2.0**127),
-          numpy="f4", safetensors="F32", torch_storage="FloatStorage", gguf=0, mxnet=0),
-    DType("float16", "float", 16, 3, FloatRange(10, -14, 65504.0),
-          numpy="f2", safetensors="F16", torch_storage="HalfStorage", gguf=1, mxnet=2),
-    DType("bfloat16", "float", 16, 2, FloatRange(7, -126, (2 - 2.0**-7) * 2.0**127),
-          numpy="V2", safetensors="BF16", torch_storage="BFloat16Storage", gguf=30, mxnet=12),
-    DType("complex64", "complex", 64, numpy="c8", safetensors="C64", torch_storage="ComplexFloatStorage"),
-    DType("complex128", "complex", 128, numpy="c16", torch_storage="ComplexDoubleStorage"),
-    DType("float8_e4m3fn", "float", 8, BYTE_FLOAT, FloatRange(3, -6, 448.0, False), safetensors="F8_E4M3"),
-    DType("float8_e4m3fnuz", "float", 8, BYTE_FLOAT, FloatRange(3, -7, 240.0, False), safetensors="F8_E4M3FNUZ"),
-    DType("float8_e5m2", "float", 8, BYTE_FLOAT, FloatRange(2, -14, 57344.0), safetensors="F8_E5M2"),
-    DType("float8_e5m2fnuz", "float", 8, BYTE_FLOAT, FloatRange(2, -15, 57344.0, False), safetensors="F8_E5M2FNUZ"),
+    DType("float64", "float", 64, 1, FloatRange(52, -1022, sys.float_info.max), numpy="f8"),
+    DType("float32", "float", 32, 0, FloatRange(23, -126, (2 - 2.0**-23) * 2.0**127), numpy="f4"),
+    DType("float16", "float", 16, 3, FloatRange(10, -14, 65504.0), numpy="f2"),
+    DType("bfloat16", "float", 16, 2, FloatRange(7, -126, (2 - 2.0**-7) * 2.0**127), numpy="V2"),
+    DType("complex64", "complex", 64, numpy="c8"),
+    DType("complex128", "complex", 128, numpy="c16"),
+    DType("float8_e4m3fn", "float", 8, BYTE_FLOAT, FloatRange(3, -6, 448.0, False)),
+    DType("float8_e4m3fnuz", "float", 8, BYTE_FLOAT, FloatRange(3, -7, 240.0, False)),
+    DType("float8_e5m2", "float", 8, BYTE_FLOAT, FloatRange(2, -14, 57344.0)),
+    DType("float8_e5m2fnuz", "float", 8, BYTE_FLOAT, FloatRange(2, -15, 57344.0, False)),
     # The powers of two from 2^-127 to 2^127, and nan; it has no zero and no sign.
-    DType("float8_e8m0fnu", "float", 8, BYTE_FLOAT, FloatRange(0, None, 2.0**127, False), safetensors="F8_E8M0"),
-    DType("float8_e3m4", "float", 8, BYTE_FLOAT, FloatRange(4, -2, 15.5)),
-    DType("float8_e4m3", "float", 8, BYTE_FLOAT, FloatRange(3, -6, 240.0)),
-    DType("float8_e4m3b11fnuz", "float", 8, BYTE_FLOAT, FloatRange(3, -10, 30.0, False)),
-    DType("float6_e3m2fn", "float", 6, BYTE_FLOAT, FloatRange(2, -2, 28.0, False), safetensors="F6_E3M2"),
-    DType("float6_e2m3fn", "float", 6, BYTE_FLOAT, FloatRange(3, 0, 7.5, False), safetensors="F6_E2M3"),
-    DType("float4_e2m1fn", "float", 4, BYTE_FLOAT, FloatRange(1, 0, 6.0, False), safetensors="F4"),
-    DType("int64", "int", 64, 8, numpy="i8", safetensors="I64", torch_storage="LongStorage", gguf=27, mxnet=6),
-    DType("int32", "int", 32, 7, numpy="i4", safetensors="I32", torch_storage="IntStorage", gguf=26, mxnet=4),
-    DType("int16", "int", 16, 6, numpy="i2", safetensors="I16", torch_storage="ShortStorage", gguf=25, mxnet=8),
-    DType("int8", "int", 8, 5, numpy="i1", safetensors="I8", torch_storage="CharStorage", gguf=24, mxnet=5),
-    DType("uint64", "int", 64, 12, numpy="u8", safetensors="U64", mxnet=11),
-    DType("uint32", "int", 32, 11, numpy="u4", safetensors="U32", mxnet=10),
-    DType("uint16", "int", 16, 10, numpy="u2", safetensors="U16", mxnet=9),
-    DType("uint8", "int", 8, 9, numpy="u1", safetensors="U8", torch_storage="ByteStorage", mxnet=3),
-    DType("bool", "bool", 8, 13, numpy="b1", safetensors="BOOL", torch_storage="BoolStorage", mxnet=7),
+    DType("float8_e8m0fnu", "float", 8, BYTE_FLOAT, FloatRange(0, None, 2.0**127, False)),
+    DType("float8_e3m4", "float", 8, BYTE_FLOAT, FloatRange(4, -2, 15.5), in_files=False),
+    DType("float8_e4m3", "float", 8, BYTE_FLOAT, FloatRange(3, -6, 240.0), in_files=False),
+    DType("float8_e4m3b11fnuz", "float", 8, BYTE_FLOAT, FloatRange(3, -10, 30.0, False), in_files=False),
+    DType("float6_e3m2fn", "float", 6, BYTE_FLOAT, FloatRange(2, -2, 28.0, False)),
+    DType("float6_e2m3fn", "float", 6, BYTE_FLOAT, FloatRange(3, 0, 7.5, False)),
+    DType("float4_e2m1fn", "float", 4, BYTE_FLOAT, FloatRange(1, 0, 6.0, False)),
+    DType("int64", "int", 64, 8, numpy="i8"),
+    DType("int32", "int", 32, 7, numpy="i4"),
+    DType("int16", "int", 16, 6, numpy="i2"),
+    DType("int8", "int", 8, 5, numpy="i1"),
+    DType("uint64", "int", 64, 12, numpy="u8"),
+    DType("uint32", "int", 32, 11, numpy="u4"),
+    DType("uint16", "int", 16, 10, numpy="u2"),
+    DType("uint8", "int", 8, 9, numpy="u1"),
+    DType("bool", "bool", 8, 13, numpy="b1"),
 )  # fmt: skip
 
 DTYPES = {dtype.name: dtype for dtype in _ROWS}

@@ -1,11 +1,13 @@
-"""How core finds the home of an object."""
+"""How core finds the home of an object, and what other packages add to leafwise."""
 
 import sys
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from leafwise.core.home import Home
-from leafwise.errors import WalkError
+from leafwise.errors import Error, WalkError
 
 # Framework module → the modules of its homes, asked in this order. Only frameworks that the program has already
 # imported are considered, so that a walk never imports one.
@@ -18,6 +20,8 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "leafwise.files": ("leafwise.files.home",),
     "builtins": ("leafwise.homes.containers", "leafwise.homes.stateful"),
 }
+
+T = TypeVar("T")
 
 _registered: list[Home] = []
 
@@ -38,10 +42,16 @@ def register(home: Home) -> None:
     ...         return Spec((2, 2), "float64", "cpu", size=4, nbytes=32)
     ...     def read(self, value, index=()):
     ...         return np.array(value.rows)[index]
-    >>> lw.register(GridHome())
+    >>> home = GridHome()
+    >>> lw.register(home)
     >>> lw.tree({"weight": Grid()})["weight"].numpy()
     array([[1., 2.],
            [3., 4.]])
+
+    Tests, and examples like this one, remove it again:
+
+    >>> from leafwise.testing import unregister
+    >>> unregister(home)
     """
     if home not in _registered:
         _registered.insert(0, home)
@@ -51,18 +61,62 @@ def unregister(home: Home) -> None:
     _registered.remove(home)
 
 
-def homes() -> list[Home]:
-    """The registered homes, then the homes of imported frameworks."""
+def homes(of_packages: bool = True) -> list[Home]:
+    """The homes that were registered, those of installed packages, then those of leafwise; of imported frameworks."""
     available = list(_registered)
+    if of_packages:
+        available.extend(from_packages("leafwise.homes", Home, only_imported=True))
     for framework, modules in FRAMEWORKS.items():
         if framework in sys.modules:
             available.extend(import_module(module).HOME for module in modules)
     return available
 
 
+@cache
+def _entry_points(group: str) -> tuple[Any, ...]:
+    from importlib.metadata import entry_points  # late: it takes longer than opening a file
+
+    return tuple(entry_points(group=group))
+
+
+def from_packages(group: str, kind: type[T], only_imported: bool = False) -> Iterator[T]:
+    """What installed packages add by entry points of a group. With `only_imported`, only by those that are named after
+    a module which the program has imported."""
+    for entry in _entry_points(group):
+        if only_imported and entry.name not in sys.modules:
+            continue
+        package = "" if entry.dist is None else f" of the package {entry.dist.name}"
+        try:
+            added = _loaded(entry)
+        except Exception as error:
+            raise Error(
+                f"cannot load {entry.value}{package}, which extends leafwise: {type(error).__name__}: {error}; update "
+                "or uninstall the package"
+            ) from error
+        if not isinstance(added, kind):
+            raise Error(
+                f"cannot use {entry.value}{package} as an entry point of {group}: it is a {type(added).__name__}, not "
+                f"a {kind.__name__}; update or uninstall the package"
+            )
+        yield added
+
+
+@cache
+def _loaded(entry: Any) -> Any:
+    return entry.load()
+
+
+def forget_packages() -> None:
+    """Looks for installed packages again when they are next needed."""
+    _entry_points.cache_clear()
+    _loaded.cache_clear()
+
+
 def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
     """The home of a type, and whether its objects are nodes or leaves there."""
-    for home in homes():
+    # Types of Python and of leafwise belong to no other package, so that opening a file reads no entry points.
+    package = cls.__module__.partition(".")[0]
+    for home in homes(of_packages=package != "leafwise" and package not in sys.stdlib_module_names):
         kind = home.handles(cls)
         if kind is not None:
             return home, kind

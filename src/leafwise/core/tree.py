@@ -93,9 +93,9 @@ def open(
     """Opens a checkpoint: a file, a folder of files, or a URL. Only its header is read. Close it by using `with`.
 
     Reads safetensors, PyTorch's `.pt` and `.bin`, whole models, TorchScript and `.pt2`, distributed checkpoints, plain
-    pickles, `.npz` and `.npy`, GGUF and MXNet's `.params`, recognized by their content. Code in a file is never run: an
-    object of a class that leafwise does not know is kept as a description, listed in `opaque`. With `strict`, a file
-    with such an object is refused.
+    pickles, `.npz` and `.npy`, GGUF, MXNet's `.params`, Flax's `.msgpack`, Orbax, and formats that installed packages
+    add, recognized by their content. Code in a file is never run: an object of a class that leafwise does not know is
+    kept as a description, listed in `opaque`. With `strict`, a file with such an object is refused.
 
     A list of files that each process of a training run wrote for itself is opened as one checkpoint: tensors of which
     each file has a part are put together. A folder with only such files, called `rank0.pt` and so on, is one, too.

@@ -101,7 +101,7 @@ class FileVetting(Vetting):
 
         obj.read_objects()
         dangers = {".".join(named): danger(*named, EXPECTED) for named in obj.pickle_names}
-        return {name: found for name, found in dangers.items() if found is not None}
+        return {name: known for name, known in dangers.items() if known is not None}
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
         reason = "its weights are packed by PyTorch's quantization, and are not part of its parameters; dequantize the "

@@ -9,8 +9,9 @@ import torch
 
 from leafwise.errors import FileError
 from leafwise.files import open_file
-from leafwise.files.formats import mxnet_writer, npz_writer
+from leafwise.files.formats import mxnet_params, numpy_files
 from leafwise.files.formats.array_files import write_file, write_values
+from leafwise.files.formats.format import format_of_suffix
 from leafwise.files.writing.item_writer import Item
 from leafwise.files.writing.output import Output, Progress
 from leafwise_gluon.arrays.dtypes import dtype_name, torch_dtype
@@ -28,7 +29,7 @@ def save_list(path: str, tensors: Mapping[str, torch.Tensor] | Sequence[torch.Te
     otherwise outside of it."""
     named = isinstance(tensors, Mapping)
     by_name = tensors if isinstance(tensors, Mapping) else {str(at): tensor for at, tensor in enumerate(tensors)}
-    items = [_item(name, tensor, mxnet_writer.cannot_store) for name, tensor in by_name.items()]
+    items = [_item(name, tensor, ".params") for name, tensor in by_name.items()]
     if not numpy_shapes:
         for item in items:
             if not item.shape or not all(item.shape):
@@ -36,19 +37,19 @@ def save_list(path: str, tensors: Mapping[str, torch.Tensor] | Sequence[torch.Te
                     f"cannot save {item.name} of shape {item.shape}: outside of NumPy mode, MXNet has no scalars and "
                     "no empty arrays; call npx.set_np() first"
                 )
-    mxnet_writer.write(items, path, _no_progress, named and bool(items), numpy_shapes)
+    mxnet_params.write(items, path, _no_progress, named and bool(items), numpy_shapes)
 
 
 def save_npz(path: str, tensors: Mapping[str, torch.Tensor]) -> None:
-    items = [_item(name, tensor, npz_writer.cannot_store) for name, tensor in tensors.items()]
-    npz_writer.write(items, path, _no_progress)
+    items = [_item(name, tensor, ".npz") for name, tensor in tensors.items()]
+    numpy_files.write_npz(items, path, _no_progress)
 
 
 def save_npy(path: str, tensor: torch.Tensor) -> None:
-    item = _item("array", tensor, npz_writer.cannot_store)
+    item = _item("array", tensor, ".npz")
 
     def fill(output: Output, count: Progress) -> None:
-        output.write(npz_writer.npy_header(item))
+        output.write(numpy_files.npy_header(item))
         write_values(item, output.write, count)
 
     write_file([item], path, _no_progress, fill)
@@ -88,10 +89,11 @@ def _tensor_of(stored: Any) -> torch.Tensor:
     return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(shape)
 
 
-def _item(name: str, tensor: torch.Tensor, cannot_store: Any) -> Item:
+def _item(name: str, tensor: torch.Tensor, suffix: str) -> Item:
     values = tensor.detach()
     dtype = dtype_name(values.dtype)
-    if reason := cannot_store(dtype):
+    written_as = format_of_suffix(suffix)
+    if written_as is not None and (reason := written_as.cannot_store(dtype)):
         raise MXNetError(f"cannot save {name}: {reason}")
     return Item(name, tuple(values.shape), dtype, "parameter", (None, None), partial(_pieces, values))
 

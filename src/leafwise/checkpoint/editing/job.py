@@ -17,7 +17,7 @@ from leafwise.files.arrays.arrays import Stored, same_values
 from leafwise.files.arrays.combined import Combined
 from leafwise.files.casts import SATURATE, CastArray
 from leafwise.files.dcp import dcp_writer
-from leafwise.files.formats.array_formats import ARRAY_FORMATS
+from leafwise.files.formats.format import Format
 from leafwise.files.orbax import orbax_writer
 from leafwise.files.writing import checkpoint_writer
 from leafwise.files.writing.item_writer import Checkpoint, Item
@@ -38,6 +38,7 @@ class EditJob:
         self.result = Edit(target, steps.steps, _leaves(contents), before, after, steps.notes)
         self._contents, self._equal = contents, equal
         self.saturate = self.copies = False
+        self.array_format: Format | None = None  # if what is written contains nothing but arrays
         self.format_name: str | None = None
         self.advice = "saturate=True uses the nearest value that fits"
         self.shard_size: int | None = None
@@ -50,8 +51,8 @@ class EditJob:
         checkpoint = self._checkpoint()
         path = self.result.path
         with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count, self._explained():
-            if self.format_name in ARRAY_FORMATS:
-                ARRAY_FORMATS[self.format_name].write(checkpoint.items, path, count)
+            if self.array_format is not None:
+                self.array_format.written(checkpoint.items, path, count)
             elif self.format_name == "dcp":
                 self.result.path = dcp_writer.write(checkpoint, path, count, crew)
             elif self.format_name == "orbax":

@@ -27,7 +27,7 @@ from leafwise.core.verbs import check_sendable, opened
 from leafwise.core.work.fleet import refuse_pattern
 from leafwise.errors import EditError, FileError, QueryError, WalkError
 from leafwise.files.folders.shard_names import own_shards
-from leafwise.files.formats.array_formats import ARRAY_FORMATS, format_by_name
+from leafwise.files.formats.format import Format, format_of_suffix
 from leafwise.files.sources.folder import INDEX
 from leafwise.files.sources.remote import is_url, remote
 from leafwise.files.stored_file import StoredFile
@@ -99,10 +99,9 @@ def _sources(source: Any, formula: Any) -> dict[str, Any]:
 
 def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: ExitStack, by_workers: bool) -> EditJob:
     steps = Steps()
-    target, format_name = _target(out, trees, options)
+    target, format_name, array_format = _target(out, trees, options)
     if by_workers:
-        _check_shared_target(target, format_name)
-    only_arrays = format_name in ARRAY_FORMATS
+        _check_shared_target(target, format_name, array_format)
     new_name = renaming(options.rename)
     for t in trees.values():
         t.check_listed("edit")
@@ -138,19 +137,20 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
     ]
     prune_nodes(contents)
     _check_objects(contents, options.allow, steps)
-    _check_contents(contents, format_name, steps)
+    _check_contents(contents, format_name, array_format, steps)
     if steps.problems:
         every_name = dict.fromkeys(name for source in sources.values() for name in source.rows)
         raise EditError(_refusal(steps.problem_lines(every_name), target), steps.problems)
-    _add_notes(first, contents, target, format_name, options.ties == "copy", steps)
+    _add_notes(first, contents, target, format_name, array_format is not None, options.ties == "copy", steps)
     after = EditSize(
         len(contents.arrays),
         len(contents.names()),
         sum(array.nbytes for array in contents.arrays.values()),
-        0 if only_arrays else len(contents.scalars),
+        0 if array_format is not None else len(contents.scalars),
     )
     job = EditJob(contents, changes.equal, target, before, after, steps)
-    job.saturate, job.format_name, job.copies = options.saturate, format_name, only_arrays or options.ties == "copy"
+    job.saturate, job.format_name, job.array_format = options.saturate, format_name, array_format
+    job.copies = array_format is not None or options.ties == "copy"
     job.shard_size = None if options.shard_size is None else byte_count(options.shard_size)
     job.metadata = header_metadata({**contents.metadata, **(options.metadata or {})}, format_name)
     return job
@@ -159,8 +159,8 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
 # -- where to ----------------------------------------------------------------------------------------------
 
 
-def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str, str | None]:
-    """The path to write, and the format."""
+def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str, str, Format | None]:
+    """The path to write, the name of the format, and the format if it stores nothing but arrays."""
     if options.ties not in ("once", "copy"):
         raise QueryError(f'ties= takes "once" or "copy", not {options.ties!r}')
     unknown = [kind for kind in _allowed(options.allow) if kind not in ALLOWABLE]
@@ -170,20 +170,21 @@ def _target(out: Any, trees: dict[str, Tree], options: EditOptions) -> tuple[str
     if options.format in ("dcp", "orbax"):
         target = target_folder(out, options.shard_size, options.format)
         _check_no_source_inside(target, sources)
-        return target, options.format
+        return target, options.format, None
     target = target_path(out)
-    array_format = format_by_name(target) if options.format is None else None
-    if array_format is not None and (options.shard_size is not None or options.metadata is not None):
-        raise QueryError(f"{array_format} files have no shards and no metadata; write safetensors instead")
-    if array_format is None:
-        check_name(target, options.format, "edit")
+    named = format_of_suffix(target) if options.format is None else None
     _check_no_source(target, sources)
-    return target, array_format or "safetensors"
+    if named is None or named.write is None:
+        check_name(target, options.format, "edit")
+        return target, "safetensors", None
+    if options.shard_size is not None or options.metadata is not None:
+        raise QueryError(f"{named.name} files have no shards and no metadata; write safetensors instead")
+    return target, named.name, named
 
 
-def _check_shared_target(target: str, format_name: str | None) -> None:
+def _check_shared_target(target: str, format_name: str, array_format: Format | None) -> None:
     """Raises if several processes cannot write the target together."""
-    if format_name in ARRAY_FORMATS or format_name == "orbax":
+    if array_format is not None or format_name == "orbax":
         what = "an Orbax checkpoint" if format_name == "orbax" else f"a file of the format {format_name}"
         raise QueryError(f"{what} is written by one process; leave out executor=, or write safetensors")
     if is_url(target):
@@ -376,11 +377,11 @@ def _check_objects(contents: Contents, allow: Iterable[str], steps: Steps) -> No
     ]
 
 
-def _check_contents(contents: Contents, format_name: str | None, steps: Steps) -> None:
+def _check_contents(contents: Contents, format_name: str, array_format: Format | None, steps: Steps) -> None:
     for name, array in contents.arrays.items():
-        if format_name in ARRAY_FORMATS:
+        if array_format is not None:
             bad_name = "the format does not allow this name" if "\0" in name else ""
-            reason = ARRAY_FORMATS[format_name].cannot_store(array.dtype) or bad_name
+            reason = array_format.cannot_store(array.dtype) or bad_name
         else:
             reason = cannot_store(array.dtype, format_name)
         if reason:
@@ -397,7 +398,7 @@ def _check_contents(contents: Contents, format_name: str | None, steps: Steps) -
 
 
 def _add_notes(
-    first: SourceRows, contents: Contents, target: str, format_name: str | None, copies: bool, steps: Steps
+    first: SourceRows, contents: Contents, target: str, format_name: str, only_arrays: bool, copies: bool, steps: Steps
 ) -> None:
     if format_name == "safetensors" and destination(target).index_text() is not None:
         steps.notes.append(f"replaces the checkpoint of {shown_file(target + INDEX)}, an index of shards")
@@ -407,7 +408,7 @@ def _add_notes(
         steps.notes.append(
             f"Orbax has no ties: {len(contents.ties):,} tied names are left out; with ties='copy' they are written, too"
         )
-    if format_name in ARRAY_FORMATS and (contents.ties or contents.scalars):
+    if only_arrays and (contents.ties or contents.scalars):
         steps.notes.append(
             f"{format_name} stores only arrays: {len(contents.ties):,} tied names are written as copies, and "
             f"{len(contents.scalars):,} plain values are left out"

@@ -5,19 +5,12 @@ from typing import Any
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError, QueryError
+from leafwise.files.formats.format import SAFETENSORS, format_of_suffix
 
-# Suffix → whose files have it, and what writes such files.
-_OTHERS = {
-    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), ("PyTorch", "torch.save for a pickle")),
-    **dict.fromkeys((".pkl", ".pickle"), ("pickle", "pickle.dump for a pickle")),
-    ".pt2": ("torch.export", "torch.export.save for a program"),
-    ".npz": ("NumPy", "leafwise convert for an .npz file"),
-    ".npy": ("NumPy", "numpy.save for a single array"),
-    ".gguf": ("GGUF", "llama.cpp to convert a safetensors file to GGUF"),
-    ".params": ("MXNet", "leafwise convert for a .params file"),
+# Suffixes of formats that leafwise does not read → whose files have them, and what writes such files.
+_UNREAD = {
     **dict.fromkeys((".h5", ".hdf5", ".keras"), ("Keras", "Keras to write its own files")),
     ".onnx": ("ONNX", "torch.onnx.export for a program"),
-    ".msgpack": ("Flax", "Flax to write its own files"),
 }
 
 
@@ -26,8 +19,11 @@ def check_name(path: str, format_name: Any, verb: str = "save") -> None:
     if format_name is not None and format_name != "safetensors":
         raise QueryError(f'format= takes "safetensors", "dcp" or "orbax", not {format_name!r}')
     stem, suffix = os.path.splitext(path)
-    if suffix.lower() in _OTHERS and format_name is None:
-        owner, other = _OTHERS[suffix.lower()]
+    if not suffix or format_name is not None or suffix.lower() in SAFETENSORS.suffixes:
+        return
+    read = format_of_suffix(suffix)
+    owner, other = (read.tool, read.instead_of_save) if read is not None else _UNREAD.get(suffix.lower(), ("", ""))
+    if owner:
         if verb != "save":
             raise FileError(
                 f"cannot write {shown_file(path)}: {suffix} is a suffix of {owner} files, and lw.{verb} writes "

@@ -10,10 +10,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-from leafwise.core.dtypes import DTYPES
 from leafwise.files.arrays.arrays import ITEM_BYTES
 from leafwise.files.arrays.slices import c_strides
 from leafwise.files.pickles.pickle_writer import Call, Global, Reference, pickled
+from leafwise.files.pickles.torch_objects import TYPED_STORAGES
 
 _FOLDER = "archive/"
 _ZIP64_FROM = 0xFFFFFFFF  # from this size on, numbers do not fit into the fields of a zip
@@ -41,7 +41,7 @@ def value_zip(value: Any) -> bytes:
 
 def _tensor_pickle(shape: tuple[int, ...], dtype: str) -> bytes:
     strides = c_strides(shape, 1)
-    typed = DTYPES[dtype].torch_storage
+    typed = TYPED_STORAGES.get(dtype)
     storage = f"torch.{typed}" if typed else "torch.storage.UntypedStorage"
     elements = prod(shape) * (1 if typed else ITEM_BYTES[dtype])
     reference = Reference(("storage", Global(storage), "0", "cpu", elements))

@@ -12,7 +12,8 @@ from leafwise.errors import FileError
 from leafwise.files.folders import deepspeed, hub_cache, pipeline, rank_files
 from leafwise.files.folders.candidate import Candidate
 from leafwise.files.folders.shards import is_shard
-from leafwise.files.folders.weight_files import EXPECTED, WeightFile, is_side_file, weight_files
+from leafwise.files.folders.weight_files import WeightFile, expected_suffixes, is_side_file, weight_files
+from leafwise.files.formats.format import FORMATS, Format, added_formats
 from leafwise.files.orbax import orbax_names
 from leafwise.files.sources.folder import Folder
 from leafwise.files.stored_file import StoredFile
@@ -25,7 +26,7 @@ _SHOWN = 8  # names that an error lists
 
 def read(folder: Folder) -> StoredFile:
     """Opens the checkpoint in a folder; only the headers of its files are read."""
-    candidates = _Search(folder).candidates(folder, _DEEPEST)
+    candidates = _candidates(folder, _DEEPEST)
     if not candidates:
         raise _unfinished(folder) or _nothing(folder)
     if len(candidates) > 1:
@@ -44,9 +45,8 @@ def candidates_in(folder: Folder, deep: bool) -> InFolder:
     """The checkpoints in a folder; with `deep`, also those in its subfolders if there is none in itself."""
     is_cache = hub_cache.revisions(folder) is not None
     is_unfinished = orbax_names.unfinished(folder) is not None
-    is_whole = ".metadata" in folder.names or pipeline.INDEX in folder.names or is_cache
-    is_whole = is_whole or is_unfinished or orbax_names.is_checkpoint(folder)
-    candidates = _Search(folder).candidates(folder, _DEEPEST if deep or is_cache else 0)
+    is_whole = is_cache or is_unfinished or any(known.is_folder(folder.names) for known in FORMATS)
+    candidates = _candidates(folder, _DEEPEST if deep or is_cache else 0)
     is_whole = is_whole or deep or bool(candidates and deepspeed.candidates(folder))
     # A distributed checkpoint whose save did not finish must not go unnoticed; opening the folder raises an error.
     is_unfinished = is_unfinished or any(name.endswith(".distcp") for name in folder.names)
@@ -63,24 +63,27 @@ def names_of_ranks(files: list[WeightFile]) -> list[str]:
     return names if rank_files.is_series(names) and all(file.kind == "file" for file in files) else []
 
 
-class _Search:
-    """Looks for checkpoints in a folder and its subfolders, in a limited number of them."""
+def _candidates(folder: Folder, levels: int) -> list[Candidate]:
+    """The checkpoints in a folder. The formats of other packages are looked for only if there is nothing else."""
+    found = _Search(folder, FORMATS).candidates(folder, levels)
+    return found or _Search(folder, tuple(added_formats())).candidates(folder, levels)
 
-    def __init__(self, top: Folder) -> None:
-        self._top = top
+
+class _Search:
+    """Looks for checkpoints of some formats in a folder and its subfolders, in a limited number of them."""
+
+    def __init__(self, top: Folder, formats: tuple[Format, ...]) -> None:
+        self._top, self._formats = top, formats
         self._most = _REMOTE_FOLDERS if top.is_remote else _FOLDERS
         self._visited: set[str] = set()
 
     def candidates(self, folder: Folder, levels: int) -> list[Candidate]:
         """The checkpoints in a folder. It is searched in the order of what other programs look for."""
         folder.limits.spend_bytes(_NAME * len(folder.names))
-        if ".metadata" in folder.names:
-            return [Candidate(folder.path, lambda: _distributed(folder))]
-        if orbax_names.is_checkpoint(folder):
-            return [Candidate(folder.path, lambda: orbax_names.read(folder))]
-        if pipeline.INDEX in folder.names:
-            return [Candidate(folder.path, lambda: pipeline.read(folder))]
-        if files := weight_files(folder):
+        whole = next((known for known in self._formats if known.is_folder(folder.names)), None)
+        if whole is not None:
+            return [Candidate(folder.path, lambda: whole.opened(folder))]
+        if files := weight_files(folder, self._formats):
             if names := names_of_ranks(files):
                 return [Candidate(folder.path, lambda: rank_files.read_folder(folder, names))]
             return [file.candidate(folder) for file in files]
@@ -94,7 +97,7 @@ class _Search:
     def _in_revision(self, revision: "Folder | Candidate", levels: int) -> list[Candidate]:
         if isinstance(revision, Candidate):
             return [revision]
-        inside = self.candidates(revision, levels - 1)
+        inside = self.candidates(revision, levels - 1) or _candidates(revision, levels - 1)
         if len(inside) == 1:
             return [inside[0]._replace(path=revision.path)]
         return inside or [hub_cache.without_weights(revision)]
@@ -130,12 +133,6 @@ class _Search:
         return True
 
 
-def _distributed(folder: Folder) -> StoredFile:
-    from leafwise.files.dcp import dcp
-
-    return dcp.read(folder)
-
-
 def _unfinished(folder: Folder) -> FileError | None:
     """The error for a folder in which a checkpoint is not complete; None if there is none."""
     from leafwise.files.dcp import dcp_record
@@ -159,7 +156,7 @@ def _several(folder: Folder, candidates: list[Candidate]) -> FileError:
 
 def _nothing(folder: Folder) -> FileError:
     """What is there, and what was expected."""
-    formats = f"a file that ends in {EXPECTED}, a .metadata (distributed checkpoint), "
+    formats = f"a file that ends in {expected_suffixes()}, a .metadata (distributed checkpoint), "
     formats += f"a _METADATA (Orbax), or a {pipeline.INDEX} (diffusers)"
     expected = f"expected {formats}"
     names = [ascii(name + "/" * (name in folder.folders)) for name in folder.names]

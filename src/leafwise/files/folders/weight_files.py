@@ -6,6 +6,7 @@ load is preferred. Two checkpoints between which only the user can decide are bo
 
 import os
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
@@ -13,13 +14,10 @@ from leafwise.errors import FileError
 from leafwise.files.folders import shards
 from leafwise.files.folders.candidate import Candidate
 from leafwise.files.formats import detect
+from leafwise.files.formats.format import FORMATS, SAFETENSORS, Format, all_formats, suffixes_of
 from leafwise.files.record import TENSORS, is_sealed
 from leafwise.files.sources.folder import Folder, is_index
 from leafwise.files.stored_file import StoredFile
-
-_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".params")
-_FURTHER = (".npz", ".pt2", ".npy", ".pkl", ".pickle")  # they may contain anything; used if there is nothing else
-EXPECTED = f"{', '.join(_SUFFIXES + _FURTHER[:-1])} or {_FURTHER[-1]}"
 
 # The names that Hugging Face's libraries look for, in the order in which leafwise prefers them to other files.
 _STANDARD = {
@@ -68,7 +66,15 @@ class WeightFile(NamedTuple):
 
 def has_weights_suffix(name: str) -> bool:
     """Whether a file has the suffix of a format that leafwise reads."""
-    return name.endswith(_SUFFIXES + _FURTHER) or is_index(name)
+    return is_index(name) or any(name.endswith(known.suffixes) for known in all_formats())
+
+
+def expected_suffixes() -> str:
+    """The suffixes of files that are opened in folders, for errors."""
+    formats = list(all_formats())
+    general = [known for known in formats if known.is_general]
+    *suffixes, last = suffixes_of(known for known in formats if not known.is_general) + suffixes_of(general)
+    return f"{', '.join(suffixes)} or {last}"
 
 
 def is_side_file(name: str) -> bool:
@@ -80,13 +86,14 @@ def is_side_file(name: str) -> bool:
     return _SIDE_FILE.fullmatch(name) is not None
 
 
-def weight_files(folder: Folder) -> list[WeightFile]:
+def weight_files(folder: Folder, formats: Collection[Format] = FORMATS) -> list[WeightFile]:
     """The checkpoints in a folder, without its subfolders. There is more than one if only the user can decide."""
+    usual, general = (suffixes_of(known for known in formats if known.is_general is kind) for kind in (False, True))
     names = [name for name in folder.names if not is_side_file(name)]
     visible = [name for name in names if not name.startswith(".")]
     hidden = [name for name in names if name.startswith(".") and not name.startswith("._")]  # ._: written by macOS
-    present = _present(folder, visible, _SUFFIXES) or _present(folder, visible, _FURTHER)
-    present = present or _present(folder, hidden, _SUFFIXES)
+    present = _present(folder, visible, usual) or _present(folder, visible, general)
+    present = present or _present(folder, hidden, usual)
     for stem in dict.fromkeys(_STANDARD.values()):
         standard = [file for file in present if file.stem == stem and file.suffix in (".safetensors", ".bin")]
         if standard:
@@ -136,11 +143,11 @@ def _present(folder: Folder, names: list[str], suffixes: tuple[str, ...]) -> lis
         if match is not None and not is_index(name):
             numbered.setdefault((match["stem"], match["rest"]), []).append(name)
         elif not is_index(name):
-            stem, variant, suffix = _parts(name)
+            stem, variant, suffix = _parts(name, suffixes)
             files.append(WeightFile("file", [name], stem, variant, suffix))
-    for (front, _), members in numbered.items():
-        _, _, suffix = _parts(members[0])
-        stem, variant, _ = _parts(front.rstrip("-_.") + suffix)
+    for (prefix, _), members in numbered.items():
+        _, _, suffix = _parts(members[0], suffixes)
+        stem, variant, _ = _parts(prefix.rstrip("-_.") + suffix, suffixes)
         note = f" and {len(members) - 1} more (shards without an index: move them into a folder of their own)"
         series.append(WeightFile("series", members, stem, variant, suffix, note))
     if indexes or files:  # unless there is nothing else, shards of lw.save without an index are those of a killed save
@@ -150,7 +157,7 @@ def _present(folder: Folder, names: list[str], suffixes: tuple[str, ...]) -> lis
 
 def _has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
     # An index may have any name: `lw.save(model, "m", shard_size=…)` writes m.index.json.
-    return name.endswith(suffixes) or (is_index(name) and suffixes is _SUFFIXES)
+    return name.endswith(suffixes) or (is_index(name) and SAFETENSORS.suffixes[0] in suffixes)
 
 
 def _of_index(name: str) -> WeightFile:
@@ -159,13 +166,13 @@ def _of_index(name: str) -> WeightFile:
     return WeightFile("index", [name], stem, tail.removesuffix("json").rstrip(".") or variant, suffix)
 
 
-def _parts(name: str) -> tuple[str, str, str]:
+def _parts(name: str, suffixes: tuple[str, ...] = suffixes_of(FORMATS)) -> tuple[str, str, str]:
     """Stem, variant and suffix of a name.
 
     >>> _parts("model.fp16.safetensors"), _parts("pytorch_model.bin"), _parts("v1.5.ckpt")
     (('model', 'fp16', '.safetensors'), ('model', '', '.bin'), ('v1.5', '', '.ckpt'))
     """
-    suffix = next((suffix for suffix in _SUFFIXES + _FURTHER if name.endswith(suffix)), "")
+    suffix = next((suffix for suffix in suffixes if name.endswith(suffix)), "")
     stem = name.removesuffix(suffix)
     head, _, variant = stem.rpartition(".")
     if head and (head in _WITH_VARIANTS or _PRECISION.fullmatch(variant)):

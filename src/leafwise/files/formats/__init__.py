@@ -1,3 +1,3 @@
 """The formats of files, one module each: `read` checks everything in a file before relying on it, and returns a
-`StoredFile`. `detect` recognizes a format by its first bytes, and `not_checkpoints` what is not a
-checkpoint."""
+`StoredFile`. `format` has the table of all formats, `detect` finds the one of a file, and `not_checkpoints` says what
+a file is that is none of them."""

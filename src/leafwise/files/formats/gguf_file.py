@@ -18,6 +18,7 @@ _VALUE = 250  # bytes of memory for a value, including its place in the tree
 _ARRAY = 800  # bytes of memory for an array while the header is read
 _LONG = 64  # for longer arrays of values, only the length is shown
 
+_PLAIN = {0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64", 30: "bfloat16"}
 # Number of a type → its name, elements per block and bytes per block: the quantized types, and the plain dtypes.
 TYPES: dict[int, tuple[str, int, int]] = {
     2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22), 7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34),
@@ -26,7 +27,7 @@ TYPES: dict[int, tuple[str, int, int]] = {
     17: ("iq2_xs", 256, 74), 18: ("iq3_xxs", 256, 98), 19: ("iq1_s", 256, 50), 20: ("iq4_nl", 32, 18),
     21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82), 23: ("iq4_xs", 256, 136), 29: ("iq1_m", 256, 56),
     34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66), 39: ("mxfp4", 32, 17),
-    **{dtype.gguf: (dtype.name, 1, dtype.itemsize) for dtype in DTYPES.values() if dtype.gguf is not None},
+    **{number: (name, 1, DTYPES[name].itemsize) for number, name in _PLAIN.items()},
 }  # fmt: skip
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}

@@ -1,17 +1,28 @@
-"""MXNet's `.params` files: a list of arrays, each with a header in one of four versions, then their names."""
+"""MXNet's `.params` files: a list of arrays, each with a header in one of four versions, then their names.
+
+All versions are read; versions 2 and 3 are written.
+"""
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leafwise.core.dtypes import DTYPES
 from leafwise.files.arrays.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import counts
 from leafwise.files.limits import names_cost
 from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 
-_V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
-_BY_NUMBER = {dtype.mxnet: dtype.name for dtype in DTYPES.values() if dtype.mxnet is not None}
+if TYPE_CHECKING:
+    from leafwise.files.writing.item_writer import Item
+    from leafwise.files.writing.output import Output, Progress
+
+_LIST, _V1, _V2, _V3 = 0x112, 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+_CPU = 1  # the device that written arrays are said to be on
+CODES = {
+    "float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 4, "int8": 5, "int64": 6, "bool": 7, "int16": 8,
+    "uint16": 9, "uint32": 10, "uint64": 11, "bfloat16": 12,
+}  # fmt: skip
+_BY_NUMBER = {number: dtype for dtype, number in CODES.items()}
 _DENSE, _ROWS, _CSR = 0, 1, 2
 _ARRAY = 700  # bytes of memory for an array while its header is read
 
@@ -156,3 +167,46 @@ def _sparse(
             spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
         )
     return InMemory(spec, dense)
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+def write(
+    items: "list[Item]", path: str, progress: "Progress", named: bool = True, numpy_shapes: bool | None = None
+) -> None:
+    """Writes the arrays durably, with or without their names.
+
+    MXNet reads version 2 of the format outside of NumPy mode, and version 3 (`numpy_shapes`) in NumPy mode; its
+    `load_parameters` reads both. Only version 3 has scalars and empty arrays, so if the caller does not choose, it is
+    used if there are any, and then for all arrays: MXNet refuses files that mix versions.
+    """
+    from leafwise.files.formats.array_files import write_file, write_values  # late, because most files are only read
+
+    if numpy_shapes is None:
+        numpy_shapes = not all(item.shape and all(item.shape) for item in items)
+    magic = _V3 if numpy_shapes else _V2
+
+    def fill(output: "Output", count: "Progress") -> None:
+        output.write(_unsigned(_LIST) + _unsigned(0) + _unsigned(len(items)))
+        for item in items:
+            output.write(_array_header(item, magic))
+            write_values(item, output.write, count)
+        names = [item.name.encode() for item in items] if named else []
+        output.write(_unsigned(len(names)) + b"".join(_unsigned(len(name)) + name for name in names))
+
+    write_file(items, path, progress, fill)
+
+
+def _array_header(item: "Item", magic: int) -> bytes:
+    shape = _signed(len(item.shape), 4) + b"".join(_signed(size, 8) for size in item.shape)
+    device = _signed(_CPU, 4) + _signed(0, 4)
+    return _unsigned(magic, 4) + _signed(0, 4) + shape + device + _signed(CODES[item.dtype], 4)
+
+
+def _unsigned(number: int, size: int = 8) -> bytes:
+    return number.to_bytes(size, "little")
+
+
+def _signed(number: int, size: int) -> bytes:
+    return number.to_bytes(size, "little", signed=True)

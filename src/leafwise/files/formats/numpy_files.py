@@ -4,7 +4,7 @@ import ast
 import zipfile
 import zlib
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
@@ -16,7 +16,12 @@ from leafwise.files.limits import names_cost
 from leafwise.files.sources.source import BytesSource, InflatedSource, Source
 from leafwise.files.stored_file import StoredFile
 
+if TYPE_CHECKING:
+    from leafwise.files.writing.item_writer import Item
+    from leafwise.files.writing.output import Output, Progress
+
 MAGIC = b"\x93NUMPY"
+CODES = {name: dtype.numpy for name, dtype in DTYPES.items() if dtype.is_native}
 _MAX_HEADER = 10_000  # bytes; NumPy has the same limit
 _STEPS = 150  # steps of work for an entry and its header
 _ARRAY = 800  # bytes of memory for an entry
@@ -137,3 +142,42 @@ def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str,
         return shape, "object" if descr == "|O" else ascii(descr)[1:-1][:20], fortran, False, length
     name = _NAMES.get(f"{kind}{int(size)}", f"{_KINDS[kind]}{int(size) * 8}")
     return shape, name, fortran, order == ">", length
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+def write_npz(items: "list[Item]", path: str, progress: "Progress") -> None:
+    """Writes the arrays durably, without compression. Values that have checksums are compared with them first."""
+    from leafwise.files.formats.array_files import write_file, write_values  # late, because most files are only read
+
+    def fill(output: "Output", count: "Progress") -> None:
+        sink: Any = _Sink(output)
+        with zipfile.ZipFile(sink, "w") as archive:
+            for item in items:
+                with archive.open(zipfile.ZipInfo(item.name + ".npy"), "w", force_zip64=True) as file:
+                    file.write(npy_header(item))
+                    write_values(item, file.write, count)
+
+    write_file(items, path, progress, fill)
+
+
+class _Sink:
+    """The file that `zipfile` writes to: it supports neither reading nor seeking."""
+
+    def __init__(self, output: "Output") -> None:
+        self._output = output
+
+    def write(self, data: Any) -> int:
+        return self._output.write(data)
+
+    def flush(self) -> None:
+        pass
+
+
+def npy_header(item: "Item") -> bytes:
+    dtype = DTYPES[item.dtype]
+    descr = f"{'|' if dtype.itemsize == 1 else '<'}{dtype.numpy}"
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {tuple(item.shape)}, }}".encode()
+    text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text

@@ -22,8 +22,15 @@ _ARRAY = 500  # bytes of memory for an array, including its place in the tree
 _STEPS = 20  # steps of work for an array
 LONG = 200_000  # bytes; a shorter header is read in less time than it takes to load the C code
 
-_BY_CODE = {dtype.safetensors: dtype for dtype in DTYPES.values() if dtype.safetensors}
-CODES = {dtype.name: code for code, dtype in _BY_CODE.items() if not dtype.is_packed}  # only dtypes that can be written
+_CODES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float6_e3m2fn": "F6_E3M2",
+    "float6_e2m3fn": "F6_E2M3", "float4_e2m1fn": "F4", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+_BY_CODE = {code: DTYPES[name] for name, code in _CODES.items()}
+CODES = {name: code for name, code in _CODES.items() if not DTYPES[name].is_packed}  # only dtypes that can be written
 
 
 def rows_of(arrays: "Iterable[tuple[str, str, tuple[int, ...], int]]") -> dict[str, Any]:

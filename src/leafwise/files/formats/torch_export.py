@@ -25,12 +25,6 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def is_export(zip_entries: dict[str, zipfile.ZipInfo]) -> bool:
-    """Whether a zip is an archive of torch.export, judging by the names in it."""
-    last = {name.rpartition("/")[2] for name in zip_entries}
-    return "archive_format" in last or _OLD_WEIGHTS in last or "serialized_exported_program.json" in last
-
-
 def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens the archive; the directory and the lists are read."""
     arrays: dict[str, tuple[LeafKind, Any]] = {}

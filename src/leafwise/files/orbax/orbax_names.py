@@ -14,11 +14,6 @@ UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of a folder that is being wr
 PROCESS = "ocdbt.process_"  # begins the names of folders with what one process wrote
 
 
-def is_checkpoint(folder: Folder) -> bool:
-    """Whether a folder is an Orbax checkpoint, or a step of Orbax's CheckpointManager, by the names in it."""
-    return METADATA in folder.names or STEP in folder.names
-
-
 def is_being_written(name: str) -> bool:
     """Whether Orbax has not finished writing a folder of this name."""
     return UNFINISHED in name

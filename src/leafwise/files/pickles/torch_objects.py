@@ -4,7 +4,6 @@ import copy
 from math import prod
 from typing import Any
 
-from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
@@ -29,9 +28,15 @@ from leafwise.files.pickles.python_objects import PYTHON_TABLE, class_text, sequ
 from leafwise.files.pickles.torch_shards import tensor_of
 from leafwise.files.sources.source import BytesSource, PartSource, Source
 
-# The classes of typed storages → their dtypes.
+# The dtypes that have a class of typed storages, in files of PyTorch before 2.0.
+TYPED_STORAGES = {
+    "float64": "DoubleStorage", "float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage",
+    "complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage", "int64": "LongStorage",
+    "int32": "IntStorage", "int16": "ShortStorage", "int8": "CharStorage", "uint8": "ByteStorage",
+    "bool": "BoolStorage",
+}  # fmt: skip
 STORAGES = {
-    **{dtype.torch_storage: name for name, dtype in DTYPES.items() if dtype.torch_storage},
+    **{storage: dtype for dtype, storage in TYPED_STORAGES.items()},
     "UntypedStorage": "uint8", "QInt8Storage": "qint8", "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
 }  # fmt: skip
 QUANTIZED = {"qint8": 1, "quint8": 1, "qint32": 4}

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.case import Case
 
 import leafwise as lw
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.stored_file import StoredFile
+from leafwise.testing import Case, same_bytes
 
 
 def names_of(tree: lw.Tree) -> dict[str, list[tuple[str, str]]]:
@@ -79,8 +79,7 @@ def test_ties_are_the_leaves_with_several_names(case: Case) -> None:
 
 def test_shared_memory_that_is_not_a_tie_is_reported_separately(case: Case) -> None:
     shared = lw.tree(case.build()).shared_memory
-    found = tuple(tuple(str(leaf.path) for leaf in one.leaves) for one in shared)
-    assert found == case.shared_memory
+    assert tuple(tuple(str(leaf.path) for leaf in group.leaves) for group in shared) == case.shared_memory
 
 
 def test_the_name_of_a_view_gives_the_view(case: Case) -> None:
@@ -103,9 +102,9 @@ def test_a_selection_is_a_tree(case: Case) -> None:
     assert names_of(tree.select("**")) == case.leaves
     assert len(tree.select("nothing.of.the.kind")) == 0
     for path, others in case.leaves.items():
-        for one in [path, *(other for other, _ in others)]:
-            assert names_of(tree.select(one)) == {path: others}
-            assert names_of(tree.select(lw.Path.parse(one))) == {path: others}
+        for name in [path, *(other for other, _ in others)]:
+            assert names_of(tree.select(name)) == {path: others}
+            assert names_of(tree.select(lw.Path.parse(name))) == {path: others}
 
 
 def test_indexing_by_a_node_gives_a_subtree_with_absolute_paths(case: Case) -> None:
@@ -202,7 +201,3 @@ def test_a_saved_tree_loads_again_with_its_ties(case: Case, tmp_path: Path) -> N
     assert names_of(again) == case.leaves
     for path in names:
         assert same_bytes(again[path].numpy(), t[path].numpy()), path
-
-
-def same_bytes(a: Any, b: Any) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
