@@ -3,6 +3,7 @@
 from math import prod
 
 from leafwise.core.dtypes import DTYPES
+from leafwise.core.work.progress import Count
 from leafwise.files.arrays.arrays import Storage, Strided, spec_of
 from leafwise.files.arrays.slices import counts
 from leafwise.files.formats.array_files import write_file, write_values
@@ -10,7 +11,7 @@ from leafwise.files.formats.format import Format
 from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 from leafwise.files.writing.item_writer import Item
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 
 MAGIC = b"TOYNET1\0"
 CODES = {"float32": 0, "float16": 1, "int64": 2}
@@ -53,10 +54,10 @@ def header(cursor: Cursor) -> tuple[str, tuple[int, ...], str]:
     return name.decode(), counts(sizes, cursor.source, at, f"the shape of {name!a}"), dtype
 
 
-def write(items: list[Item], path: str, progress: Progress) -> None:
+def write(items: list[Item], path: str, progress: Count) -> None:
     """Writes the arrays durably."""
 
-    def fill(output: Output, count: Progress) -> None:
+    def fill(output: Output, count: Count) -> None:
         output.write(MAGIC + len(items).to_bytes(4, "little"))
         for item in items:
             name = item.name.encode()

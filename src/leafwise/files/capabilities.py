@@ -12,6 +12,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory.memory import Op
 from leafwise.core.memory.runs import Run
 from leafwise.core.opaque import Opaque
+from leafwise.core.work.progress import Count
 from leafwise.files.arrays.arrays import Inflated, InMemory, Placed, Stored, Unreadable, as_bytes
 from leafwise.files.reading.reader import unchanged
 from leafwise.files.sources.source import LocalSource
@@ -30,9 +31,7 @@ class FileMeasuring(Measuring):
 
         return self.home.cannot_read(value) or measuring.cannot_measure(value)
 
-    def measure(
-        self, values: list[Any], histogram: bool, count: Callable[[int], None]
-    ) -> "Callable[[], list[Moments]]":
+    def measure(self, values: list[Any], histogram: bool, count: Count) -> "Callable[[], list[Moments]]":
         from leafwise.files.reading import measuring
 
         moments = measuring.measure(values, histogram, count)

@@ -15,6 +15,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Capabilities, Home, Memory, Spec
 from leafwise.core.memory.runs import Run
 from leafwise.core.results.moments import Moments
+from leafwise.core.work.progress import Count
 from leafwise.errors import Unsupported, WriteError
 from leafwise.kernels import cpu
 from leafwise.kernels.casting import cast_numbers
@@ -91,7 +92,7 @@ class NumpyMeasuring(Measuring):
             return "it is a masked array; pass its data instead"
         return unknown_dtype(value.dtype.name)
 
-    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+    def measure(self, values: list[Any], histogram: bool, count: Count) -> Callable[[], list[Moments]]:
         moments = cpu.measure_arrays(values, histogram, count)
         return lambda: moments
 

@@ -17,6 +17,7 @@ from leafwise.core.reader import reader
 from leafwise.core.registry import home_of
 from leafwise.core.results.comparison import Comparison
 from leafwise.core.work.executor_tasks import Crew, run_each
+from leafwise.core.work.progress import Count
 from leafwise.errors import Error, FileError, Unsupported, WalkError
 from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
@@ -27,7 +28,6 @@ _SAME, _CHANGED = frozenset({"same"}), frozenset({"changed"})
 
 _SEVERAL = 32  # pairs, so that it is worth preparing them in two portions
 
-ByteCounter = Callable[[int], None]
 WaitForDevice = Callable[[], list[DeviceResult | None]]
 
 
@@ -57,17 +57,13 @@ class _Pairs:
         return self.firsts.specs[number], self.seconds.specs[number]
 
 
-def compare_values(
-    pairs: list[tuple[NamedArray, NamedArray]], count: ByteCounter, crew: Crew | None = None
-) -> list[Verdict]:
+def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: Count, crew: Crew | None = None) -> list[Verdict]:
     """`compare_arrays` for a few pairs."""
     firsts, seconds = (NamedArrays.of([pair[side] for pair in pairs]) for side in (0, 1))
     return compare_arrays(firsts, seconds, count, crew)
 
 
-def compare_arrays(
-    firsts: NamedArrays, seconds: NamedArrays, count: ByteCounter, crew: Crew | None = None
-) -> list[Verdict]:
+def compare_arrays(firsts: NamedArrays, seconds: NamedArrays, count: Count, crew: Crew | None = None) -> list[Verdict]:
     """A verdict for each pair; `count` is called with the number of bytes of the first leaf of each pair when done. If
     there is a crew, its workers read the values, which must be in files."""
     pairs = _Pairs(firsts, seconds)
@@ -196,7 +192,7 @@ def verdict_by_elements(spec: Spec, partner: Spec, comparison: Comparison, is_ca
 # -- on a device -----------------------------------------------------------------------------------------------------
 
 
-def _start_on_device(home: Home, pairs: _Pairs, numbers: list[int], count: ByteCounter) -> WaitForDevice:
+def _start_on_device(home: Home, pairs: _Pairs, numbers: list[int], count: Count) -> WaitForDevice:
     """Starts comparing pairs where at least one array is on a device, where its home compares it."""
     with ExitStack() as files, _named(pairs, numbers):
         own_file = own_files(files)
@@ -262,7 +258,7 @@ def _verdict_on_device(pairs: _Pairs, number: int, result: DeviceResult) -> Verd
 # -- in place -------------------------------------------------------------------------------------------------------
 
 
-def _compare_runs(pairs: _Pairs, runs: dict[int, tuple[Run, Run]], count: ByteCounter) -> list[Comparison]:
+def _compare_runs(pairs: _Pairs, runs: dict[int, tuple[Run, Run]], count: Count) -> list[Comparison]:
     with ExitStack() as files:
         own_file = own_files(files)
         own = [(own_file(first), own_file(second)) for first, second in runs.values()]
@@ -298,7 +294,7 @@ def unread_error(held: NamedArray) -> FileError:
 # -- by workers ------------------------------------------------------------------------------------------------------
 
 
-def _compare_by(crew: Crew, pairs: _Pairs, count: ByteCounter) -> list[Verdict]:
+def _compare_by(crew: Crew, pairs: _Pairs, count: Count) -> list[Verdict]:
     """`compare_arrays`, where workers read the values."""
     verdicts: dict[int, Verdict] = {}
     in_place: list[int] = []
@@ -362,7 +358,7 @@ def _sent_transposed(pair: tuple[_SentArray, _SentArray]) -> Verdict | None:
 # -- a piece at a time -----------------------------------------------------------------------------------------------
 
 
-def _compare_pieces(pairs: _Pairs, number: int, count: ByteCounter) -> Verdict:
+def _compare_pieces(pairs: _Pairs, number: int, count: Count) -> Verdict:
     def compare_pair(first: NamedArray, second: NamedArray) -> Verdict:
         try:
             return _compare_numbers(pairs, number, count)
@@ -383,7 +379,7 @@ def _compare_bytes(first: NamedArray, second: NamedArray, reason: str) -> Verdic
     return Verdict.of("changed", reason=f"how much it changed is not known: {reason}")
 
 
-def _compare_numbers(pairs: _Pairs, number: int, count: ByteCounter) -> Verdict:
+def _compare_numbers(pairs: _Pairs, number: int, count: Count) -> Verdict:
     first, second = pairs[number]
     if _has_transposed_shape(first.spec, second.spec):
         transposed = _transposed(first, second)

@@ -1,7 +1,7 @@
 """`lw.initialize`: initial values by rule and role, with random numbers seeded by the path of each leaf."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hashlib import sha256
 from operator import index
 from typing import Any, TypeVar, overload
@@ -16,7 +16,7 @@ from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
 from leafwise.core.warn import warn
 from leafwise.core.work.interruption import interruption_explained
-from leafwise.core.work.progress import bar
+from leafwise.core.work.progress import Count, bar
 from leafwise.core.work.ranks import agreeing, comparing, drop_gathered, same_text, team_of
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.distributions import GeneratorKey
@@ -212,7 +212,7 @@ class _Initialization:
 class _JobFiller:
     """Fills the arrays of leaves."""
 
-    def __init__(self, columns: Columns, seed: int, count: Callable[[int], None]) -> None:
+    def __init__(self, columns: Columns, seed: int, count: Count) -> None:
         self._columns, self._seed, self._count = columns, seed, count
 
     def fill(self, leaves: list[tuple[LeafToFill, Any]]) -> dict[int, Any]:

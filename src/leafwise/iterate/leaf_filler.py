@@ -1,7 +1,7 @@
 """Fills a leaf with initial values: computes its key, numbers its elements, and fills the parts that are local."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.memory.memory import Op
 from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.work.progress import Count
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words
 from leafwise.iterate.initializers import Orthogonal, Padded
 
@@ -55,9 +56,7 @@ class LeafFiller:
 
     __slots__ = ("count", "dtype", "filling", "home", "key", "order", "shape", "value", "whole")
 
-    def __init__(
-        self, home: Home, value: Any, spec: Spec, axes: Axes, key: GeneratorKey, count: Callable[[int], None]
-    ) -> None:
+    def __init__(self, home: Home, value: Any, spec: Spec, axes: Axes, key: GeneratorKey, count: Count) -> None:
         self.home, self.value, self.key, self.count = home, value, key, count
         self.filling = home.capability(Filling)
         self.order = canonical_order(axes)
@@ -162,7 +161,7 @@ class LeafFiller:
             self.filling.fill(part.value, local_row, np.zeros((1, *part.shape[1:])))
 
 
-def fill_leaves(leaves: Iterable[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[Any]:
+def fill_leaves(leaves: Iterable[tuple[LeafFiller, Any]], count: Count) -> list[Any]:
     """Fills leaves with their values; returns the filled arrays. What homes draw together comes first, because the rest
     may wait for it: a few leaves, then more at a time, so that a GPU draws the first ones while others are prepared."""
     remaining = iter(leaves)
@@ -175,7 +174,7 @@ def fill_leaves(leaves: Iterable[tuple[LeafFiller, Any]], count: Callable[[int],
     return [filler.fill(values, jobs) for filler, values, jobs in started]
 
 
-def _draw_together(leaves: list[tuple[LeafFiller, Any]], count: Callable[[int], None]) -> list[list[DrawJob]]:
+def _draw_together(leaves: list[tuple[LeafFiller, Any]], count: Count) -> list[list[DrawJob]]:
     """Draws as many leaves as their homes can draw in one step; returns the jobs that are left of each leaf."""
     left = [filler.draw_jobs(values) for filler, values in leaves]
     numbers_by_filling: dict[Filling, list[int]] = {}

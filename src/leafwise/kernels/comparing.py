@@ -11,6 +11,7 @@ import numpy as np
 
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.work.progress import Count
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
 from leafwise.kernels.dtypes import item_bytes, numpy_dtype, unknown_dtype
@@ -41,7 +42,7 @@ PartComparisons = list[tuple[PairPart, Comparison | None]]
 
 def compare(
     pairs: Sequence[Pair],
-    count: Callable[[int], None] = lambda done: None,
+    count: Count = lambda done: None,
     *,
     threads: int | None = None,
     norms: bool = False,

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from leafwise.core.results.moments import (
     none_finite,
     nothing,
 )
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import is_alone
 from leafwise.errors import Unsupported
 from leafwise.kernels import reference
@@ -256,7 +257,7 @@ def lies_densely(shape: Sequence[int], strides: Sequence[float]) -> bool:
     return True
 
 
-def measure_arrays(arrays: Sequence[Any], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
+def measure_arrays(arrays: Sequence[Any], histogram: bool, count: Count) -> list[Moments]:
     """The moments of NumPy arrays of known dtypes. Arrays without gaps are measured in place, in the order of memory;
     others are copied piece by piece. `count` is called with the number of bytes that were measured."""
     runs = [run_of(array) if _is_run(array) else None for array in arrays]

@@ -9,6 +9,7 @@ import numpy as np
 
 from leafwise.core.dtypes import WORDS, number_kind
 from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.work.progress import Count
 from leafwise.errors import WriteError
 from leafwise.kernels import reference
 from leafwise.kernels.casting import cast_to
@@ -44,7 +45,7 @@ def same_bytes(first: Iterable[Any], second: Iterable[Any]) -> bool:
 
 
 def compare_streams(
-    first: Iterable[Any], second: Iterable[Any], count: Callable[[int], None] = lambda done: None
+    first: Iterable[Any], second: Iterable[Any], count: Count = lambda done: None
 ) -> tuple[Comparison, bool]:
     """Compares two arrays of any dtypes, each given in parts of any length; and whether they differ only by a cast,
     that is, casting one of them gives the bits of the other. Differences are computed in a dtype that is wide enough
@@ -72,9 +73,7 @@ class PartsCompared(NamedTuple):
     same_dtype: bool
 
 
-def compare_parts(
-    first: Iterable[Any], second: Iterable[Any], count: Callable[[int], None] = lambda done: None
-) -> PartsCompared:
+def compare_parts(first: Iterable[Any], second: Iterable[Any], count: Count = lambda done: None) -> PartsCompared:
     """Like `compare_streams`, for parts of arrays whose other parts are compared elsewhere."""
     parts = []
     forth = back = True

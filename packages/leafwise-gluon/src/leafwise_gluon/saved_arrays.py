@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files import open_file
 from leafwise.files.formats import mxnet_params, numpy_files
 from leafwise.files.formats.array_files import write_file, write_values
 from leafwise.files.formats.format import format_of_suffix
 from leafwise.files.writing.item_writer import Item
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 from leafwise_gluon.arrays.dtypes import dtype_name, torch_dtype
 from leafwise_gluon.base import MXNetError
 
@@ -48,7 +49,7 @@ def save_npz(path: str, tensors: Mapping[str, torch.Tensor]) -> None:
 def save_npy(path: str, tensor: torch.Tensor) -> None:
     item = _item("array", tensor, ".npz")
 
-    def fill(output: Output, count: Progress) -> None:
+    def fill(output: Output, count: Count) -> None:
         output.write(numpy_files.npy_header(item))
         write_values(item, output.write, count)
 

@@ -3,7 +3,7 @@
 For an array on several devices, there is memory for the part of each, and only these parts of the file are read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import compress
 from typing import Any
 
@@ -13,6 +13,7 @@ from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.work.progress import Count
 from leafwise.errors import ChecksumError, LoadError, Unsupported
 from leafwise.files.arrays.arrays import Stored, spec_of
 from leafwise.files.arrays.sections import before_turn
@@ -26,9 +27,7 @@ _BATCH = 1 << 28  # bytes that are read before arrays are made of them; on other
 class LoadRooms:
     """Fills new memory for the leaves of one load."""
 
-    def __init__(
-        self, plan: Plan, verify: bool, source: SourceValues, reads: LoadReads, progress: Callable[[int], None]
-    ) -> None:
+    def __init__(self, plan: Plan, verify: bool, source: SourceValues, reads: LoadReads, progress: Count) -> None:
         self._plan, self._source, self._reads = plan, source, reads
         self._verifies, self._progress = verify, progress
 

@@ -1,6 +1,5 @@
 """The steps of a load: first everything that can fail, then the changes."""
 
-from collections.abc import Callable
 from typing import Any
 
 from leafwise.checkpoint.loading.load_reads import KeptRead, LoadReads, LoadTarget, TargetKey, TargetReads
@@ -17,6 +16,7 @@ from leafwise.core.home import Home, Memory, Spec
 from leafwise.core.memory.memory import Op, meeting
 from leafwise.core.path import listed
 from leafwise.core.rebuild import check_part, rebuilt, replaced_leaves
+from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import drop_gathered
 from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files.arrays.arrays import Stored, Strided, agree_in_memory, same_values
@@ -36,7 +36,7 @@ class Load:
         self,
         plan: Plan,
         verify: bool,
-        progress: Callable[[int], None],
+        progress: Count,
         transfers: Transfers,
         place: tuple[int, int] = (0, 1),
     ) -> None:

@@ -1,6 +1,5 @@
 """Reads the states of optimizers from the source, and gives them to the optimizers of the target."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.loading.source_values import SourceValues
@@ -11,6 +10,7 @@ from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.home import Home
+from leafwise.core.work.progress import Count
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.arrays.sections import before_turn, is_checked_whole
 from leafwise.files.casts import cast_to
@@ -51,7 +51,7 @@ class OptimizerStates:
         plan: Plan,
         source: SourceValues,
         verify: bool,
-        progress: Callable[[int], None],
+        progress: Count,
         place: tuple[int, int] = (0, 1),
     ) -> None:
         self._plan, self._source, self._verify, self._progress = plan, source, verify, progress

@@ -13,7 +13,7 @@ from leafwise.checkpoint.saving.saving_together import JointSave, refused_format
 from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.core.work.progress import bar
+from leafwise.core.work.progress import Count, bar
 from leafwise.errors import QueryError
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.casts import checked_cast, checked_dtype
@@ -23,7 +23,6 @@ from leafwise.files.orbax import orbax_writer
 from leafwise.files.reading import reader
 from leafwise.files.writing import checkpoint_writer
 from leafwise.files.writing.item_writer import Checkpoint
-from leafwise.files.writing.output import Progress
 
 
 @overload
@@ -162,7 +161,7 @@ def save(
 
 
 def _written(
-    checkpoint: Checkpoint, format_name: str | None, target: str, shard_size: int | None, progress: Progress
+    checkpoint: Checkpoint, format_name: str | None, target: str, shard_size: int | None, progress: Count
 ) -> str:
     if format_name == "dcp":
         return dcp_writer.write(checkpoint, target, progress)

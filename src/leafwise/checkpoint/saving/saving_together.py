@@ -13,6 +13,7 @@ from leafwise.checkpoint.joint_call import JointCall, Rows, model_rows
 from leafwise.checkpoint.saving.saved_content import SavedArray, SavedContent
 from leafwise.core.path import shown_file
 from leafwise.core.tree import Tree
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, RankError, WalkError
 from leafwise.files.arrays.arrays import ITEM_BYTES
 from leafwise.files.arrays.pieces import tiled
@@ -23,7 +24,6 @@ from leafwise.files.dcp.dcp_writer import METADATA, PlannedArray, PlannedBox, Sa
 from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
 from leafwise.files.writing.item_writer import Checkpoint, Item, TiedCopies, stored_arrays
-from leafwise.files.writing.output import Progress
 from leafwise.files.writing.writer import FileTransaction, remove_abandoned
 
 Box = tuple[Shape, Shape]  # the position of the first element, and the shape
@@ -97,7 +97,7 @@ class JointSave:
         items = joint.attempt(lambda: content.part_items(chosen, copied))
         return OwnShare(plan, items)
 
-    def write(self, share: OwnShare, progress: Progress) -> str:
+    def write(self, share: OwnShare, progress: Count) -> str:
         """Writes the file of this rank, and waits until the checkpoint is complete."""
         joint, failure, written = self._joint, None, None
         try:
@@ -140,7 +140,7 @@ class JointSave:
                     "there; save to a folder that all processes share"
                 )
 
-    def _write_own(self, share: OwnShare, progress: Progress) -> WrittenFile | None:
+    def _write_own(self, share: OwnShare, progress: Count) -> WrittenFile | None:
         rank = self._joint.team.rank
         if rank not in share.plan.ranks or (rank and not share.items):
             return None

@@ -8,6 +8,7 @@ from leafwise.core.capabilities import Capability
 from leafwise.core.dtypes import WORDS
 from leafwise.core.memory.runs import Run
 from leafwise.core.results.comparison import Comparison
+from leafwise.core.work.progress import Count
 
 if TYPE_CHECKING:
     from leafwise.core.home import Spec
@@ -69,7 +70,7 @@ class Comparing(Capability):
         return False
 
     def compare_on_device(
-        self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
+        self, firsts: list[Any], seconds: list[Any], count: Count
     ) -> Callable[[], list[DeviceResult | None]]:
         """Starts comparing the pairs of arrays of the same size in two lists, each with at least one array of this home
         on a device; the other one may be an `OtherArray`, which is read before this returns. The function that is

@@ -1,9 +1,9 @@
 """Measuring and comparing arrays in other processes. See `core/work/executor_tasks.py`."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from leafwise.core.capabilities import Capability
+from leafwise.core.work.progress import Count
 
 if TYPE_CHECKING:
     from leafwise.core.results.comparison import Comparison
@@ -17,15 +17,11 @@ class Delegating(Capability):
     action: ClassVar[str] = "share its values with workers"
     why: ClassVar[str] = "executor= needs a checkpoint; save the model first: lw.save(model, path)"
 
-    def measure(
-        self, crew: "Crew", values: list[Any], histogram: bool, count: Callable[[int], None]
-    ) -> "list[Moments]":
+    def measure(self, crew: "Crew", values: list[Any], histogram: bool, count: Count) -> "list[Moments]":
         """As `Measuring.measure`."""
         raise self.missing("measure arrays in other processes")
 
-    def compare(
-        self, crew: "Crew", pairs: list[tuple[Any, Any]], count: Callable[[int], None]
-    ) -> "list[Comparison | None]":
+    def compare(self, crew: "Crew", pairs: list[tuple[Any, Any]], count: Count) -> "list[Comparison | None]":
         """Compares pairs of arrays of the same dtype and size bit by bit. None for a pair of which a side is not one
         contiguous range of bytes in C order: it must be compared as a whole."""
         raise self.missing("compare arrays in other processes")

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.capabilities.loading import Loading
+from leafwise.core.work.progress import Count
 from leafwise.errors import Unsupported
 
 
@@ -72,7 +73,7 @@ class Filling(Capability):
         represents the point (word + ½) / 2³¹."""
         return False
 
-    def draw_together(self, jobs: list[DrawJob], count: Callable[[int], None]) -> list[bool]:
+    def draw_together(self, jobs: list[DrawJob], count: Count) -> list[bool]:
         """Draws arrays in one step, and returns which of them; the others are drawn one by one. Calls `count` with the
         number of elements drawn."""
         return [False] * len(jobs)

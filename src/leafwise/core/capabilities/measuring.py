@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.capabilities import Capability
+from leafwise.core.work.progress import Count
 from leafwise.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ class Measuring(Capability):
         they were, and have the same shapes and dtypes. None if not, or if that cannot be found out quickly."""
         return None
 
-    def measure(
-        self, values: list[Any], histogram: bool, count: Callable[[int], None]
-    ) -> "Callable[[], list[Moments]]":
+    def measure(self, values: list[Any], histogram: bool, count: Count) -> "Callable[[], list[Moments]]":
         """Starts measuring arrays, in one pass, and returns a function that waits for the result. `count` is called
         with the number of bytes that were measured since the last call."""
         arrays = [self.array_of(value) for value in values]

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from leafwise import __version__
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import one_thread
 from leafwise.errors import Error, QueryError, WorkerError
 
@@ -25,7 +26,6 @@ _OPEN_AT_ONCE = 16  # checkpoints or shards that are open at a time
 
 T = TypeVar("T")
 R = TypeVar("R")
-Count = Callable[[int], None]
 
 
 class Task(Protocol):

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 
+Count = Callable[[int], None]  # called with the number of bytes that were done since the last call
+
 # Called with the number of bytes that were done, and the total, instead of showing a bar.
 _LISTENER: ContextVar[Callable[[int, int | None], None] | None] = ContextVar("listener", default=None)
 
@@ -21,7 +23,7 @@ def reported_to(listener: Callable[[int, int | None], None]) -> Iterator[None]:
 
 
 @contextmanager
-def bar(total: int | None, label: str, shown: bool) -> Iterator[Callable[[int], None]]:
+def bar(total: int | None, label: str, shown: bool) -> Iterator[Count]:
     """Counts bytes. With `shown`, and on a terminal, shows a bar and removes it at the end. If the total is not known,
     it shows only what is done."""
     listener = _LISTENER.get()

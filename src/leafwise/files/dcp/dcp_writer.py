@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.path import shown_file
 from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files import record
 from leafwise.files.checksums import CHUNK, running_checksum
@@ -29,7 +30,7 @@ from leafwise.files.pickles.pickle_writer import can_pickle
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.folder import Folder, StagedFolder
 from leafwise.files.writing.item_writer import Checkpoint, Item, PlacedItem, TiedCopies, stored_arrays, write_items
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 from leafwise.files.writing.streaming import Streaming
 from leafwise.files.writing.writer import FileTransaction, remove_abandoned
 
@@ -140,7 +141,7 @@ def write_rank(
     output: Output,
     copies: TiedCopies,
     streaming: Streaming,
-    progress: Progress,
+    progress: Count,
 ) -> WrittenFile:
     """Writes the file of one process. `items` are its parts of each array, in the order of the plan; each has the shape
     of the part."""
@@ -286,7 +287,7 @@ def _remove_former(folder: str, save: str, former: Iterable[str]) -> None:
 # -- one process -------------------------------------------------------------------------------------------------
 
 
-def write(checkpoint: Checkpoint, path: str, progress: Progress, crew: Crew | None = None) -> str:
+def write(checkpoint: Checkpoint, path: str, progress: Count, crew: Crew | None = None) -> str:
     """Writes a checkpoint into a folder, durably; returns its path. Whatever happens, the folder contains the old
     checkpoint or the new one. If there is a crew, its workers write arrays of files."""
     folder = os.path.realpath(path)
@@ -306,7 +307,7 @@ def write(checkpoint: Checkpoint, path: str, progress: Progress, crew: Crew | No
     return path
 
 
-def _write_into(folder: str, checkpoint: Checkpoint, progress: Progress, crew: Crew | None) -> None:
+def _write_into(folder: str, checkpoint: Checkpoint, progress: Count, crew: Crew | None) -> None:
     copies = TiedCopies(checkpoint)
     streaming = stored_arrays(checkpoint.items, crew)
     plan = make_plan(checkpoint)

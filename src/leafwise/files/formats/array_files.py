@@ -5,15 +5,16 @@ from functools import partial
 from typing import Any
 
 from leafwise.core.path import escape
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WriteError
 from leafwise.files.reading import reader
 from leafwise.files.writing.destination import destination
 from leafwise.files.writing.item_writer import Item
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 from leafwise.files.writing.verify_written import check_readable
 
 
-def write_file(items: list[Item], path: str, progress: Progress, fill: Callable[[Output, Progress], None]) -> None:
+def write_file(items: list[Item], path: str, progress: Count, fill: Callable[[Output, Count], None]) -> None:
     """Writes a file durably; `fill` writes its content. Values that have checksums are compared with them first, and
     the file is read back before it replaces the one that is there."""
     arrays = [(item.name, item.array) for item in items if item.array is not None]
@@ -31,7 +32,7 @@ def _check_staged(items: list[Item], path: str, staged: dict[str, Output]) -> No
     check_readable(path, staged, {item.name for item in items})
 
 
-def write_values(item: Item, write: Callable[[Any], Any], progress: Progress) -> None:
+def write_values(item: Item, write: Callable[[Any], Any], progress: Count) -> None:
     """Writes the bytes of an array, which must be as many as its shape and dtype say."""
     written = 0
     try:

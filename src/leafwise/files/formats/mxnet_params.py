@@ -13,8 +13,9 @@ from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 
 if TYPE_CHECKING:
+    from leafwise.core.work.progress import Count
     from leafwise.files.writing.item_writer import Item
-    from leafwise.files.writing.output import Output, Progress
+    from leafwise.files.writing.output import Output
 
 _LIST, _V1, _V2, _V3 = 0x112, 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _CPU = 1  # the device that written arrays are said to be on
@@ -173,7 +174,7 @@ def _sparse(
 
 
 def write(
-    items: "list[Item]", path: str, progress: "Progress", named: bool = True, numpy_shapes: bool | None = None
+    items: "list[Item]", path: str, progress: "Count", named: bool = True, numpy_shapes: bool | None = None
 ) -> None:
     """Writes the arrays durably, with or without their names.
 
@@ -187,7 +188,7 @@ def write(
         numpy_shapes = not all(item.shape and all(item.shape) for item in items)
     magic = _V3 if numpy_shapes else _V2
 
-    def fill(output: "Output", count: "Progress") -> None:
+    def fill(output: "Output", count: "Count") -> None:
         output.write(_unsigned(_LIST) + _unsigned(0) + _unsigned(len(items)))
         for item in items:
             output.write(_array_header(item, magic))

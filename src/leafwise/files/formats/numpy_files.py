@@ -17,8 +17,9 @@ from leafwise.files.sources.source import BytesSource, InflatedSource, Source
 from leafwise.files.stored_file import StoredFile
 
 if TYPE_CHECKING:
+    from leafwise.core.work.progress import Count
     from leafwise.files.writing.item_writer import Item
-    from leafwise.files.writing.output import Output, Progress
+    from leafwise.files.writing.output import Output
 
 MAGIC = b"\x93NUMPY"
 CODES = {name: dtype.numpy for name, dtype in DTYPES.items() if dtype.is_native}
@@ -147,11 +148,11 @@ def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str,
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-def write_npz(items: "list[Item]", path: str, progress: "Progress") -> None:
+def write_npz(items: "list[Item]", path: str, progress: "Count") -> None:
     """Writes the arrays durably, without compression. Values that have checksums are compared with them first."""
     from leafwise.files.formats.array_files import write_file, write_values  # late, because most files are only read
 
-    def fill(output: "Output", count: "Progress") -> None:
+    def fill(output: "Output", count: "Count") -> None:
         sink: Any = _Sink(output)
         with zipfile.ZipFile(sink, "w") as archive:
             for item in items:

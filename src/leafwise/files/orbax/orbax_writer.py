@@ -18,6 +18,7 @@ from typing import Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.path import escape, shown_file
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WalkError
 from leafwise.files.arrays.arrays import CHUNK, Stored
 from leafwise.files.limits import Limits
@@ -39,7 +40,6 @@ from leafwise.files.record import KEY
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.folder import Folder
 from leafwise.files.writing.item_writer import Checkpoint, Item
-from leafwise.files.writing.output import Progress
 
 _AHEAD = 8 * CHUNK  # bytes that may wait to be written
 _HANDLER = "orbax.checkpoint._src.handlers.pytree_checkpoint_handler.PyTreeCheckpointHandler"
@@ -47,7 +47,7 @@ _METADATA_OF_SOURCE = "__metadata__"  # the name of the metadata of a file that 
 _OWN_NAMES = {METADATA, STEP, COMMITTED, orbax.MANIFEST, orbax.STRINGS, orbax.ARRAY_METADATA, "_sharding", "d"}
 
 
-def write(checkpoint: Checkpoint, path: str, progress: Progress) -> str:
+def write(checkpoint: Checkpoint, path: str, progress: Count) -> str:
     """Writes a checkpoint into a new folder, durably, and gives it its name; returns the path."""
     ts = tensorstore()
     content = _Content(checkpoint)
@@ -168,7 +168,7 @@ def _key_metadata(keys: list[tuple[Item, str]]) -> str:
 # -- arrays --------------------------------------------------------------------------------------------------------
 
 
-def _write_arrays(ts: Any, folder: str, content: _Content, progress: Progress) -> None:
+def _write_arrays(ts: Any, folder: str, content: _Content, progress: Count) -> None:
     """Writes the arrays and numbers into a database, as uncompressed zarr: the bytes of a chunk are its values."""
     import numpy as np
 

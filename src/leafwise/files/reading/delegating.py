@@ -1,7 +1,7 @@
 """Measures and compares arrays of files in other processes. Arrays are cut at multiples of a chunk, and the results of
 chunks are combined in order, so that the bits of the results do not depend on the cuts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.delegating import Delegating
@@ -10,10 +10,9 @@ from leafwise.core.results.comparison import Comparison
 from leafwise.core.results.moments import Moments, merged_moments
 from leafwise.core.work import executor_tasks as crews
 from leafwise.core.work.executor_tasks import Crew, bundled, run_each
+from leafwise.core.work.progress import Count
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
 from leafwise.files.sources.source import LocalSource
-
-Count = Callable[[int], None]
 
 
 class FileDelegating(Delegating):

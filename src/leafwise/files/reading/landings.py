@@ -6,11 +6,12 @@ by those: each thread fills a buffer, compares checksums, and queues the copy.""
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.capabilities.loading import Landing, Transfer
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import READERS, THREADS, in_threads
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import Storage
@@ -130,7 +131,7 @@ class _BufferTask(NamedTuple):
         return [(part.position, part.end, part.place) for part in self.parts]
 
 
-def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Callable[[int], None]) -> None:
+def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Count) -> None:
     """Reads every range to its device. When this returns or raises, no copy is under way."""
 
     def work(task: _BufferTask) -> None:
@@ -153,7 +154,7 @@ def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Call
     transfers.finish()
 
 
-def _fill_in_c(tasks: list[_BufferTask], progress: Callable[[int], None]) -> list[_BufferTask]:
+def _fill_in_c(tasks: list[_BufferTask], progress: Count) -> list[_BufferTask]:
     """Does the tasks that the C code can read; returns the others."""
     from leafwise.kernels.reading import can_read
 
@@ -170,7 +171,7 @@ def _fill_in_c(tasks: list[_BufferTask], progress: Callable[[int], None]) -> lis
     return others
 
 
-def _fill_from_reader(group: list[tuple[_BufferTask, list["ReadRange"]]], progress: Callable[[int], None]) -> None:
+def _fill_from_reader(group: list[tuple[_BufferTask, list["ReadRange"]]], progress: Count) -> None:
     from leafwise.kernels.reading import ThreadedReader
 
     transfer = group[0][0].transfer

@@ -1,7 +1,7 @@
 """Statistics of arrays in files, which are read once, by several threads, a piece at a time."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.moments import NOTHING, Moments, merged_moments, nothing
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_threads
 from leafwise.files.arrays.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
 from leafwise.files.reading.reader import unchanged
@@ -38,7 +39,7 @@ def cannot_measure(value: Stored) -> str:
     return "" if value.spec.dtype not in ITEM_BYTES and isinstance(value, Coded) else unknown_dtype(value.spec.dtype)
 
 
-def measure(values: list[Stored], histogram: bool, count: Callable[[int], None]) -> list[Moments]:
+def measure(values: list[Stored], histogram: bool, count: Count) -> list[Moments]:
     """The moments of each array, with the same bits as for an array in memory with the same layout."""
     by_start: dict[tuple[int, int], list[Moments]] = {}
     runs = runs_of(values)
@@ -148,7 +149,7 @@ def _measure_read(parts: list[StoredPart], histogram: bool) -> list[list[Moments
     return cpu.measure_chunks(runs, histogram, threads=1)
 
 
-def _counted(value: Stored, histogram: bool, count: Callable[[int], None]) -> Moments:
+def _counted(value: Stored, histogram: bool, count: Count) -> Moments:
     moments = measure_whole(value, histogram)
     count(value.spec.nbytes)
     return moments

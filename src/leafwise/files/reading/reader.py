@@ -1,7 +1,7 @@
 """Reads bytes from files into memory, with several threads, and compares them with their checksums."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.loading import Landing
@@ -9,6 +9,7 @@ from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
 from leafwise.core.work import executor_tasks as crews
 from leafwise.core.work.executor_tasks import Crew, run_each
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays.arrays import Placed, Signed, Storage, Stored, Strided, numpy_dtype
@@ -22,8 +23,6 @@ _TASK = 16 << 20  # bytes that a thread reads at a time
 # Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
 # waits for Python's lock.
 _ROOM = CHUNK if READERS <= 4 else 8 * CHUNK
-
-Progress = Callable[[int], None]
 
 
 class ReadRequest(NamedTuple):
@@ -51,7 +50,7 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
     return array, array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
 
-def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Progress, crew: Crew | None = None) -> int:
+def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, crew: Crew | None = None) -> int:
     """Reads the storages that have checksums, and compares them. Raises an error that lists every damaged array.
     Returns the number of bytes that were compared."""
     tasks = []
@@ -107,7 +106,7 @@ def _state_of(part: _SentRange) -> Any:
 
 
 def verify_arrays(
-    arrays: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None, crew: Crew | None = None
+    arrays: Iterable[tuple[str, Stored]], progress: Count = lambda count: None, crew: Crew | None = None
 ) -> int:
     """Does the same for all storages of these arrays, each once, and reads the arrays that check themselves."""
     storages: dict[int, tuple[str, Storage]] = {}
@@ -134,7 +133,7 @@ def _check(array: Stored) -> None:
     array.check()
 
 
-def verify_sections(sections: Iterable[tuple[str, Stored]], progress: Progress = lambda count: None) -> None:
+def verify_sections(sections: Iterable[tuple[str, Stored]], progress: Count = lambda count: None) -> None:
     """Compares the checksums of parts of arrays, and of as little else as possible: each checksum that covers a byte of
     a part, once. Raises an error that lists every damaged array."""
     ranges: dict[int, list[tuple[int, int]]] = {}
@@ -189,7 +188,7 @@ def checked_section(name: str, array: Stored) -> Any:
     return over.read().copy()
 
 
-def fill(requests: list[ReadRequest], verify: bool, progress: Progress, transfers: Transfers | None = None) -> None:
+def fill(requests: list[ReadRequest], verify: bool, progress: Count, transfers: Transfers | None = None) -> None:
     """Reads the bytes for each request into its memory; what is on devices, through `transfers`. With `verify`,
     compares the checksums of storages that have them: while reading if the storage is read whole, otherwise before.
     Raises an error that lists every damaged array."""
@@ -227,7 +226,7 @@ def _compares_on_the_way(request: ReadRequest, transfers: Transfers) -> bool:
     return transfer is not None and landing.is_flat and sums.piece <= transfer.nbytes and sums.piece % 16 == 0
 
 
-def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progress: Progress) -> None:
+def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progress: Count) -> None:
     tasks = []
     for request, checksum_pass in requests:
         piece = 1 if request.storage.checksums is None else request.storage.checksums.piece

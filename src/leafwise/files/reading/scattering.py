@@ -10,13 +10,13 @@ from typing import NamedTuple
 from leafwise.core.dtypes import WORDS
 from leafwise.core.memory.boxes import boxes
 from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import READERS, in_threads
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
 from leafwise.files.arrays.ranges import over, rooms
 from leafwise.files.checksums import ChecksumPass
 from leafwise.files.reading.reader import raise_damage
 from leafwise.files.sources.source import LocalSource
-from leafwise.files.writing.output import Progress
 
 _TASK = 1 << 20  # bytes that a thread reads at a time; few enough for its cache
 
@@ -38,7 +38,7 @@ def can_scatter(array: Stored) -> bool:
     return run[1:] == (0, run[0].nbytes)
 
 
-def scatter(arrays: list[ScatteredArray], verify: bool, progress: Progress) -> None:
+def scatter(arrays: list[ScatteredArray], verify: bool, progress: Count) -> None:
     """Reads arrays into their parts. With `verify`, raises an error that lists every damaged array."""
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     tasks = []

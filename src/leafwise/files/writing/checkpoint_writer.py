@@ -8,6 +8,7 @@ import json
 import secrets
 
 from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.progress import Count
 from leafwise.files import record
 from leafwise.files.arrays.arrays import ITEM_BYTES
 from leafwise.files.checksums import CHUNK, DIGITS, checksum, count
@@ -16,16 +17,14 @@ from leafwise.files.formats.safetensors import rows_of
 from leafwise.files.sources.folder import INDEX
 from leafwise.files.writing.destination import destination
 from leafwise.files.writing.item_writer import Checkpoint, Item, PlacedItem, TiedCopies, stored_arrays, write_items
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 from leafwise.files.writing.streaming import Streaming
 from leafwise.files.writing.verify_written import check_readable
 
 MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
 
 
-def write(
-    checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Progress, crew: Crew | None = None
-) -> str:
+def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Count, crew: Crew | None = None) -> str:
     """Writes a checkpoint durably; returns the path of the file, or of the index of the shards. If it replaces a
     checkpoint in the other layout (shards instead of one file, or one file instead of shards), the old files are
     removed once the new ones are in place. If there is a crew, its workers write arrays of files; the path must then be
@@ -102,7 +101,7 @@ def _escaped(text: str) -> str:
 
 
 def _write_tensors(
-    output: Output, checkpoint: Checkpoint, copies: TiedCopies, streaming: Streaming, progress: Progress
+    output: Output, checkpoint: Checkpoint, copies: TiedCopies, streaming: Streaming, progress: Count
 ) -> str:
     """Writes a file, and returns its seal: the checksum of the header, which contains the checksums of all arrays."""
     # The widest elements first, so that the offset of every array is a multiple of its element size.

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files import record
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, spec_of
@@ -20,7 +21,7 @@ from leafwise.files.checksums import ChunkHasher
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.writing import live_arrays
 from leafwise.files.writing.live_arrays import LiveArray, PlacedLive
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 from leafwise.files.writing.streaming import PlacedArray, Streaming
 
 _PIECE = 1 << 20  # bytes that are copied, hashed and written at a time; few enough for the processor's cache
@@ -105,14 +106,14 @@ def stored_arrays(items: Iterable[Item], crew: Crew | None = None) -> Streaming:
 
 
 def write_items(
-    output: Output, items: list[PlacedItem], copies: TiedCopies, streaming: Streaming, progress: Progress
+    output: Output, items: list[PlacedItem], copies: TiedCopies, streaming: Streaming, progress: Count
 ) -> list[list[str]]:
     """Writes items one after another, each between the bytes around it. Returns the checksums of the chunks of each."""
     has_live = any(placed.item.live is not None for placed in items)
     stop = output.at + sum(len(before) + item.nbytes + len(after) for item, before, after in items)
     output.expect(stop, in_threads=has_live)
     progress = output.counted(progress)
-    ways: dict[str, Callable[[Output, list[PlacedItem], TiedCopies, Progress], list[list[str]]]] = {
+    ways: dict[str, Callable[[Output, list[PlacedItem], TiedCopies, Count], list[list[str]]]] = {
         "streamed": partial(_stream_items, streaming),
         "live": _write_live,
         "pieces": _write_pieces,
@@ -142,7 +143,7 @@ def _way(item: Item, copies: TiedCopies) -> str:
     return "live" if item.live is not None and not copies.holds(item) else "pieces"
 
 
-def _write_live(output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Progress) -> list[list[str]]:
+def _write_live(output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Count) -> list[list[str]]:
     """Writes arrays of a live model, in several threads."""
     arrays = []
     for item, start in _gaps_left(output, items, copies):
@@ -152,7 +153,7 @@ def _write_live(output: Output, items: list[PlacedItem], copies: TiedCopies, pro
 
 
 def _stream_items(
-    streaming: Streaming, output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Progress
+    streaming: Streaming, output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Count
 ) -> list[list[str]]:
     """Writes arrays from files, in several threads."""
     arrays = []
@@ -179,7 +180,7 @@ def _gaps_left(output: Output, items: list[PlacedItem], copies: TiedCopies) -> l
     return starts
 
 
-def _write_pieces(output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Progress) -> list[list[str]]:
+def _write_pieces(output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Count) -> list[list[str]]:
     """Writes arrays in pieces, one after another."""
     staging = _Staging(output, progress)
     digits = []
@@ -218,7 +219,7 @@ def _write_in_pieces(output: Output, staging: "_Staging", item: Item, copies: Ti
 class _Staging:
     """Copies bytes into a buffer, and writes the buffer when it is full."""
 
-    def __init__(self, output: Output, progress: Progress) -> None:
+    def __init__(self, output: Output, progress: Count) -> None:
         self._output, self._progress = output, progress
         self._memory = memoryview(bytearray(_PIECE))
         self._filled = 0

@@ -10,13 +10,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.saving import Extraction, Part
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import WRITERS, in_order
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import ITEM_BYTES, numpy_dtype
 from leafwise.files.arrays.ranges import over, rooms
 from leafwise.files.casts import cast_into
 from leafwise.files.checksums import CHUNK, checksummer, count
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import WrittenParts
 
 _TOGETHER = 1_024  # small arrays that are copied and written at once
@@ -42,7 +43,7 @@ class PlacedLive(NamedTuple):
     start: int
 
 
-def write(output: Output, arrays: list[PlacedLive], progress: Progress) -> list[list[str]]:
+def write(output: Output, arrays: list[PlacedLive], progress: Count) -> list[list[str]]:
     """Writes arrays, which are in the order of the file, into gaps. Returns the checksums of the chunks of each."""
     sums = [[""] * count(placed.nbytes, CHUNK) for placed in arrays]
     tasks = list(

@@ -1,11 +1,9 @@
 """A file that is being written, wherever it will be: what the writers of formats may do with it."""
 
-from collections.abc import Callable
 from typing import Any
 
+from leafwise.core.work.progress import Count
 from leafwise.files.sources.source import Source
-
-Progress = Callable[[int], None]
 
 
 class Output:
@@ -38,6 +36,6 @@ class Output:
     def start_writing(self, stop: int) -> None:
         """Says that all bytes before `stop` are final, but for gaps."""
 
-    def counted(self, progress: Progress) -> Progress:
+    def counted(self, progress: Count) -> Count:
         """What to call with the number of bytes that were handed over. `progress` counts those that are written."""
         return progress

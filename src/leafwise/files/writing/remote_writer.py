@@ -17,13 +17,14 @@ from types import TracebackType
 from typing import Any
 
 from leafwise.core.path import shown_file
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
 from leafwise.files.sources.remote import forget_cached, is_s3, remote_source
 from leafwise.files.sources.remote_reasons import is_transient
 from leafwise.files.sources.retries import retried
 from leafwise.files.sources.source import Source
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import LocalOutput, StagedCheck, remove_unfinished, staged_prefix
 
 # Stores in which a file appears only when all of it was sent. In other file systems, it is sent under another name and
@@ -59,7 +60,7 @@ class StagedUpload(RemoteOutput):
     def __init__(self, url: str, files: Any, path: str) -> None:
         self.path = url
         self._files, self._inside = files, path
-        self._progress: Progress = lambda count: None
+        self._progress: Count = lambda count: None
         name = path.rpartition("/")[2]
         here = os.path.join(tempfile.gettempdir(), staged_prefix(url) + "upload")
         try:
@@ -91,7 +92,7 @@ class StagedUpload(RemoteOutput):
             assert self._here is not None
             self._here.fill(data, start)
 
-    def counted(self, progress: Progress) -> Progress:
+    def counted(self, progress: Count) -> Count:
         self._progress = progress  # sending takes longer than writing
         return lambda count: None
 
@@ -310,7 +311,7 @@ def _removed(url: str, files: Any, path: str) -> str:
     return ""
 
 
-def _counter(progress: Progress) -> Any:
+def _counter(progress: Count) -> Any:
     """A callback of fsspec that counts bytes. What was sent by a failed attempt is counted once."""
     from fsspec.callbacks import Callback
 

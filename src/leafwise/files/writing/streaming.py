@@ -17,6 +17,7 @@ from leafwise.core.path import escape
 from leafwise.core.work import executor_tasks as crews
 from leafwise.core.work import threads
 from leafwise.core.work.executor_tasks import Crew, bundled
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_order
 from leafwise.errors import FileError, WriteError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored
@@ -26,7 +27,7 @@ from leafwise.files.casts import SATURATE
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher, checksummer, count
 from leafwise.files.reading import reader
 from leafwise.files.sources.source import InflatedSource
-from leafwise.files.writing.output import Output, Progress
+from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import LocalOutput, SharedOutput, WrittenParts
 
 _TASK = 4 << 20  # bytes that a thread writes before it takes the next task
@@ -61,7 +62,7 @@ class Streaming:
         ]
         reader.verify_arrays(apart, crew=crew)
 
-    def write(self, output: Output, arrays: list[PlacedArray], progress: Progress) -> list[list[str]]:
+    def write(self, output: Output, arrays: list[PlacedArray], progress: Count) -> list[list[str]]:
         """Writes arrays into gaps of a file. Returns the checksums of the chunks of each."""
         if self._crew is not None:
             return self._write_by(self._crew, output, arrays, progress)
@@ -80,7 +81,7 @@ class Streaming:
         in_order(work, tasks, threads.THREADS)
         return sums
 
-    def _write_by(self, crew: Crew, output: Output, arrays: list[PlacedArray], progress: Progress) -> list[list[str]]:
+    def _write_by(self, crew: Crew, output: Output, arrays: list[PlacedArray], progress: Count) -> list[list[str]]:
         """`write`, where workers read the sources and write the file."""
         assert isinstance(output, LocalOutput)  # workers could not open any other
         sums: list[list[str]] = [[] for _ in arrays]

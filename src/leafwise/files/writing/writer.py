@@ -23,6 +23,7 @@ from typing import Any
 
 from leafwise.core.path import shown_file
 from leafwise.core.work.executor_tasks import place
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import WRITERS
 from leafwise.errors import FileError
 from leafwise.files.sources import disk as local
@@ -193,7 +194,7 @@ class WrittenParts:
     """The parts of a file that threads have written, in any order: counts bytes, and lets the system begin to write to
     the disk what is complete."""
 
-    def __init__(self, output: Output, progress: Callable[[int], None]) -> None:
+    def __init__(self, output: Output, progress: Count) -> None:
         self._output, self._progress = output, progress
         self._lock, self._starting = threading.Lock(), threading.Lock()
         self._ends: dict[int, int] = {}  # number of a part → where it ends in the file

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -22,7 +22,7 @@ from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
 from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.fleet import each_checkpoint, is_pattern, refuse_pattern
-from leafwise.core.work.progress import bar
+from leafwise.core.work.progress import Count, bar
 from leafwise.core.work.ranks import agree
 from leafwise.errors import PathError, QueryError, WalkError
 from leafwise.inspect.diff.changes import KINDS, Change
@@ -305,7 +305,7 @@ class _LeafComparison:
                 note = f"in a it is a key of {kinds[0]}, in b of {kinds[1]}, which gives other random numbers"
                 self.tie_changes[number] = TieChange(tied.kinds | {"changed"}, (*tied.notes, note))
 
-    def _compared(self, firsts: NamedArrays, seconds: NamedArrays, count: Callable[[int], None]) -> "list[Verdict]":
+    def _compared(self, firsts: NamedArrays, seconds: NamedArrays, count: Count) -> "list[Verdict]":
         from leafwise.inspect.value_comparison import compare_arrays
 
         if self._team is None:
@@ -334,7 +334,7 @@ class _LeafComparison:
         self.verdicts, self.specs = verdicts, repeated.specs
         return True
 
-    def _find_renamed(self, removed: list[NamedArray], added: list[NamedArray], count: Callable[[int], None]) -> None:
+    def _find_renamed(self, removed: list[NamedArray], added: list[NamedArray], count: Count) -> None:
         from leafwise.inspect.diff.renames import find_renamed
 
         proven: dict[tuple[int, int], Verdict] = {}

@@ -9,6 +9,7 @@ from leafwise.core.capabilities.sharding import Team
 from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.results.moments import Moments
 from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.progress import Count
 from leafwise.inspect.ranks.teamwork import cannot_use
 
 # Returns for each pair whether its values are the same, possibly transposed.
@@ -33,7 +34,7 @@ def find_renamed(
     removed: list[NamedArray],
     added: list[NamedArray],
     prove: Prove,
-    count: Callable[[int], None],
+    count: Count,
     crew: Crew | None = None,
     team: Team | None = None,
 ) -> Pairs:
@@ -97,7 +98,7 @@ def _dtype_and_shape(held: NamedArray) -> tuple[Any, ...]:
 def _measured(
     removed: list[NamedArray],
     added: list[NamedArray],
-    count: Callable[[int], None],
+    count: Count,
     crew: Crew | None,
     team: Team | None,
 ) -> Unpaired:
@@ -111,7 +112,7 @@ def _measured(
     return measured[: len(removed)], measured[len(removed) :]
 
 
-def _with_moments(side: list[NamedArray], count: Callable[[int], None], crew: Crew | None) -> list[_Measured]:
+def _with_moments(side: list[NamedArray], count: Count, crew: Crew | None) -> list[_Measured]:
     by_home: dict[Any, list[int]] = {}
     for number, held in enumerate(side):
         by_home.setdefault(held.home, []).append(number)

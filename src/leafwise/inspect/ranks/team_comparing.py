@@ -21,6 +21,7 @@ from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.pairing.pairing import NamedArray, NamedArrays
 from leafwise.core.reader import Reader, reader
 from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.ranks.spread_arrays import SPREAD, band_boxes, read_boxes, spread_array
 from leafwise.inspect.ranks.teamwork import array_fact, cannot_match, collect, collect_combined, counted_parts
@@ -38,7 +39,6 @@ from leafwise.kernels import streams
 from leafwise.kernels.comparing import compare
 from leafwise.kernels.dtypes import item_bytes, unknown_dtype
 
-ByteCounter = Callable[[int], None]
 Pair = tuple[NamedArray, NamedArray]
 _SAMPLED_AT_ONCE = 256  # pairs
 _PART_BYTES = 200  # of the comparison of a part, about
@@ -86,7 +86,7 @@ def _fact(array: NamedArray) -> str:
     return array_fact(array.spec, cannot_match(array.home, array.value, array.spec))
 
 
-def compare_by_team(team: Team, firsts: NamedArrays, seconds: NamedArrays, count: ByteCounter) -> list[Verdict]:
+def compare_by_team(team: Team, firsts: NamedArrays, seconds: NamedArrays, count: Count) -> list[Verdict]:
     """A verdict for each pair, the same on every rank."""
     pairs = list(zip(firsts, seconds, strict=True))
     verdicts: dict[int, Verdict] = {}
@@ -139,7 +139,7 @@ def _spread(team: Team, array: NamedArray) -> NamedArray:
 # -- whole arrays ----------------------------------------------------------------------------------------------------
 
 
-def _compare_on_first_rank(team: Team, pairs: list[Pair], count: ByteCounter) -> list[Verdict]:
+def _compare_on_first_rank(team: Team, pairs: list[Pair], count: Count) -> list[Verdict]:
     """The verdicts on pairs of whole arrays, of which every rank has a copy."""
     if not pairs:
         return []
@@ -165,7 +165,7 @@ def _comparison(fields: Sequence[Any]) -> Comparison:
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _compare_parts(team: Team, pairs: list[Pair], count: ByteCounter) -> list[Verdict | None]:
+def _compare_parts(team: Team, pairs: list[Pair], count: Count) -> list[Verdict | None]:
     """The verdict on each pair from the parts of all ranks, but not whether one side is the other transposed. None for
     a pair whose sides have different parts, as on meshes of the same shape with the ranks in another order."""
     if not pairs:
@@ -220,7 +220,7 @@ def _verdict(pair: Pair, part: _PartResult) -> Verdict:
     return verdict_by_elements(spec, partner, comparison, part.forth or part.back)
 
 
-def _own_results(team: Team, pairs: list[Pair], count: ByteCounter) -> "_PartResults":
+def _own_results(team: Team, pairs: list[Pair], count: Count) -> "_PartResults":
     """The comparisons of the parts of this rank, and the numbers of pairs whose sides have different parts."""
     differ: list[int] = []
     results: list[_PartResult] = []

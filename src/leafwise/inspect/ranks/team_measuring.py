@@ -12,6 +12,7 @@ from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.results.moments import Moments, merged_moments
+from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.indices import MOST, nonfinite_places
 from leafwise.inspect.ranks.partial_moments import merged, pack, packed_size
@@ -24,9 +25,7 @@ _LEAVES_AT_ONCE = 64  # leaves whose nonfinite values are collected together, to
 class TeamMeasurement:
     """The statistics of arrays over a team; begins with the parts of this rank."""
 
-    def __init__(
-        self, team: Team, arrays: Sequence[tuple[Home, Any]], histogram: bool, count: Callable[[int], None]
-    ) -> None:
+    def __init__(self, team: Team, arrays: Sequence[tuple[Home, Any]], histogram: bool, count: Count) -> None:
         self._team, self._arrays, self._histogram, self._count = team, arrays, histogram, count
         self._parts: list[list[tuple[LocalPart, Moments]]] = []
 

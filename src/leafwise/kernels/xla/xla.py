@@ -29,6 +29,7 @@ from leafwise.core.results.moments import (
     none_finite,
     nothing,
 )
+from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_threads
 from leafwise.errors import Unsupported
 from leafwise.kernels import cpu
@@ -56,7 +57,6 @@ _NONFINITE = ("nan", "posinf", "neginf")
 _started_before: set[Any] = set()  # the signatures of groups whose passes are compiled
 _kernel_errors: list[str] = []  # why the kernel cannot be used here, once it has failed
 
-Count = Callable[[int], None]
 Wait = Callable[[], list[Moments]]
 
 

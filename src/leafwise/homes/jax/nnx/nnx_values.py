@@ -8,6 +8,7 @@ from flax import nnx
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.results.moments import Moments
+from leafwise.core.work.progress import Count
 from leafwise.homes.jax.nnx.nnx import array_in, put_array
 from leafwise.homes.jax.values.averaging import JaxAveraging
 from leafwise.homes.jax.values.clipping import JaxClipping
@@ -25,7 +26,7 @@ class NnxMeasuring(Measuring):
     def cannot_measure(self, value: Any) -> str:
         return _measuring(array_in(value)).cannot_measure(array_in(value))
 
-    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+    def measure(self, values: list[Any], histogram: bool, count: Count) -> Callable[[], list[Moments]]:
         arrays = list(map(array_in, values))
         numbers: dict[Measuring, list[int]] = {}
         for number, array in enumerate(arrays):

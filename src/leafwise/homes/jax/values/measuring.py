@@ -7,6 +7,7 @@ import jax
 
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.results.moments import Moments
+from leafwise.core.work.progress import Count
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import why_unreadable
 from leafwise.homes.jax.values.random_keys import is_key_dtype
@@ -19,7 +20,7 @@ class JaxMeasuring(Measuring):
             return reason
         return "" if is_key_dtype(value.dtype) else unknown_jax_dtype(value.dtype.name)
 
-    def measure(self, values: list[Any], histogram: bool, count: Callable[[int], None]) -> Callable[[], list[Moments]]:
+    def measure(self, values: list[Any], histogram: bool, count: Count) -> Callable[[], list[Moments]]:
         for value in values:
             if reason := self.cannot_measure(value):
                 raise Unsupported(self.home.name, "measure an array", reason)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from leafwise.core.capabilities.comparing import DeviceResult, OtherArray
+from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.device_streams import ACTION, StreamedPair, compare_streamed, uploaded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, on_device, runs_kernels, start_kernels
 from leafwise.homes.torch.gpu.snapshots import are_plain, layouts
@@ -21,7 +22,6 @@ from leafwise.kernels.triton import cuda_comparing
 from leafwise.kernels.triton.cuda_comparing import PairColumns, can_compare
 
 Side = torch.Tensor | OtherArray
-Count = Callable[[int], None]
 Pairs = list[tuple[Side, Side]]
 Results = list[DeviceResult | None]
 

@@ -9,6 +9,7 @@ import torch
 
 from leafwise.core.capabilities.comparing import OtherArray
 from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.launching import start_kernels
 from leafwise.homes.torch.gpu.uploading import PieceSource, RunSource, Segment, Uploader, source_of
 from leafwise.homes.torch.tensors import dtype_name
@@ -47,9 +48,7 @@ class Streamed(NamedTuple):
     is_cast: bool
 
 
-def compare_streamed(
-    pairs: list[StreamedPair], device: torch.device, count: Callable[[int], None]
-) -> list[Streamed] | None:
+def compare_streamed(pairs: list[StreamedPair], device: torch.device, count: Count) -> list[Streamed] | None:
     """Compares each pair, a part at a time: while one part is compared, the next ones are read and copied. None if the
     system refuses pinned memory, or if kernels cannot run."""
     if not pairs:

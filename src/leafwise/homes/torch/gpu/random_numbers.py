@@ -1,6 +1,5 @@
 """Initial values of many tensors on a GPU, drawn by a few kernel launches."""
 
-from collections.abc import Callable
 from itertools import accumulate
 from operator import mul
 from typing import Any
@@ -8,13 +7,14 @@ from typing import Any
 import torch
 
 from leafwise.core.capabilities.filling import DrawJob
+from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, shortage_explained, start_kernels
 from leafwise.homes.torch.tensors import dtype_name
 
 _DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})  # those of the kernels
 
 
-def draw_with_kernels(jobs: list[DrawJob], count: Callable[[int], None]) -> list[bool]:
+def draw_with_kernels(jobs: list[DrawJob], count: Count) -> list[bool]:
     """Draws the tensors that kernels can fill; returns which of them."""
     is_drawn = [False] * len(jobs)
     numbers_by_device: dict[torch.device, list[int]] = {}

@@ -10,6 +10,7 @@ from torch import nn
 from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray, RepeatedComparison
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.memory.runs import Run
+from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, shortage_explained
 from leafwise.homes.torch.gpu.snapshots import have_plain_memory
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
@@ -46,7 +47,7 @@ class TorchComparing(Comparing):
         return start_again(firsts, seconds)
 
     def compare_on_device(
-        self, firsts: list[Any], seconds: list[Any], count: Callable[[int], None]
+        self, firsts: list[Any], seconds: list[Any], count: Count
     ) -> Callable[[], list[DeviceResult | None]]:
         from leafwise.homes.torch.gpu.device_comparing import start_at_once, start_comparing
 

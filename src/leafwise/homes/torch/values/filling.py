@@ -9,6 +9,7 @@ from torch import nn
 
 from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.core.capabilities.sharding import Distributing
+from leafwise.core.work.progress import Count
 from leafwise.homes.torch.checkpoints.loading import cannot_change
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, shortage_explained
@@ -62,7 +63,7 @@ class TorchFilling(Filling):
             _put(value, start, x.mul_(draw.scale).add_(draw.shift))
         return True
 
-    def draw_together(self, jobs: list[DrawJob], count: Callable[[int], None]) -> list[bool]:
+    def draw_together(self, jobs: list[DrawJob], count: Count) -> list[bool]:
         return draw_with_kernels(jobs, count)
 
     def draw_size(self, value: torch.Tensor) -> int:

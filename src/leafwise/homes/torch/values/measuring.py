@@ -11,6 +11,7 @@ from torch import nn
 from leafwise.core.capabilities.measuring import Measuring, PendingMeasurement
 from leafwise.core.home import Spec
 from leafwise.core.results.moments import Moments
+from leafwise.core.work.progress import Count
 from leafwise.homes.torch import tensors
 from leafwise.homes.torch.gpu.launching import (
     check_not_capturing,
@@ -26,7 +27,6 @@ from leafwise.kernels.dtypes import KERNELS, unknown_dtype
 # The dtypes that kernels know.
 _MEASURED = {dtype for name in KERNELS if isinstance(dtype := getattr(torch, name, None), torch.dtype)}
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-Count = Callable[[int], None]
 Wait = Callable[[], list[Moments]]  # waits for the statistics and returns them
 
 
