@@ -208,10 +208,16 @@ def reached(nodes: Iterable[ast.AST]) -> set[str]:
     return {name for name in names if is_private(name)}
 
 
-def test_no_file_reads_a_private_attribute_of_another(nodes: Nodes) -> None:
-    own = {name: private_names(in_file) for name, in_file in nodes.items()}
+def test_private_names_are_used_in_their_own_folder_only(nodes: Nodes) -> None:
+    own: dict[str, set[str]] = {}
+    for name, in_file in nodes.items():
+        own.setdefault(name.rpartition("/")[0], set()).update(private_names(in_file))
     every = set().union(*own.values())  # other names are attributes of objects from other libraries
-    reaches = {name: foreign for name, in_file in nodes.items() if (foreign := reached(in_file) & every - own[name])}
+    reaches = {
+        name: foreign
+        for name, in_file in nodes.items()
+        if (foreign := reached(in_file) & every - own[name.rpartition("/")[0]])
+    }
     assert reaches == {}
 
 
@@ -317,11 +323,23 @@ def test_only_homes_name_a_framework(room: str, nodes: Nodes) -> None:
 
 def test_the_public_names_are_these() -> None:
     assert set(leafwise.__all__) == PUBLIC == set(leafwise._MODULE_OF)
-    assert set(dir(leafwise)) >= PUBLIC
+    assert "TYPE_CHECKING" not in vars(leafwise)
     for name in PUBLIC:
         assert getattr(leafwise, name).__doc__
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         leafwise.nonsense  # noqa: B018
+
+
+def test_completion_offers_the_functions_and_the_types_that_people_make() -> None:
+    shown = {name for name in dir(leafwise) if not name.startswith("__")}
+    functions = {name for name in PUBLIC if callable(getattr(leafwise, name)) and name[0].islower()}
+    assert shown == functions | {"Average", "Error", "Path", "Rule"}
+    in_reference = {
+        "by", "close", "counts", "find", "is_file", "items", "json", "nodes", "opaque", "pandas", "path", "scalars",
+        "select", "shared_memory", "text", "ties", "top", "undone",
+    }  # fmt: skip
+    assert {name for name in dir(leafwise.tree({"a": []})) if not name.startswith("_")} == in_reference
+    assert all(getattr(leafwise.Tree, name).__doc__ for name in in_reference)
 
 
 def test_no_submodule_hides_a_public_name() -> None:

@@ -128,8 +128,8 @@ _SHARE = (
     *_mutants(
         "share/untie.py",
         "share/test_untie.py",
-        ("        if len(t.rows_below(node)) < len(range(*columns.row_ranges[node])):\n", "        if False:\n"),
-        ("if len(t.rows_below(node)) < len(range(", "if len(t.rows_below(node)) == len(range("),
+        ("        if len(rows_below(t, node)) < len(range(*columns.row_ranges[node])):\n", "        if False:\n"),
+        ("if len(rows_below(t, node)) < len(range(", "if len(t.rows_below(node)) == len(range("),
         ("        if outer != columns.node_text(node):\n", "        if False:\n"),
         ("for row in _tied_outside(columns, node) if row in chosen]", "for row in _tied_outside(columns, node)]"),
         (

@@ -182,6 +182,9 @@ if TYPE_CHECKING:
     from leafwise.web.viewing import view
 
 
+del TYPE_CHECKING
+
+
 def __getattr__(name: str) -> object:
     module = _MODULE_OF.get(name)
     if module is None:
@@ -194,4 +197,6 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """Functions, and the types that people make themselves. Errors and the types of results are there, too."""
+    made = {"Average", "Error", "Path", "Rule"}
+    return ["__all__", "__version__", *(name for name in __all__ if name[0].islower() or name in made)]

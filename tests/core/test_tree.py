@@ -12,6 +12,7 @@ from tests.trees import paths
 from torch import nn
 
 import leafwise as lw
+from leafwise.core.parts import first_rows
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_trees_paths_and_leaves_can_be_copied_and_pickled() -> None:
 
 def test_batches_give_arrays_with_their_specs_and_paths_by_home() -> None:
     t = lw.tree({"net": nn.Linear(3, 2), "table": np.zeros((4, 5)), "more": [torch.ones(6)]})
-    batches = t.columns.batches(t.first_rows)
+    batches = t.columns.batches(first_rows(t))
     assert {batch.home.name: batch.paths for batch in batches} == {
         "torch": ["net.weight", "net.bias", "more.0"],
         "numpy": ["table"],
@@ -259,7 +260,7 @@ def test_batches_give_arrays_with_their_specs_and_paths_by_home() -> None:
             batch.positions, batch.rows, batch.values, batch.specs, batch.paths, strict=True
         ):
             leaf = t[path]
-            assert row == leaf.row == t.first_rows[position]
+            assert row == leaf.row == first_rows(t)[position]
             assert value is leaf.value
             assert (spec.shape, spec.dtype) == (leaf.shape, leaf.dtype)
     [own] = t.columns.batches([0, 1], [torch.zeros(2), torch.zeros(3)])

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 import leafwise as lw
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.memory.sharding import Split, local_ranges
+from leafwise.core.parts import sharded_rows
 from leafwise.homes.torch.home import HOME
 
 COUNTS = pytest.mark.parametrize("count", [2, 4])
@@ -202,7 +203,7 @@ def recognized_at_once() -> None:
     linear.weight = nn.Parameter(distribute_tensor(torch.eye(4), init_device_mesh("cpu", (2,)), [Shard(0)]))
     for source in (linear, nn.ModuleDict({"a": linear}), {"a": linear}, {"w": linear.weight}):
         assert lw.tree(source).columns.may_be_sharded()
-        assert len(lw.tree(source).sharded_rows()) == 1
+        assert len(sharded_rows(lw.tree(source))) == 1
     assert not lw.tree(nn.Linear(4, 4)).columns.may_be_sharded()
 
 

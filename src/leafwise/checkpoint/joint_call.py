@@ -10,6 +10,7 @@ from leafwise.core.capabilities.sharding import Distributing, Messages, Team
 from leafwise.core.capabilities.stepping import Stepping, is_optimizer
 from leafwise.core.home import Spec
 from leafwise.core.leaf import shape_text
+from leafwise.core.parts import first_rows, sharded_rows
 from leafwise.core.tree import Tree
 from leafwise.core.work.ranks import agree
 from leafwise.errors import Error, RankError
@@ -96,11 +97,11 @@ def joint_call_of(t: Tree, verb: str) -> JointCall | None:
     """The ranks over which leaves of a tree are sharded, or parameters that its optimizers step; None if there are
     none."""
     columns = t.columns
-    values = [columns.current(row) for row in t.sharded_rows()]
+    values = [columns.current(row) for row in sharded_rows(t)]
     for node in columns.nodes_where(is_optimizer, t.root) if t.is_whole else ():
         optimizer = columns.node_objects[node]
         values += [value for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer)]
-    for batch in columns.batches(t.first_rows) if verb == "load" else ():
+    for batch in columns.batches(first_rows(t)) if verb == "load" else ():
         values += batch.home.capability(Distributing).loaded_together(batch.values)
     for home in {columns.home(value) for value in values}:
         team = home.capability(Distributing).team([value for value in values if columns.home(value) is home])
@@ -114,7 +115,7 @@ def joint_call_of(t: Tree, verb: str) -> JointCall | None:
 
 def model_rows(t: Tree) -> Rows:
     """The leaves of a tree, with their shape, dtype and sharding."""
-    columns, rows = t.columns, t.first_rows
+    columns, rows = t.columns, first_rows(t)
     texts = [_spec_text(facts.spec) for facts in columns.facts(rows)]
     return list(zip(columns.row_texts(rows), texts, strict=True))
 

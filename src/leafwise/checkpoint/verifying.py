@@ -3,6 +3,7 @@
 import os
 from typing import Any, NamedTuple, overload
 
+from leafwise.core.parts import first_rows
 from leafwise.core.results.result import Result
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -90,7 +91,7 @@ def _verify(t: Tree, progress: bool, crew: Crew | None) -> Verified:
     columns = t.columns
     checked: list[tuple[str, Stored]] = []
     total = 0
-    leaves = t.first_rows
+    leaves = first_rows(t)
     for row in leaves:
         value: Any = columns.row_values[row]
         if isinstance(value, Stored) and value.is_checked():

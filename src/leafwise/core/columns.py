@@ -212,6 +212,19 @@ class Columns:
             yield child
             child = self.node_ends[child]
 
+    def children_named(self, nodes: Sequence[int], name: str) -> list[int]:
+        """The children of nodes that have a name, without those that paths do not show."""
+        return [
+            child
+            for node in nodes
+            for child in self.children(node)
+            if self.node_names[child] == name and not self.hidden(child)
+        ]
+
+    def objects_of(self, nodes: Sequence[int]) -> list[Any]:
+        """The objects of nodes; the column itself if these are all nodes."""
+        return _take(self.node_objects, nodes)
+
     def hidden(self, node: int) -> bool:
         """Whether this node is wrapped by a wrapper, so that paths do not show it."""
         parent = self.node_parents[node]

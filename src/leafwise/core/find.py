@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.core.glob import Glob, has_wildcards
 from leafwise.core.leaf import Leaf
+from leafwise.core.parts import node_numbers, nodes_at, rows_below
 from leafwise.core.path import Path, listed, quote, spelled
 from leafwise.core.query import Query, where
 from leafwise.errors import PathError, QueryError
@@ -58,7 +59,9 @@ def suggestion(tree: "Tree", query: Any) -> str:
         return ""
     text = str(query)
     if _is_glob(text):
-        only_nodes = text.endswith(".*") and any(map(tree.rows_below, Glob(text).nodes(tree.columns, tree.root)))
+        only_nodes = text.endswith(".*") and any(
+            rows_below(tree, node) for node in Glob(text).nodes(tree.columns, tree.root)
+        )
         return f'; it matches only nodes: write "{text}*" for the leaves below them' if only_nodes else ""
     deep = f"**.{text}"
     if len(matches := tree.select(deep)):
@@ -75,7 +78,7 @@ def nearest(tree: "Tree", word: str) -> str:
 
     columns = tree.columns
     names = {columns.row_names[row] for row in tree.rows}
-    names |= {columns.node_names[node] for node in tree.node_numbers() if node != tree.root}
+    names |= {columns.node_names[node] for node in node_numbers(tree) if node != tree.root}
     close = get_close_matches(word.rpartition(".")[2], sorted(names), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(map(quote, close))}?" if close else ""
 
@@ -91,9 +94,9 @@ def _count(tree: "Tree") -> str:
 def nothing_at(tree: "Tree", names: tuple[str, ...]) -> str:
     """The message for a path at which there is nothing, with similar paths."""
     columns = tree.columns
-    depth = next(d for d in range(len(names) - 1, -1, -1) if tree.nodes_at(names[:d]))
+    depth = next(d for d in range(len(names) - 1, -1, -1) if nodes_at(tree, names[:d]))
     siblings: list[str] = []
-    for node in tree.nodes_at(names[:depth]):
+    for node in nodes_at(tree, names[:depth]):
         siblings += [columns.node_names[child] for child in columns.children(node) if not columns.hidden(child)]
         siblings += [columns.row_names[row] for row in columns.own_rows(node)]
         siblings += [name for name, _ in columns.own_scalars.get(node, ())]

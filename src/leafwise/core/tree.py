@@ -6,17 +6,15 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leafwise.core.capabilities.sharding import Distributing
-from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns, tally
 from leafwise.core.find import nothing_at, words_query
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory.memory import SAME
-from leafwise.core.memory.overlaps import bytes_shared
 from leafwise.core.opaque import OpaqueObject, opaque_objects
-from leafwise.core.path import Path, escape, quote
+from leafwise.core.parts import bytes_counted_twice, leaves_of, node_numbers, nodes_at, rows_below
+from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
-from leafwise.core.results.result import Table, whole_number
+from leafwise.core.results.result import Table, rendered, whole_number
 from leafwise.core.walk import walk
 from leafwise.core.warn import warn
 from leafwise.errors import PathError, QueryError, TieWarning, WalkError
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 FILES = "leafwise.files"
 BY = ("dtype", "kind", "section", "role", "module", "type", "depth", "device", "file")  # what `Tree.by` takes
 _MAX_COMPLETIONS = 10_000  # keys that are offered for completion
+_FOR_CONTRIBUTORS = {"columns", "is_whole", "root", "rows"}  # attributes that are not offered
 
 
 class Counts(NamedTuple):
@@ -137,7 +136,7 @@ class Tree(Table, kind="tree"):
     ['0.bias']
 
     For contributors: `columns` is the result of the walk, and a tree is a part of it. `root` is the number of its root
-    node, `rows` are its names, `first_rows` has one name for each leaf, and `is_whole` is False for a selection.
+    node, `rows` are its names, and `is_whole` is False for a selection; leafwise/core/parts.py has what verbs ask.
     """
 
     def __init__(self, columns: Columns, node: int = 0, rows: Sequence[int] | None = None) -> None:
@@ -148,26 +147,20 @@ class Tree(Table, kind="tree"):
             rows = range(*columns.row_ranges[node]) if node else range(len(columns.row_nodes))
         self.rows = rows
 
-    def over(self, columns: Columns) -> "Tree":
-        """The same part of columns that were extended."""
-        part = Tree(columns, self.root, self.rows)
-        part.is_whole = self.is_whole
-        return part
-
     # -- leaves ----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Leaf]:
         """Yields every leaf once, in the framework's own order."""
         columns = self.columns
-        return (columns.leaf_of(row) for row in self.first_rows)
+        return (columns.leaf_of(row) for row in self._first_rows)
 
     def __len__(self) -> int:
-        return len(self.first_rows)
+        return len(self._first_rows)
 
     def items(self) -> list[tuple[Path, Leaf]]:
         """Every leaf once, each with its first path in this tree."""
         columns = self.columns
-        return [(columns.row_path(row), columns.leaf_of(row)) for row in self.first_rows]
+        return [(columns.row_path(row), columns.leaf_of(row)) for row in self._first_rows]
 
     def select(self, where: Any) -> "Tree":
         """The leaves that match a query, as a tree.
@@ -223,8 +216,7 @@ class Tree(Table, kind="tree"):
         return totals(self, what, depth, top)
 
     @cached_property
-    def first_rows(self) -> Sequence[int]:
-        """One row of this tree for each leaf: a row that shows the whole leaf, or else the first."""
+    def _first_rows(self) -> Sequence[int]:
         ties = self.columns.ties
         if not ties:
             return self.rows
@@ -236,11 +228,6 @@ class Tree(Table, kind="tree"):
             if leaf == row or leaf not in chosen:
                 chosen[leaf] = row
         return sorted(chosen.values())
-
-    @property
-    def _leaves(self) -> set[int]:
-        ties = self.columns.ties
-        return {ties.get(row, row) for row in self.first_rows}
 
     # -- places ----------------------------------------------------------------------------------------
 
@@ -264,10 +251,13 @@ class Tree(Table, kind="tree"):
         """The completions that IPython offers after `t["` and Tab: nodes and leaves, the upper levels first."""
         columns = self.columns
         depth = len(self.path.names)
-        names = [columns.node_path(node).names[depth:] for node in self.node_numbers() if not columns.hidden(node)]
+        names = [columns.node_path(node).names[depth:] for node in node_numbers(self) if not columns.hidden(node)]
         names += [columns.row_path(row).names[depth:] for row in self.rows]
         upper = sorted(dict.fromkeys(steps for steps in names if steps), key=len)[:_MAX_COMPLETIONS]
         return [".".join(map(quote, steps)) for steps in upper]
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _FOR_CONTRIBUTORS]
 
     def _names_of(self, path: Any) -> tuple[str, ...]:
         """The names from the root of this tree to a path. Text is relative; a Path that begins with the path of the
@@ -282,40 +272,19 @@ class Tree(Table, kind="tree"):
         columns = self.columns
         if not names:
             return (self,)
-        owners = self.nodes_at(names[:-1])
+        owners = nodes_at(self, names[:-1])
         for owner in owners:
             for row in columns.own_rows(owner):
                 if columns.row_names[row] == names[-1] and (self.is_whole or row in self.rows):
                     return (columns.leaf_of(row),)
-        for child in self._children(owners, names[-1]):
+        for child in columns.children_named(owners, names[-1]):
             node = columns.repeats[child] if child in columns.listed_elsewhere else child
-            return (Tree(columns, node, None if self.is_whole else self.rows_below(node)),)
+            return (Tree(columns, node, None if self.is_whole else rows_below(self, node)),)
         for owner in owners:
             for name, value in columns.own_scalars.get(owner, ()):
                 if name == names[-1]:
                     return (value,)
         return None
-
-    def nodes_at(self, names: tuple[str, ...]) -> list[int]:
-        """The nodes at the end of the names; several if a wrapper and what it wraps have the same path."""
-        nodes = self.columns.nodes_at_path(self.root)
-        for name in names:
-            nodes = [layer for child in self._children(nodes, name) for layer in self.columns.nodes_at_path(child)]
-        return nodes
-
-    def _children(self, nodes: list[int], name: str) -> list[int]:
-        columns = self.columns
-        return [
-            child
-            for node in nodes
-            for child in columns.children(node)
-            if columns.node_names[child] == name and not columns.hidden(child)
-        ]
-
-    def rows_below(self, node: int) -> list[int]:
-        """The rows of this tree, which may be a selection, that are below a node."""
-        first, last = self.columns.row_ranges[node]
-        return [row for row in self.rows if first <= row < last]
 
     # -- facts -----------------------------------------------------------------------------------------
 
@@ -328,92 +297,14 @@ class Tree(Table, kind="tree"):
     def nodes(self) -> list[Node]:
         """All nodes, including those without parameters; for a selection, the nodes that lead to its leaves."""
         columns = self.columns
-        return [Node(columns, node) for node in self.node_numbers() if not columns.hidden(node)]
-
-    def unlisted(self, saved: bool = False) -> dict[int, str]:
-        """Nodes with values that the walk does not list, with the reason; with `saved`, also nodes whose state dict
-        differs from their values."""
-        columns, numbers = self.columns, self.node_numbers()
-        every = numbers == range(len(columns.node_objects))
-        objects = columns.node_objects if every else [columns.node_objects[node] for node in numbers]
-        reasons_by_node: dict[int, str] = {}
-        for home in columns.homes_of(objects):
-            vetting = home.capability(Vetting)
-            reasons = vetting.unlisted(objects) | (vetting.saved_otherwise(objects) if saved else {})
-            reasons_by_node |= {numbers[number]: reason for number, reason in reasons.items()}
-        topmost = [node for node in reasons_by_node if columns.node_parents[node] not in reasons_by_node]
-        return {node: reasons_by_node[node] for node in topmost}
-
-    def check_listed(self, verb: str) -> None:
-        """Raises if a node has values that the walk does not list, because `verb` would silently leave them out."""
-        for node, reason in self.unlisted(saved=verb == "save").items():
-            raise WalkError(f"cannot {verb} {escape(self.columns.node_text(node)) or 'this'}: {reason}")
-
-    def sharded_rows(self) -> list[int]:
-        """The first rows of leaves that are sharded over several processes."""
-        columns = self.columns
-        if not columns.may_be_sharded():
-            return []
-        rows = self.first_rows
-        return [row for row, facts in zip(rows, columns.facts(rows), strict=True) if facts.spec.sharding is not None]
-
-    def not_understood(self, sharded: bool = False) -> dict[int, str]:
-        """The first rows of leaves whose bytes in this process are not their values, with the reason. With `sharded`,
-        those that are sharded are left out, if their values are in their parts (`Distributing.parts`)."""
-        columns, rows = self.columns, self.first_rows
-        values = (
-            columns.row_values if rows == range(len(columns.row_values)) else [columns.row_values[row] for row in rows]
-        )
-        if not any(home.capability(Vetting).may_be_foreign(values) for home in columns.homes_of(values)):
-            return {}
-        reasons_by_row: dict[int, str] = {}
-        for batch in columns.batches(rows):
-            reasons = batch.home.capability(Vetting).not_understood(batch.values)
-            distributing = batch.home.capability(Distributing)
-            for number, reason in reasons.items():
-                value = batch.values[number]
-                if sharded and distributing.sharding(value) is not None:
-                    reason = distributing.cannot_use_parts(value)
-                if reason:
-                    reasons_by_row[batch.rows[number]] = reason
-        return reasons_by_row
-
-    def check_not_gathered(self, verb: str) -> None:
-        """Raises if the arrays of a node are copies that were gathered for a forward: `verb` would change the copies
-        only, or use arrays that are about to be replaced."""
-        columns, numbers = self.columns, self.node_numbers()
-        every = numbers == range(len(columns.node_objects))
-        objects = columns.node_objects if every else [columns.node_objects[node] for node in numbers]
-        for home in columns.homes:
-            for number, reason in home.capability(Distributing).gathered(objects).items():
-                raise WalkError(f"cannot {verb} {escape(columns.node_text(numbers[number])) or 'this'}: {reason}")
-
-    def check_whole(self, verb: str) -> None:
-        """Raises if a leaf is sharded over several processes, because `verb` needs whole arrays."""
-        if rows := self.sharded_rows():
-            reasons = self.not_understood()
-            row = next((row for row in rows if row in reasons), rows[0])
-            raise WalkError(f"cannot {verb} {escape(self.columns.row_text(row))}: {reasons[row]}")
-
-    def node_numbers(self) -> Sequence[int]:
-        """The numbers of all nodes in this tree, for contributors."""
-        columns = self.columns
-        if self.is_whole:
-            return range(self.root, columns.node_ends[self.root])
-        numbers = {self.root}
-        for row in self.rows:
-            node = columns.row_nodes[row]
-            while node not in numbers:
-                numbers.add(node)
-                node = columns.node_parents[node]
-        return sorted(numbers)
+        return [Node(columns, node) for node in node_numbers(self) if not columns.hidden(node)]
 
     @property
     def ties(self) -> list[Tie]:
         """The ties of this tree: one `Tie` for each leaf with several names."""
         columns = self.columns
         ties = []
-        for row in self.first_rows:
+        for row in self._first_rows:
             leaf = columns.ties.get(row, row)
             if leaf in columns.further_rows:
                 names = tuple(columns.name(row) for row in columns.rows_of(leaf))
@@ -425,7 +316,7 @@ class Tree(Table, kind="tree"):
     def shared_memory(self) -> list[SharedMemory]:
         """Leaves that share memory and are not tied, with the reason."""
         columns = self.columns
-        leaves = self._leaves if columns.overlaps else set()
+        leaves = leaves_of(self) if columns.overlaps else set()
         return [
             SharedMemory(
                 tuple(columns.leaf_of(leaf) for leaf in members if leaf in leaves),
@@ -475,7 +366,7 @@ class Tree(Table, kind="tree"):
         sizes = {"parameter": 0, "buffer": 0, "state": 0}
         optimizer = 0
         trainable = frozen = memory = local = unknown = 0
-        for (spec, kind, _, section), times in tally(self.columns.facts(self.first_rows)):
+        for (spec, kind, _, section), times in tally(self.columns.facts(self._first_rows)):
             sizes[kind] += spec.size * times
             memory += spec.nbytes * times
             local += spec.nbytes_here * times
@@ -484,7 +375,7 @@ class Tree(Table, kind="tree"):
             if kind == "parameter":
                 trainable += spec.size * times if spec.trainable else 0
                 frozen += spec.size * times if spec.trainable is False else 0
-        shared = self.bytes_shared()
+        shared = bytes_counted_twice(self)
         return Counts(
             names=len(self.rows),
             leaves=len(self),
@@ -499,10 +390,6 @@ class Tree(Table, kind="tree"):
             unknown=unknown,
             local_bytes=local - shared,
         )
-
-    def bytes_shared(self) -> int:
-        """How many bytes are counted more than once if the bytes of all leaves are added up."""
-        return bytes_shared(self.columns, self._leaves) if self.columns.overlaps else 0
 
     # -- files -------------------------------------------------------------------------------------------
 
@@ -527,4 +414,4 @@ class Tree(Table, kind="tree"):
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
         """The picture as plain text, `width` columns wide. `depth` limits the levels; `full=True` shows everything."""
-        return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
+        return rendered(self, width, full=full, depth=whole_number(depth, "depth", 0))

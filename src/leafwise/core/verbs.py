@@ -19,63 +19,19 @@ _OPTIONAL = {
     "triton": "triton",
 }
 
-# What a file cannot do, for verbs whose name is not a verb.
-_ACTIONS = {
-    "Average": "be averaged",
-    "flat": "be flattened",
-    "trainable": "have trainable leaves",
-    "uses": "track uses",
-}
-
-# Verbs that work on whole leaves. The second set also needs their axes in order.
-_WHOLE_LEAVES = {"Average", "check", "clip", "flat", "freeze", "groups", "initialize", "stats", "thaw"}
-_IN_ORDER = {"Average", "initialize"}
-
-# Verbs that need arrays which are not sharded over several processes, and how the error calls them. Others refuse
-# sharded arrays themselves, or work on them.
-_WHOLE_ARRAYS = {
-    "uses": "track the uses of",
-}
-# Verbs that use or change the arrays that modules have at the moment. Others use `Tree.unlisted`, which has the same
-# reasons and more.
-_CURRENT_ARRAYS = {
-    "clip": "clip the gradients of",
-    "flat": "flatten",
-    "freeze": "freeze",
-    "groups": "make groups of",
-    "image": "draw",
-    "initialize": "initialize",
-    "keep_ties": "keep the ties of",
-    "thaw": "thaw",
-    "tie": "tie",
-    "untie": "untie",
-    "uses": "track the uses of",
-}
-
-
-def _check_whole_leaves(t: Tree, verb: str) -> None:
-    """Raises if a name in a part is a slice of a leaf outside it: the verb would work on that whole leaf."""
-    columns = t.columns
-    for row in t.first_rows if columns.ties else ():
-        op = columns.row_op(row)
-        if op != "same" and (verb in _IN_ORDER or op == "view"):
-            leaf = columns.row_text(columns.ties.get(row, row))
-            raise WalkError(
-                f"lw.{verb} works on whole leaves, and {columns.row_text(row)} is {leaf}{op.describe()}, outside this "
-                f'part; use a part that contains {leaf}, or untie it first: lw.untie(model, "{columns.row_text(row)}")'
-            )
-
 
 class opened:  # noqa: N801
     """The tree of the source of a verb: `with opened(source, "stats") as t:`.
 
     At the end, a checkpoint that was opened here is closed; a Tree that was passed in stays open. If a package is not
-    installed, raises an error that says what to install. `verify=False` opens a checkpoint without comparing the
+    installed, raises an error that says what to install. With `live`, a checkpoint is refused; `action` is what the
+    error says a file cannot do, if that is not the verb. `verify=False` opens a checkpoint without comparing the
     checksum of its header.
     """
 
-    def __init__(self, source: Any, verb: str, *, live: bool = False, verify: bool = True) -> None:
+    def __init__(self, source: Any, verb: str, *, live: bool = False, action: str = "", verify: bool = True) -> None:
         self._source, self._verb, self._live, self._verify = source, verb, live, verify
+        self._action = action or verb.replace("_", " ")
         self._tree: Tree | None = None
 
     def __enter__(self) -> Tree:
@@ -93,15 +49,8 @@ class opened:  # noqa: N801
         if self._live and t.is_file:
             if is_path:
                 t.close()
-            action = _ACTIONS.get(self._verb, self._verb.replace("_", " "))
             why = f"lw.{self._verb} needs a model in memory; load the file into one first: lw.load(model, path)"
-            raise Unsupported("a file", action, why)
-        if self._verb in _WHOLE_ARRAYS:
-            t.check_whole(_WHOLE_ARRAYS[self._verb])
-        if self._verb in _CURRENT_ARRAYS:
-            t.check_not_gathered(_CURRENT_ARRAYS[self._verb])
-        if self._verb in _WHOLE_LEAVES and (t.root or not t.is_whole):
-            _check_whole_leaves(t, self._verb)
+            raise Unsupported("a file", self._action, why)
         return t
 
     def __exit__(

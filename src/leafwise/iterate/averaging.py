@@ -10,6 +10,7 @@ from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
+from leafwise.core.parts import check_listed, check_not_gathered, check_whole_leaves, first_rows
 from leafwise.core.path import escape
 from leafwise.core.rebuild import replaced_leaves, with_leaves
 from leafwise.core.tree import Tree, tree
@@ -67,7 +68,8 @@ class Average:
             raise RuleError(f'buffers= takes "copy" or "average", not {buffers!r}')
         self.decay, self.warmup = decay, warmup
         self.updates = 0
-        with opened(model, "Average", live=True) as t:
+        with opened(model, "Average", live=True, action="be averaged") as t:
+            check_whole_leaves(t, "Average", in_order=True)
             self._tree: Tree = t
             self._keys, self._parts = _parts_of(t, buffers)
 
@@ -98,7 +100,7 @@ class Average:
         if model is None:
             model = self._tree.columns.node_objects[self._tree.root]
         t = tree(model)
-        t.check_not_gathered("average")
+        check_not_gathered(t, "average")
         columns = t.columns
         if not self._tree.root and not t.root and _same_structure(self._tree.columns, columns):
             return _NewWalk(t, None)
@@ -260,13 +262,13 @@ def _cannot_average_parts(home: Home, value: Any) -> str:
 
 def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart]]:
     """The leaves by key, and their parts: for each home, the leaves to average and the leaves to copy."""
-    t.check_listed("average")
+    check_listed(t, "average")
     columns = t.columns
     keys: dict[str, int] = {}
     averaged: list[int] = []
     copied: list[int] = []
     # Non-persistent buffers are caches and constants, which may come and go.
-    rows = [row for row in t.first_rows if columns.row_kinds[row] != "transient"]
+    rows = [row for row in first_rows(t) if columns.row_kinds[row] != "transient"]
     for row, key, facts in zip(rows, columns.keys(rows, t.root), columns.facts(rows), strict=True):
         leaf = columns.ties.get(row, row)
         value = columns.current(leaf)

@@ -12,6 +12,7 @@ from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.leaf import Leaf
+from leafwise.core.parts import check_not_gathered, check_whole_leaves, first_rows
 from leafwise.core.path import listed
 from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
@@ -54,7 +55,7 @@ class Norms(Table, Mapping[str, float], kind="norms"):
         columns = self._tree.columns
         if not columns.ties:
             return columns.keys(leaves)
-        row_of = {columns.ties.get(row, row): row for row in self._tree.first_rows}
+        row_of = {columns.ties.get(row, row): row for row in first_rows(self._tree)}
         return columns.keys([row_of.get(leaf, leaf) for leaf in leaves])
 
     def _norms_by_path(self) -> dict[str, float]:
@@ -157,6 +158,8 @@ def _gradients(model: Any, limit: _Limit) -> "_Gradients":
             return _FlatGradients(model, limit)
         model = model.model
     with opened(model, "clip", live=True) as t:
+        check_not_gathered(t, "clip the gradients of")
+        check_whole_leaves(t, "clip")
         if (team := team_of(t)) is not None:
             with agreeing(t, "clip", team) as rows:
                 sharded = _ShardedGradients(t, current_arrays(t, model), limit, team)
@@ -175,7 +178,7 @@ class _Gradients:
         self.columns: Columns = t.columns
         self.holder = self.columns.node_objects[t.root]
         ties = self.columns.ties
-        leaves = [ties.get(row, row) for row in t.first_rows] if ties else t.first_rows
+        leaves = [ties.get(row, row) for row in first_rows(t)] if ties else first_rows(t)
         gradients = _gradients_at(self.columns, leaves, list(map(array_at, leaves)))
         self.leaves = [leaf for leaf, gradient in zip(leaves, gradients, strict=True) if gradient is not None]
         self._arrays = [gradient for gradient in gradients if gradient is not None]

@@ -9,6 +9,7 @@ from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, capability_or_none
 from leafwise.core.memory.memory import Op
+from leafwise.core.parts import check_not_gathered, check_whole_leaves, first_rows
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -162,7 +163,9 @@ def flat(model: Any) -> Flat:
     >>> flat.slices["2.bias"], torch.equal(flat.grads[flat.slices["2.bias"]], net[2].bias.grad)
     (slice(48, 49, None), True)
     """
-    with opened(model, "flat", live=True) as t:
+    with opened(model, "flat", live=True, action="be flattened") as t:
+        check_not_gathered(t, "flatten")
+        check_whole_leaves(t, "flat")
         return _flattened(t)
 
 
@@ -170,7 +173,7 @@ def _flattened(t: Tree) -> Flat:
     columns = t.columns
     leaves = [
         columns.ties.get(row, row)
-        for row, facts in zip(t.first_rows, columns.facts(t.first_rows), strict=True)
+        for row, facts in zip(first_rows(t), columns.facts(first_rows(t)), strict=True)
         if facts.kind == "parameter" and (facts.spec.trainable or _cannot_change(columns, row))
     ]
     _check(t, leaves)

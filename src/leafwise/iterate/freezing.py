@@ -7,6 +7,7 @@ from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import capability_or_none
+from leafwise.core.parts import check_not_gathered, check_whole_leaves
 from leafwise.core.path import listed
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
@@ -65,6 +66,8 @@ def thaw(model: Any, where: Any) -> Any:
 def _set_trainable(model: Any, where: Any, trainable: bool) -> Any:
     verb = "thaw" if trainable else "freeze"
     with opened(model, verb, live=True) as t:
+        check_not_gathered(t, verb)
+        check_whole_leaves(t, verb)
         team = team_of(t)
         with agreeing(t, verb, team) as rows:
             parameters, drifting = _chosen(t, where, trainable, verb)

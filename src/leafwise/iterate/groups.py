@@ -9,6 +9,7 @@ from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import SECTIONS, Columns, Facts, Section, tally
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
+from leafwise.core.parts import check_not_gathered, check_whole_leaves, first_rows
 from leafwise.core.path import listed
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
@@ -107,6 +108,8 @@ def groups(
     [(0.1, ['0.weight']), (0.0, ['0.bias', '1.weight', '1.bias'])]
     """
     with opened(source, "groups") as t:
+        check_not_gathered(t, "make groups of")
+        check_whole_leaves(t, "groups")
         team = team_of(t)
         with agreeing(t, "groups", team) as rows:
             built = _GroupBuilder(t, checked_rules(rules), strict, optimizer, options).build(current_arrays(t, source))
@@ -146,7 +149,7 @@ class _GroupBuilder:
 
     def _sort_leaves(self) -> None:
         """Separates trained leaves from frozen ones. Others, such as buffers, are left out."""
-        rows = self.tree.first_rows
+        rows = first_rows(self.tree)
         columns = self.columns
         known: dict[int, tuple[bool | None, int]] = {}
         all_facts = columns.facts(rows)

@@ -8,6 +8,7 @@ from leafwise.core.capabilities.filling import Draw, Filling
 from leafwise.core.columns import Columns
 from leafwise.core.home import Axes, Spec
 from leafwise.core.leaf import Leaf
+from leafwise.core.parts import first_rows
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, RuleError
@@ -141,7 +142,7 @@ def declared_distributions(t: Tree, rules: Any) -> Iterator[tuple[int, str, Dist
 def _cascade(t: Tree, before: Sequence[Rule], rules: list[Rule]) -> tuple[dict[int, list[int]], Cascade]:
     """The rows of each leaf that may get initial values, and their options; raises if a rule matches nothing."""
     columns = t.columns
-    leaves = [columns.ties.get(row, row) for row in t.first_rows]
+    leaves = [columns.ties.get(row, row) for row in first_rows(t)]
     tied = tied_names(t)
     names = {leaf: tied.get(leaf, [leaf]) for leaf in leaves if columns.leaf_kind(leaf) != "state"}
     all_rows = [row for rows in names.values() for row in rows]

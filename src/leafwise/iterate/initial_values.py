@@ -10,6 +10,7 @@ from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import Columns
+from leafwise.core.parts import check_not_gathered, check_whole_leaves
 from leafwise.core.path import escape, listed
 from leafwise.core.rebuild import recomputed, replaced_leaves, with_leaves
 from leafwise.core.tree import Tree, tree
@@ -70,6 +71,8 @@ def initialize(model: Any, rules: Iterable[Rule] | None = None, seed: int = 0, *
     except TypeError as error:
         raise RuleError(f"seed= takes a whole number, not {seed!r}") from error
     with opened(model, "initialize", live=True) as t:
+        check_not_gathered(t, "initialize")
+        check_whole_leaves(t, "initialize", in_order=True)
         team = team_of(t)
         with agreeing(t, "initialize", team) as rows:
             initialization = _Initialization(t, checked_rules(rules), number, progress, team)

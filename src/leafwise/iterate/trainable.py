@@ -6,6 +6,7 @@ from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import capability_or_none
+from leafwise.core.parts import first_rows
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -29,9 +30,9 @@ def trainable(model: Any, frozen: Any = None) -> Any:
     >>> lw.trainable(params, frozen="encoder.**")
     {'encoder': {'kernel': False}, 'head': {'kernel': True}}
     """
-    with opened(model, "trainable", live=True) as t:
+    with opened(model, "trainable", live=True, action="have trainable leaves") as t:
         columns = t.columns
-        leaves = {columns.ties.get(row, row) for row in t.first_rows if columns.leaf_kind(row) == "parameter"}
+        leaves = {columns.ties.get(row, row) for row in first_rows(t) if columns.leaf_kind(row) == "parameter"}
         leaves = {leaf for leaf in leaves if is_inexact(columns.facts([leaf])[0].spec.dtype)}
         freezing = _common_freezing(columns, sorted(leaves))
         selected = _frozen_leaves(t, frozen, leaves)

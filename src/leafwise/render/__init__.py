@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from leafwise.core.results.result import Result, Table
+from leafwise.core.results.result import Result, Table, kind_of
 from leafwise.errors import Error
 from leafwise.render.table import TableRows
 from leafwise.render.terminal import Terminal
@@ -92,4 +92,4 @@ def png_of(result: Result, *, bare: bool = False) -> bytes:
 
 
 def _module_of(result: Result) -> ModuleType:
-    return import_module(RESULTS[result.result_kind])
+    return import_module(RESULTS[kind_of(result)])

@@ -6,6 +6,7 @@ from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 from leafwise.core.columns import Facts, Section
+from leafwise.core.parts import first_rows, node_numbers
 from leafwise.render.phrases import value_text
 
 if TYPE_CHECKING:
@@ -86,9 +87,9 @@ class Subtrees:
 
     def __init__(self, tree: "Tree") -> None:
         self.columns = columns = tree.columns
-        self.nodes = tree.node_numbers()
+        self.nodes = node_numbers(tree)
         self.facts = dict(zip(tree.rows, columns.facts(tree.rows), strict=True))
-        self.counted_elsewhere = self.facts.keys() - set(tree.first_rows) if columns.ties else set()
+        self.counted_elsewhere = self.facts.keys() - set(first_rows(tree)) if columns.ties else set()
         self._selected = None if tree.is_whole else set(self.nodes)
         self._tied_rows = sorted(columns.ties)
         self._tied_nodes = sorted({columns.row_nodes[row] for row in self._tied_rows})

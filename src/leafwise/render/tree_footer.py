@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from leafwise.core.parts import bytes_counted_twice, not_understood, unlisted
 from leafwise.core.path import listed, quote
 from leafwise.core.results.outline import Hint, Span
 from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
@@ -62,7 +63,7 @@ def footer_of(tree: "Tree", subtrees: Subtrees) -> list[tuple[Span, ...]]:
 
 def _memory(tree: "Tree", counts: SubtreeSums, shardings: "set[Sharding | None]") -> list[str]:
     """The bytes of all leaves, and what this process has of them; and how they are sharded, if all in the same way."""
-    counted_twice = tree.bytes_shared()
+    counted_twice = bytes_counted_twice(tree)
     in_all = bytes_text(counts.nbytes - counted_twice) or "0 B"
     if shardings <= {None}:
         return [in_all]
@@ -77,9 +78,9 @@ def _out_of_reach(tree: "Tree") -> list[str]:
     """Parts that cannot be read, one line per reason."""
     columns = tree.columns
     by_reason: dict[str, list[str]] = {}
-    for node, reason in tree.unlisted().items():
+    for node, reason in unlisted(tree).items():
         by_reason.setdefault(reason, []).append(columns.node_text(node) or "this")
-    for row, reason in tree.not_understood(sharded=True).items():
+    for row, reason in not_understood(tree, sharded=True).items():
         by_reason.setdefault(reason, []).append(columns.row_text(row))
     return [f"cannot read {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]
 

@@ -8,6 +8,7 @@ from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping, check_known
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory.memory import Op
+from leafwise.core.parts import check_whole, first_rows
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -124,7 +125,7 @@ def ties(source: Any, *, equal_untied: bool = False, optimizer: Any = None) -> T
     """
     with opened(source, "ties") as t:
         if equal_untied:
-            t.check_whole("compare")
+            check_whole(t, "compare")
         return Ties(
             t,
             equal_untied=_equal_untied(t) if equal_untied else None,
@@ -183,7 +184,7 @@ def optimizer_mismatches(t: Tree, optimizer: Any) -> list[OptimizerMismatch]:
     for place, value in held:
         where.setdefault(id(value), []).append(place)
         values[id(value)] = value
-    absent = [row for row in t.first_rows if id(columns.row_values[row]) not in where]
+    absent = [row for row in first_rows(t) if id(columns.row_values[row]) not in where]
     for key, places in where.items():
         row = rows.get(key)
         if row is None:

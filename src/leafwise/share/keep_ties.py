@@ -4,6 +4,7 @@ from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Keep, Tying
 from leafwise.core.home import capability_or_none
+from leafwise.core.parts import check_not_gathered, node_numbers
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -40,6 +41,7 @@ def keep_ties(model: Any, *, keep: "Keep | None" = None) -> Any:
     """
     check_keep(keep)
     with opened(model, "keep_ties", live=True) as t:
+        check_not_gathered(t, "keep the ties of")
         leaves = _leaves_to_keep(t)
         return part_of(t, keep_leaf_ties(t, leaves, keep))
 
@@ -98,7 +100,7 @@ def release_ties(model: Any) -> Any:
     with opened(model, "release_ties", live=True) as t:
         columns = t.columns
         root = columns.node_objects[0]
-        objects = [columns.node_objects[node] for node in t.node_numbers()]
+        objects = [columns.node_objects[node] for node in node_numbers(t)]
         places = None if t.is_whole else [place_of(columns, row) for row in t.rows]
         for home in columns.homes_of(objects):
             if (tying := capability_or_none(home, Tying)) is not None:

@@ -8,6 +8,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.find import no_match
 from leafwise.core.glob import Glob
 from leafwise.core.home import Home, capability_or_none
+from leafwise.core.parts import node_numbers, rows_below
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
 from leafwise.core.rebuild import check_part
@@ -48,7 +49,7 @@ def nodes_matching(tree: Tree, where: Any) -> list[int]:
         names = where.names[len(above) :] if where.names[: len(above)] == above else where.names
         where = ".".join(map(quote, names))
     nodes = Glob(where).nodes(tree.columns, tree.root) if isinstance(where, str) and where else []
-    return nodes if tree.is_whole else [node for node in nodes if tree.rows_below(node)]
+    return nodes if tree.is_whole else [node for node in nodes if rows_below(tree, node)]
 
 
 def nothing_matches(tree: Tree, where: Any) -> PathError:
@@ -108,7 +109,7 @@ def names_outside(columns: Columns, row: int) -> list[str]:
 def keep_leaf_ties(tree: Tree, leaves: Sequence[int], keep: Keep | None = None) -> Any:
     """Keeps the ties between the names of these leaves in this tree from now on. Returns the root of the walk."""
     columns = tree.columns
-    root, objects = columns.node_objects[0], [columns.node_objects[node] for node in tree.node_numbers()]
+    root, objects = columns.node_objects[0], [columns.node_objects[node] for node in node_numbers(tree)]
     inside = set(tree.rows)
     groups = {rows[0]: rows for leaf in leaves if len(rows := rows_to_keep(columns, leaf, inside)) > 1}
     for home, firsts in rows_by_home(columns, list(groups)).items():

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, overload
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.columns import Columns
 from leafwise.core.leaf import Node, Tie
+from leafwise.core.parts import check_not_gathered
 from leafwise.core.path import Path
 from leafwise.core.results.result import Result
 from leafwise.core.tree import Tree
@@ -108,7 +109,7 @@ def shard_units(model: Any, units: Any) -> ShardUnits:
     To shard the model: `for unit in lw.shard_units(model, ["layers.*", "head"]): fully_shard(unit)`.
     """
     with opened(model, "shard_units", live=True) as t:
-        t.check_not_gathered("shard")
+        check_not_gathered(t, "shard")
         planned = _Units(t, units)
         rows = [t.columns.rows_of(tie.leaf.number) for tie in t.ties]
         ties = []

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, overload
 from leafwise.core.capabilities.tying import Keep
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory.memory import SAME, Op
+from leafwise.core.parts import check_not_gathered, rows_below
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -78,6 +79,7 @@ def tie(
     """
     check_keep(keep)
     with opened(model, "tie", live=True) as t:
+        check_not_gathered(t, "tie")
         return _tied(t, where, to, transpose, slice, keep)
 
 
@@ -217,5 +219,5 @@ def _rows_by_name(t: Tree, node: int) -> dict[str, int]:
     """The rows of parameters and persistent buffers below a node, by their paths relative to it."""
     columns = t.columns
     prefix = len(columns.node_text(node)) + 1 if columns.node_text(node) else 0
-    rows = t.rows_below(node)
+    rows = rows_below(t, node)
     return {columns.row_text(row)[prefix:]: row for row in rows if columns.row_kinds[row] != "transient"}

@@ -4,6 +4,7 @@ from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Place, Tying
 from leafwise.core.columns import Columns
+from leafwise.core.parts import check_not_gathered, rows_below
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import PathError, TieError
@@ -40,6 +41,7 @@ def untie(model: Any, where: Any) -> Any:
     (False, True)
     """
     with opened(model, "untie", live=True) as t:
+        check_not_gathered(t, "untie")
         return _untied(t, where)
 
 
@@ -57,7 +59,7 @@ def _untied(t: Tree, where: Any) -> Any:
                 f"cannot untie {columns.node_text(node)}: it is in {outer}, which is used in several places itself; "
                 f'lw.untie(model, "{outer}") gives that place a module of its own'
             )
-        if len(t.rows_below(node)) < len(range(*columns.row_ranges[node])):
+        if len(rows_below(t, node)) < len(range(*columns.row_ranges[node])):
             raise TieError(
                 f"cannot untie {columns.node_text(node)}: it is a module that is used in several places, and only some "
                 f'of its leaves are selected; lw.untie(model, "{columns.node_text(node)}") copies the whole module'
@@ -67,7 +69,7 @@ def _untied(t: Tree, where: Any) -> Any:
     rows = _rows_to_untie(columns, [row for row in rows if _is_tied(columns, row)] + inside)
     if not rows and not repeated:
         raise TieError(f"cannot untie {query_text(where)}: it is not tied to anything{_never_tied(t, where)}")
-    check_not_sharded(t, rows + [row for node in repeated for row in t.rows_below(node)], "untie")
+    check_not_sharded(t, rows + [row for node in repeated for row in rows_below(t, node)], "untie")
     root, objects = columns.node_objects[0], columns.node_objects
     for node in repeated:
         parent = objects[columns.node_parents[node]]
@@ -81,7 +83,7 @@ def _untied(t: Tree, where: Any) -> Any:
 
 def _never_tied(t: Tree, where: Any) -> str:
     """Why leaves cannot be tied at all, for a message; empty if they can."""
-    rows = rows_matching(t, where) or [row for node in nodes_matching(t, where) for row in t.rows_below(node)]
+    rows = rows_matching(t, where) or [row for node in nodes_matching(t, where) for row in rows_below(t, node)]
     if not rows or any(t.columns.home(t.columns.current(row)).ties_by_identity for row in rows):
         return ""
     return "; the same array at two places of a pytree is two leaves already"

@@ -8,6 +8,7 @@ from typing import Any
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.uses import TrackingUses, Use
 from leafwise.core.columns import Columns
+from leafwise.core.parts import check_not_gathered, check_whole
 from leafwise.core.path import Path, escape
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
@@ -168,5 +169,7 @@ def uses(model: Any, where: Any = None) -> Uses:
     >>> torch.allclose(uses["weight"].total(), cell.weight.grad)
     True
     """
-    with opened(model, "uses", live=True) as t:
+    with opened(model, "uses", live=True, action="track uses") as t:
+        check_whole(t, "track the uses of")
+        check_not_gathered(t, "track the uses of")
         return Uses(t, where)

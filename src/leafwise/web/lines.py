@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from leafwise.core.parts import first_rows, node_numbers
 from leafwise.core.path import escape, quote
 from leafwise.core.tree import Tree
 
@@ -44,7 +45,7 @@ class TreeLines:
         parents, may_hide = columns.node_parents, bool(columns.wrapped)
         kinds, places, depths = bytearray(), array("q"), array("q")
         depth_of_node: dict[int, int] = {}
-        for node in t.node_numbers():
+        for node in node_numbers(t):
             depth = depth_of_node.get(parents[node], -1) + 1
             if may_hide and depth and columns.hidden(node):  # its content is listed below its wrapper
                 depth -= 1
@@ -105,7 +106,7 @@ class TreeLines:
     @cached_property
     def counted(self) -> dict[int, Any]:
         """The facts of each leaf, by the one line that has its bytes."""
-        columns, rows = self.tree.columns, self.tree.first_rows
+        columns, rows = self.tree.columns, first_rows(self.tree)
         lines = self.lines_of_rows
         return {lines[row]: facts for row, facts in zip(rows, columns.facts(rows), strict=True) if row in lines}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.dtypes import DTYPES
+from leafwise.core.parts import first_rows
 from leafwise.core.path import escape
 from leafwise.core.results.moments import STATISTICS, merged_moments
 from leafwise.core.tree import Tree
@@ -38,7 +39,7 @@ class Measured:
     def measure_all(self, job: Job) -> None:
         """Measures every leaf, in the order of the tree."""
         columns = self.tree.columns
-        rows = self.tree.first_rows
+        rows = first_rows(self.tree)
         batch: list[int] = []
         waiting = 0
         for row, facts in zip(rows, columns.facts(rows), strict=True):

@@ -7,6 +7,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
+from leafwise.core.parts import node_numbers
 from leafwise.core.path import escape, shown_url
 from leafwise.core.tree import Tree
 
@@ -57,7 +58,7 @@ class WatchedFiles:
 def _parts(t: Tree) -> Iterator[tuple[Callable[[], Any], Any, str, dict[str, Any]]]:
     """The modules of a PyTorch model: how to get the path of each, itself, and its name among which others."""
     columns = t.columns
-    for node in t.node_numbers():
+    for node in node_numbers(t):
         if node > 0:
             part, name = columns.node_objects[node], columns.node_names[node]
             siblings = getattr(columns.node_objects[columns.node_parents[node]], "_modules", None)

@@ -12,6 +12,7 @@ from leafwise.checkpoint.saving.collecting import LETTERS, METADATA, plain_value
 from leafwise.core.columns import Columns
 from leafwise.core.home import Spec
 from leafwise.core.memory.memory import Op
+from leafwise.core.parts import not_understood
 from leafwise.core.query import Query
 from leafwise.core.roles.recipes import Recipe, Taken
 from leafwise.core.tree import Tree
@@ -218,7 +219,7 @@ def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:
     columns = source.columns
     reasons: dict[str, str] = {}
     names_by_row = source.names_by_row
-    for row, reason in source.tree.not_understood().items():
+    for row, reason in not_understood(source.tree).items():
         further = columns.rows_of(columns.ties.get(row, row))
         reasons |= {names_by_row[other]: reason for other in further if other in names_by_row}
     for name in names:

@@ -21,6 +21,7 @@ from leafwise.checkpoint.editing.steps import Steps
 from leafwise.checkpoint.saving.collecting import cannot_store, check_circles, check_containers
 from leafwise.checkpoint.saving.file_names import check_name
 from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
+from leafwise.core.parts import check_listed
 from leafwise.core.path import escape, shown_file
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
@@ -104,7 +105,7 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
         _check_shared_target(target, format_name, array_format)
     new_name = renaming(options.rename)
     for t in trees.values():
-        t.check_listed("edit")
+        check_listed(t, "edit")
         if t.is_whole:
             check_circles(t.columns, t.root)
     sources = {label: SourceRows(t) for label, t in trees.items()}

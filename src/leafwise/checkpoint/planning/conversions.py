@@ -17,6 +17,7 @@ from leafwise.core.pairing.pairing import Side
 from leafwise.core.pairing.row_matching import Rename, Renaming, match
 from leafwise.core.path import listed
 from leafwise.core.roles.recipes import Recipe, Shape, Taken, folded
+from leafwise.core.tree import Tree
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.arrays.assembled import Assembled, Live
 from leafwise.files.stored_file import StoredFile
@@ -237,7 +238,9 @@ def _with_recipes(
             names[row] = name if name not in taken else f"{name} (stored)"
     before = plan.source.columns
     added = [(folded(array.recipe.names()), array) for array in arrays.values()]
-    plan.source = plan.source.over(before.extended(plan.source.root, added))
+    whole = plan.source
+    plan.source = Tree(before.extended(whole.root, added), whole.root, whole.rows)
+    plan.source.is_whole = whole.is_whole
     rows_added = range(len(before.row_nodes), len(before.row_nodes) + len(added))
     plan.recipes = {row: array.recipe for row, array in zip(rows_added, arrays.values(), strict=True)}
     plan.notes.append(_summary(plan, source, names, len(consumed)))

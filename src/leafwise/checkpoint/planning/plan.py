@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from leafwise.core.memory.memory import Op
 from leafwise.core.pairing.proposals import Proposal, as_renames
 from leafwise.core.pairing.row_matching import Prefix
+from leafwise.core.parts import not_understood
 from leafwise.core.results.outline import Hint
 from leafwise.core.results.result import Table
 from leafwise.core.roles.recipes import Recipe
@@ -74,7 +75,7 @@ def the_source(source: Tree) -> str:
 
 def _foreign(t: Tree, sharded: bool) -> dict[int, str]:
     ties = t.columns.ties
-    return {ties.get(row, row): reason for row, reason in t.not_understood(sharded).items()}
+    return {ties.get(row, row): reason for row, reason in not_understood(t, sharded).items()}
 
 
 class Plan(Table, kind="plan"):

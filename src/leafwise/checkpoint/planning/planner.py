@@ -21,6 +21,7 @@ from leafwise.core.home import capability_or_none
 from leafwise.core.opaque import Opaque
 from leafwise.core.pairing.pairing import Pairing, Side, saved_rows
 from leafwise.core.pairing.row_matching import Renaming, is_auto, match_keys
+from leafwise.core.parts import unlisted
 from leafwise.core.path import listed
 from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree
@@ -390,7 +391,7 @@ def _refuse_foreign(plan: Plan) -> None:
     in_source = f" in {the_source(plan.source)}"
     for t, side, foreign in ((plan.target, "", plan.foreign), (plan.source, in_source, plan.foreign_sources)):
         # Leaves that are not understood are refused anyway, and their state dict may need all processes.
-        for node, reason in t.unlisted(saved=not foreign).items():
+        for node, reason in unlisted(t, saved=not foreign).items():
             plan.refused.setdefault((reason, side), []).append(t.columns.node_text(node) or "the model")
     for (reason, side), names in plan.refused.items():
         plan.add("unsupported", names[0], f"{listed(names, 4)}{side}: {reason}")

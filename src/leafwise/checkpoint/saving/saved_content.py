@@ -23,6 +23,7 @@ from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_float
 from leafwise.core.home import Home
 from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.parts import check_listed, not_understood
 from leafwise.core.path import escape
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
@@ -179,9 +180,9 @@ def collect(
     rows = t.rows if where is None else Query.of(where).names(columns, t.root, t.rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
     part = t if where is None else t.select(where)
-    for row, reason in part.not_understood(sharded).items():
+    for row, reason in not_understood(part, sharded).items():
         raise WalkError(f"cannot save {escape(columns.row_text(row))}: {reason}")
-    t.check_listed("save")
+    check_listed(t, "save")
     if where is None:
         check_circles(columns, t.root)
     if not rows and not t.is_whole and where is None:

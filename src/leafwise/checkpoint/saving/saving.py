@@ -11,6 +11,7 @@ from leafwise.checkpoint.saving.file_names import check_name
 from leafwise.checkpoint.saving.saved_content import SavedContent, collect
 from leafwise.checkpoint.saving.saving_together import JointSave, refused_format
 from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
+from leafwise.core.parts import sharded_rows
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.progress import Count, bar
@@ -131,7 +132,7 @@ def save(
     header = header_metadata(metadata, format)
     with ExitStack() as files:
         t = files.enter_context(opened(source, "save"))
-        if t.sharded_rows():
+        if sharded_rows(t):
             if format != "dcp":
                 raise refused_format(t)
             if ties == "copy":

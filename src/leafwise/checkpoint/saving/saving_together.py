@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from leafwise.checkpoint.joint_call import JointCall, Rows, model_rows
 from leafwise.checkpoint.saving.saved_content import SavedArray, SavedContent
+from leafwise.core.parts import sharded_rows
 from leafwise.core.path import shown_file
 from leafwise.core.tree import Tree
 from leafwise.core.work.progress import Count
@@ -42,7 +43,7 @@ class OwnShare(NamedTuple):
 
 def refused_format(t: Tree) -> WalkError:
     """The error for a sharded model that is saved as safetensors."""
-    row = t.sharded_rows()[0]
+    row = sharded_rows(t)[0]
     columns = t.columns
     (facts,) = columns.facts([row])
     sharding = facts.spec.sharding

@@ -19,25 +19,21 @@ class Result:
 
     # The kind of result, given as `class Stats(Table, kind="stats")`. The table `RESULTS` of `leafwise.render` names
     # the module that draws it.
-    result_kind: str
+    _kind: str
 
     def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
         super().__init_subclass__(**options)
         if kind:
-            cls.result_kind = kind
+            cls._kind = kind
 
     def text(self, *, width: int | None = None, full: bool = False) -> str:
         """The result as plain text, `width` columns wide. `full=True` leaves nothing out."""
-        return self.render_text(width=width, full=full)
+        return rendered(self, width, full=full)
 
     def json(self) -> dict[str, Any]:
         """The result as plain data, for `json.dump`."""
         data: dict[str, Any] = import_module(_RENDER).json_of(self)
         return data
-
-    def render_text(self, *, width: int | None = None, **options: Any) -> str:
-        """The text, with the options that this kind of result supports. Each `text` method lists its own."""
-        return str(import_module(_RENDER).text_of(self, width=whole_number(width, "width", 1), **options))
 
     def __str__(self) -> str:
         return str(import_module(_RENDER).for_stdout(self))
@@ -50,6 +46,15 @@ class Result:
 
     def _repr_html_(self) -> str:
         return str(import_module(_RENDER).html_of(self))
+
+
+def kind_of(result: Result | type[Result]) -> str:
+    return result._kind
+
+
+def rendered(result: Result, width: int | None, **options: Any) -> str:
+    """The text, with the options that this kind of result supports. Each `text` method lists its own."""
+    return str(import_module(_RENDER).text_of(result, width=whole_number(width, "width", 1), **options))
 
 
 class Table(Result):

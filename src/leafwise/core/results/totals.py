@@ -6,6 +6,7 @@ from typing import NamedTuple, overload
 
 from leafwise.core.capabilities.locating import Locating
 from leafwise.core.columns import Facts
+from leafwise.core.parts import bytes_counted_twice, first_rows
 from leafwise.core.path import quote, shown_url
 from leafwise.core.results.result import Table, whole_number
 from leafwise.core.tree import BY, Tree
@@ -64,7 +65,7 @@ class Largest(Table, Sequence[LargeLeaf], kind="largest"):
 
     def __init__(self, tree: Tree, rows: list[LargeLeaf]) -> None:
         counts = tree.counts
-        self.leaves, self.bytes, self.shared_bytes = counts.leaves, counts.bytes, tree.bytes_shared()
+        self.leaves, self.bytes, self.shared_bytes = counts.leaves, counts.bytes, bytes_counted_twice(tree)
         self._rows = rows
 
     @overload
@@ -97,7 +98,7 @@ class Totals(Table, Sequence[Total], kind="totals"):
     def __init__(self, tree: Tree, what: str, rows: list[Total], others: int) -> None:
         counts = tree.counts
         self.leaves, self.parameters, self.bytes = counts.leaves, counts.parameters, counts.bytes
-        self.shared_bytes = tree.bytes_shared()
+        self.shared_bytes = bytes_counted_twice(tree)
         self.what, self.others, self._rows = what, others, rows
 
     @overload
@@ -116,11 +117,11 @@ class Totals(Table, Sequence[Total], kind="totals"):
 
 def largest(tree: Tree, count: int) -> Largest:
     """The largest leaves of a tree, by bytes; of equal ones, the first."""
-    columns, rows = tree.columns, tree.first_rows
+    columns, rows = tree.columns, first_rows(tree)
     limit = whole_number(count, "count", 1) or 1
     facts = columns.facts(rows)
     order = sorted(range(len(rows)), key=lambda position: -facts[position].spec.nbytes)[:limit]
-    whole = sum(fact.spec.nbytes for fact in facts) - tree.bytes_shared()
+    whole = sum(fact.spec.nbytes for fact in facts) - bytes_counted_twice(tree)
     chosen = []
     for position in order:
         row, spec = rows[position], facts[position].spec
@@ -138,7 +139,7 @@ def totals(tree: Tree, what: str, depth: int | None = None, top: int | None = No
     if depth is not None and what != "module":
         raise QueryError(f"cannot total by {what} with depth=: it is only for 'module'")
     limit = whole_number(top, "top", 1)
-    rows = list(tree.first_rows)
+    rows = list(first_rows(tree))
     facts = tree.columns.facts(rows)
     group_of = _groups(tree, what, rows, facts, whole_number(depth, "depth", 1))
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
@@ -151,7 +152,7 @@ def totals(tree: Tree, what: str, depth: int | None = None, top: int | None = No
         total[3] += nbytes
     for name, times in _names_elsewhere(tree, rows, group_of).items():
         sums[name][4] += times
-    whole = sum(total[3] for total in sums.values()) - tree.bytes_shared()
+    whole = sum(total[3] for total in sums.values()) - bytes_counted_twice(tree)
     table = []
     for name, (leaves, parameters, elements, nbytes, tied) in sums.items():
         table.append(Total(name, leaves, parameters, elements, nbytes, nbytes / whole if whole else 0.0, tied))

@@ -11,6 +11,7 @@ from typing import Any
 
 from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.leaf import shape_text
+from leafwise.core.parts import first_rows, sharded_rows
 from leafwise.core.tree import Tree
 from leafwise.errors import RankError
 
@@ -21,7 +22,7 @@ LARGE = 1 << 20  # bytes that a rank may receive in one collective
 def team_of(t: Tree) -> Team | None:
     """The ranks over which leaves of a tree are sharded; None if none is."""
     columns = t.columns
-    for batch in columns.batches(t.sharded_rows()):
+    for batch in columns.batches(sharded_rows(t)):
         return batch.home.capability(Distributing).team(batch.values)
     return None
 
@@ -55,7 +56,7 @@ def comparing(team: Team | None, verb: str, rows: list[tuple[str, str]]) -> Iter
 
 
 def _model_rows(t: Tree) -> list[tuple[str, str]]:
-    columns, rows = t.columns, t.first_rows
+    columns, rows = t.columns, first_rows(t)
     texts: dict[object, str] = {}
     specs = [(*facts.spec[:2], facts.spec.sharding) for facts in columns.facts(rows)]
     for spec in specs:

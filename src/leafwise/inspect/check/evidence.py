@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
+from leafwise.core.parts import first_rows
 from leafwise.core.reader import bands
 from leafwise.core.tree import Tree
 from leafwise.core.work.executor_tasks import Crew
@@ -52,7 +53,7 @@ class Evidence:
 
     @cached_property
     def leaves(self) -> list[LeafEvidence]:
-        columns, rows = self.columns, list(self.tree.first_rows)
+        columns, rows = self.columns, list(first_rows(self.tree))
         numbers = [columns.ties.get(row, row) for row in rows]
         leaves = []
         for row, number, facts, role in zip(

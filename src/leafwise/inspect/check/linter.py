@@ -4,6 +4,7 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Any, overload
 
+from leafwise.core.parts import check_listed, check_whole_leaves
 from leafwise.core.verbs import check_sendable, opened
 from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
@@ -100,10 +101,11 @@ def findings_of(
     with ExitStack() as files:
         t = files.enter_context(opened(source, "check"))
         baseline = None if against is None else files.enter_context(opened(against, "check"))
-        for part in (t, baseline):
-            if crew is not None and part is not None:
+        for part in (t,) if baseline is None else (t, baseline):
+            check_whole_leaves(part, "check")
+            if crew is not None:
                 check_sendable(part, "check")
-        t.check_listed("check")
+        check_listed(t, "check")
         team = team_of_trees(t) if baseline is None else team_of_trees(t, baseline)
         evidence = Evidence(t, optimizer, init, baseline, progress, crew, team)
         if evidence.ranks is not None:

@@ -15,8 +15,9 @@ from leafwise.core.pairing.pairing import NamedArray, NamedArrays, Pairing, Side
 from leafwise.core.pairing.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.pairing.proposals import Proposal
 from leafwise.core.pairing.row_matching import Prefix
+from leafwise.core.parts import check_listed
 from leafwise.core.path import shown_url
-from leafwise.core.results.result import Table, whole_number
+from leafwise.core.results.result import Table, rendered, whole_number
 from leafwise.core.roles.key_roles import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
@@ -131,7 +132,7 @@ class Diff(Table, Sequence[Change], kind="diff"):
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
         """The outline as plain text, `width` columns wide. `depth` limits the levels; `full=True` shows every leaf,
         including unchanged ones."""
-        return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
+        return rendered(self, width, full=full, depth=whole_number(depth, "depth", 0))
 
 
 @overload
@@ -227,7 +228,7 @@ def _compared(
     # First, so that a GPU is at work during all the rest.
     repeated = RepeatedValues.start(a, b) if values and not progress and crew is None and team is None else None
     for t in (a, b):
-        t.check_listed("compare")
+        check_listed(t, "compare")
     pairing = Pairing(Side(a), Side(b), rename)
     leaves = _LeafComparison(pairing, crew, team)
     plain = PlainPairs(a, b, rename)

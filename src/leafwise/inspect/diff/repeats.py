@@ -8,6 +8,7 @@ from typing import Any, overload
 from leafwise.core.capabilities.comparing import Comparing, RepeatedComparison, RepeatedResult
 from leafwise.core.columns import Columns
 from leafwise.core.home import Spec
+from leafwise.core.parts import first_rows
 from leafwise.core.results.comparison import Comparison
 from leafwise.core.tree import Tree
 from leafwise.inspect.diff.leaf_changes import CountedVerdicts, LeafVerdict
@@ -26,7 +27,7 @@ class RepeatedValues:
     @classmethod
     def start(cls, a: Tree, b: Tree) -> "RepeatedValues | None":
         """None unless the arrays of both trees were compared before, on a device, and are still where they were."""
-        rows = a.first_rows, b.first_rows
+        rows = first_rows(a), first_rows(b)
         if not rows[0] or len(rows[0]) != len(rows[1]):
             return None
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 from leafwise.core.results.atomic_write import write_small_file
-from leafwise.core.results.result import Result
+from leafwise.core.results.result import Result, rendered
 from leafwise.errors import FileError, QueryError
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Image(Result, kind="image"):
         · about 0   + ≥ 0.2
         # ≥ 0.6
         """
-        return self.render_text(width=width, full=full)
+        return rendered(self, width, full=full)
 
 
 def must_be_png(path: "str | os.PathLike[str]") -> str:

@@ -10,6 +10,7 @@ from leafwise.core import registry
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
+from leafwise.core.parts import check_not_gathered
 from leafwise.core.path import Path, listed, spelled
 from leafwise.core.reader import Reader, reader
 from leafwise.core.tree import Tree
@@ -59,6 +60,7 @@ def image(
         raise QueryError(f"cannot look up a path in a {type(source).__name__}; leave the path out")
     whole = Tree(source.columns) if isinstance(source, Leaf) else [source] if is_array else source
     with opened(whole, "image") as t:
+        check_not_gathered(t, "draw")
         leaf = source if isinstance(source, Leaf) else _leaf_in(t, path)
         name = "" if is_array else str(leaf.path)
         return _drawn(

@@ -11,6 +11,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import shape_text
 from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.parts import first_rows
 from leafwise.core.tree import Tree
 from leafwise.core.work.ranks import combined
 from leafwise.errors import RankError
@@ -26,7 +27,7 @@ def team_of_trees(*trees: Tree) -> Team | None:
     for t in trees:
         if t.columns.may_be_sharded():
             columns = t.columns
-            arrays += columns.current_arrays([columns.ties.get(row, row) for row in t.first_rows])
+            arrays += columns.current_arrays([columns.ties.get(row, row) for row in first_rows(t)])
     return None if columns is None else columns_team(columns, arrays)
 
 
@@ -79,7 +80,7 @@ def spec_fact(spec: Spec) -> str:
 
 def tree_facts(t: Tree, prefix: str = "") -> list[tuple[str, str]]:
     """The path of each leaf of a tree, and what all ranks must have there."""
-    columns, rows = t.columns, t.first_rows
+    columns, rows = t.columns, first_rows(t)
     leaves = [columns.ties.get(row, row) for row in rows]
     facts = []
     for row, array, (spec, *_) in zip(rows, columns.current_arrays(leaves), columns.facts(leaves), strict=True):

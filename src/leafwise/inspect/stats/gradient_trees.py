@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from leafwise.core.parts import check_whole_leaves
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -13,6 +14,7 @@ def gradients_by_leaf(t: Tree, gradients: Any) -> dict[int, Any]:
     not that of the leaf."""
     columns = t.columns
     with opened(gradients, "stats", live=True) as of_gradients:
+        check_whole_leaves(of_gradients, "stats")
         own = dict(zip(_paths(t), t.rows, strict=True))
         given = dict(zip(_paths(of_gradients), of_gradients.rows, strict=True))
         if unknown := [path for path in given if path not in own]:

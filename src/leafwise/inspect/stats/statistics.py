@@ -13,9 +13,10 @@ from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import SECTIONS, Columns, Section
 from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
+from leafwise.core.parts import check_listed, check_whole_leaves, first_rows
 from leafwise.core.path import Path, listed
 from leafwise.core.results.moments import Moments, merged_moments
-from leafwise.core.results.result import Table, whole_number
+from leafwise.core.results.result import Table, rendered, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
 from leafwise.core.work.executor_tasks import Crew, run_each
@@ -51,7 +52,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
     def _rows(self) -> dict[str, int]:
         """The tree row of each leaf with statistics, by its path."""
         columns, moments = self.tree.columns, self._waiting.moments
-        return {columns.row_text(row): row for row in self.tree.first_rows if columns.ties.get(row, row) in moments}
+        return {columns.row_text(row): row for row in first_rows(self.tree) if columns.ties.get(row, row) in moments}
 
     @cached_property
     def _of_leaf(self) -> dict[int, int]:
@@ -65,7 +66,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
         columns = self.tree.columns
         return {
             columns.row_text(row): self._skipped[columns.ties.get(row, row)]
-            for row in self.tree.first_rows
+            for row in first_rows(self.tree)
             if columns.ties.get(row, row) in self._skipped
         }
 
@@ -188,7 +189,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
         """The table as plain text, `width` columns wide. With `depth`, leaves whose paths share so many entries get one
         line; `full=True` shows every leaf."""
-        return self.render_text(width=width, full=full, depth=whole_number(depth, "depth", 0))
+        return rendered(self, width, full=full, depth=whole_number(depth, "depth", 0))
 
 
 @overload
@@ -259,6 +260,7 @@ def stats_of(
 ) -> Stats:
     """The statistics of one model or checkpoint, measured by a crew if there is one."""
     with opened(source, "stats") as t:
+        check_whole_leaves(t, "stats")
         if crew is not None:
             check_sendable(t, "stats")
         if isinstance(of, str):
@@ -274,10 +276,10 @@ def _measured(
     crew: Crew | None,
     gradients: dict[int, Any] | None = None,
 ) -> Stats:
-    t.check_listed("measure")
+    check_listed(t, "measure")
     columns = t.columns
     ties = columns.ties
-    leaves = [ties.get(row, row) for row in t.first_rows] if ties else t.first_rows
+    leaves = [ties.get(row, row) for row in first_rows(t)] if ties else first_rows(t)
     arrays = columns.current_arrays(leaves)
     skipped: dict[int, str] = {}
     if of == "grad":

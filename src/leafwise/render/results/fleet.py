@@ -4,6 +4,7 @@ from typing import Any
 
 from leafwise.core.path import shown_url
 from leafwise.core.results.outline import Doc, Line, Span, Style
+from leafwise.core.results.result import kind_of
 from leafwise.core.work.fleet import Fleet
 from leafwise.inspect.check.findings import LEVELS, Findings
 from leafwise.render.outline import MAX_LINES, SHOW_ALL
@@ -88,7 +89,7 @@ def to_table(fleet: Fleet) -> TableRows:
 
 
 def _facts(result: Any) -> dict[str, Any]:
-    match result.result_kind:
+    match kind_of(result):
         case "stats":
             return {"leaves": len(result), **result.total.statistics()}
         case "findings":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.columns import Section
 from leafwise.core.leaf import shape_text
+from leafwise.core.parts import node_numbers
 from leafwise.core.path import quote
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.render.json import plain_value, shared_memory_json, undone_json
@@ -299,7 +300,7 @@ def to_json(tree: "Tree") -> dict[str, Any]:
         "nodes": [
             {"path": texts.of_node(node), "type": columns.type_name(node)}
             | ({"same_as": texts.of_node(columns.repeats[node])} if node in columns.repeats else {})
-            for node in tree.node_numbers()
+            for node in node_numbers(tree)
             if not columns.hidden(node)
         ],
         "leaves": leaves,
@@ -326,7 +327,7 @@ class _PathTexts:
     def __init__(self, tree: "Tree") -> None:
         self.columns = tree.columns
         self._texts: dict[int, str] = {}
-        for node in tree.node_numbers():
+        for node in node_numbers(tree):
             above = self._texts.get(self.columns.node_parents[node])
             if above is None:
                 self._texts[node] = self.columns.node_text(node)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from leafwise import __version__
+from leafwise.core.parts import first_rows
 from leafwise.core.path import escape, without_secrets
 from leafwise.core.results.totals import Total
 from leafwise.core.tree import Tree
@@ -56,7 +57,7 @@ def _total_json(total: Total) -> dict[str, Any]:
 def _ties(t: Tree) -> list[dict[str, Any]]:
     columns = t.columns
     ties: list[dict[str, Any]] = []
-    for row in t.first_rows if columns.ties else ():
+    for row in first_rows(t) if columns.ties else ():
         leaf = columns.ties.get(row, row)
         if leaf in columns.further_rows:
             rows = columns.rows_of(leaf)
