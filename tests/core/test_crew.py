@@ -15,7 +15,8 @@ from tests.interrupts import interrupting
 
 import leafwise as lw
 from leafwise.core.work import executor_tasks as crews
-from leafwise.core.work.executor_tasks import Crew, bundled, run_each, run_task
+from leafwise.core.work.executor_tasks import Crew, run_each, run_task
+from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.threads import in_order, in_threads, is_alone, one_thread
 
 
@@ -116,11 +117,16 @@ def test_few_tasks_wait_at_a_time_however_many_there_are(shuffled: Shuffled, mon
     assert shuffled.most <= 7
 
 
-def test_items_are_bundled_by_size_and_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_are_bundled_by_size_and_by_number() -> None:
     assert list(bundled([3, 4, 9, 1, 1], lambda item: item, 8)) == [[3, 4], [9], [1, 1]]
-    monkeypatch.setattr(crews, "_MANY", 2)
-    assert list(bundled([1, 1, 1], lambda item: item, 8)) == [[1, 1], [1]]
+    assert list(bundled([1, 1, 1], lambda item: item, 8, most_items=2)) == [[1, 1], [1]]
     assert list(bundled([], lambda item: item, 8)) == []
+
+
+def test_ranges_start_at_multiples_of_the_unit_and_cover_everything() -> None:
+    assert list(ranges(10, 4, 3)) == [(0, 4), (4, 8), (8, 10)]
+    assert list(ranges(10, 2, 5)) == [(0, 4), (4, 8), (8, 10)]
+    assert list(ranges(0, 4, 8)) == []
 
 
 def test_workers_use_one_thread(shuffled: Shuffled) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from leafwise.core.columns import Columns
+from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, RuleError
 from leafwise.iterate.rules import Rule, option_text
@@ -175,17 +176,6 @@ def tied_names(t: Tree) -> dict[int, list[int]]:
     return {leaf: rows for leaf, rows in names.items() if rows}
 
 
-def same_option(a: Any, b: Any) -> bool:
-    """Whether two values of an option are equal. Arrays are only equal to themselves."""
-    if a is b:
-        return True
-    numbers = isinstance(a, int | float) and isinstance(b, int | float)
-    try:
-        return (numbers or type(a) is type(b)) and bool(a == b)
-    except (RuntimeError, ValueError, TypeError):
-        return False
-
-
 def _winning(sets: list[OptionSet], rule_numbers: list[int]) -> list[OptionSet]:
     """Of the sets of a leaf's names, the sets that decide because of the last rule with `wins=True`."""
     last = max(rule_numbers)
@@ -200,4 +190,4 @@ def _is_equal(a: OptionSet, b: OptionSet) -> bool:
 
 def _agree(sets: list[OptionSet], option: str) -> bool:
     first = sets[0].options.get(option, _UNSET)
-    return all(same_option(first, option_set.options.get(option, _UNSET)) for option_set in sets[1:])
+    return all(same_plain(first, option_set.options.get(option, _UNSET)) for option_set in sets[1:])

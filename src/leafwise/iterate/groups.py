@@ -9,6 +9,7 @@ from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import SECTIONS, Columns, Facts, Section, tally
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import Home
+from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.parts import check_not_gathered, check_whole_leaves, first_rows
 from leafwise.core.path import listed
 from leafwise.core.results.result import Table
@@ -17,7 +18,7 @@ from leafwise.core.verbs import opened
 from leafwise.core.work.ranks import agreeing, same_text, team_of
 from leafwise.errors import RuleError
 from leafwise.iterate.arrays import current_arrays
-from leafwise.iterate.cascade import Cascade, OptionSet, same_option, tied_names
+from leafwise.iterate.cascade import Cascade, OptionSet, tied_names
 from leafwise.iterate.group_labels import GroupLabels, LabelledGroups
 from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
@@ -276,7 +277,7 @@ class _GroupBuilder:
             value = id(new)
         for options, leaves in members:
             if value == id(new) and options.keys() == new.keys():
-                if all(same_option(option, new[name]) for name, option in options.items()):
+                if all(same_plain(option, new[name]) for name, option in options.items()):
                     return leaves
         members.append((new, []))
         by_value[value] = members[-1][1]

@@ -11,6 +11,7 @@ import numpy as np
 
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.progress import Count
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
@@ -105,21 +106,16 @@ def _with_norms(
 
 def _bundles(pairs: Sequence[Pair]) -> Iterator[list[PairPart]]:
     """Parts of pairs, in bundles of about `_BUNDLE` bytes."""
-    bundle: list[PairPart] = []
-    held = 0
-    for number, (first, second) in enumerate(pairs):
+    itemsizes = []
+    for first, second in pairs:
         assert (first.size, first.dtype) == (second.size, second.dtype)
-        step = max(_BUNDLE // item_bytes(first.dtype) // CHUNK, 1) * CHUNK
-        for start in range(0, first.size, step):
-            stop = min(start + step, first.size)
-            size = (stop - start) * item_bytes(first.dtype)
-            if held and held + size > _BUNDLE:
-                yield bundle
-                bundle, held = [], 0
-            bundle.append(PairPart(number, start, stop))
-            held += size
-    if bundle:
-        yield bundle
+        itemsizes.append(item_bytes(first.dtype))
+    parts = (
+        PairPart(number, start, stop)
+        for number, (first, _) in enumerate(pairs)
+        for start, stop in ranges(first.size, CHUNK, _BUNDLE // itemsizes[number])
+    )
+    return bundled(parts, lambda part: (part.stop - part.start) * itemsizes[part.pair], _BUNDLE)
 
 
 def compare_parts(

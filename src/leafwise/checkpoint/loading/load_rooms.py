@@ -13,6 +13,7 @@ from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.work.pieces import bundled
 from leafwise.core.work.progress import Count
 from leafwise.errors import ChecksumError, LoadError, Unsupported
 from leafwise.files.arrays.arrays import Stored, spec_of
@@ -129,14 +130,4 @@ class LoadRooms:
 
 
 def _batches(targets: list[LoadTarget]) -> Iterator[list[LoadTarget]]:
-    batch: list[LoadTarget] = []
-    nbytes = 0
-    for target in targets:
-        size = target.home.spec(target.value).nbytes
-        if batch and nbytes + size > _BATCH:
-            yield batch
-            batch, nbytes = [], 0
-        batch.append(target)
-        nbytes += size
-    if batch:
-        yield batch
+    return bundled(targets, lambda target: target.home.spec(target.value).nbytes, _BATCH)

@@ -9,6 +9,7 @@ from leafwise.checkpoint.plain_values import PlainValues
 from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.columns import Columns
 from leafwise.core.pairing.pairing import saved_rows
+from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.pairing.row_matching import Renaming
 from leafwise.core.path import Path
 from leafwise.core.roles.section_keys import OPTIMIZER
@@ -158,7 +159,7 @@ class SavedOptimizers:
         """Gives groups to an optimizer whose state dict PyTorch flattened: each gets the options of its parameters.
         Returns the names of options that differ between parameters of one group."""
         begin, differing = f"{prefix}{_GROUPS}", []
-        for flat, same in ((self.values, _same_values), (self.rows, self._same_arrays)):
+        for flat, same in ((self.values, same_plain), (self.rows, self._same_arrays)):
             options: dict[str, Any] = {}
             for number, names in enumerate(groups):
                 for name in names:
@@ -184,10 +185,6 @@ class SavedOptimizers:
         while isinstance(params := values.get(f"{prefix}param_groups.{len(groups)}.params"), list | tuple):
             groups.append([seen_from(self._path, str(name)) for name in params])
         return groups
-
-
-def _same_values(first: Any, second: Any) -> bool:
-    return first is second or (type(first) is type(second) and bool(first == second))
 
 
 def _lineage(prefix: str, names: list[str]) -> set[str]:

@@ -54,6 +54,11 @@ def compare_plain(value: Any, partner: Any) -> str:
     return "same" if value is partner else _equal(value, partner)
 
 
+def same_plain(value: Any, partner: Any) -> bool:
+    """Whether two plain values are known to be the same."""
+    return value is partner or compare_plain(value, partner) == "same"
+
+
 _PLAIN = (str, bytes, int, float, complex, type(None))
 
 

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from leafwise import __version__
+from leafwise.core.work.pieces import bundled
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import one_thread
 from leafwise.errors import Error, QueryError, WorkerError
@@ -153,20 +154,9 @@ class _Running:
             future.cancel()
 
 
-def bundled(items: Iterable[T], nbytes_of: Callable[[T], int], most: int | None = None) -> Iterator[list[T]]:
-    """Items in bundles for one task each, of about `most` bytes."""
-    most = TASK if most is None else most
-    bundle: list[T] = []
-    held = 0
-    for item in items:
-        nbytes = nbytes_of(item)
-        if bundle and (held + nbytes > most or len(bundle) == _MANY):
-            yield bundle
-            bundle, held = [], 0
-        bundle.append(item)
-        held += nbytes
-    if bundle:
-        yield bundle
+def task_bundles(items: Iterable[T], nbytes_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items in bundles for one task each."""
+    return bundled(items, nbytes_of, TASK, _MANY)
 
 
 class ForEach:
@@ -183,7 +173,7 @@ def run_each(
     crew: Crew, function: Callable[[T], Any], items: Sequence[T], nbytes_of: Callable[[T], int], count: Count
 ) -> list[Any]:
     """The results of a function of a module for each item, in order."""
-    bundles = bundled(items, nbytes_of)
+    bundles = task_bundles(items, nbytes_of)
     tasks = (ForEach(function, bundle, sum(map(nbytes_of, bundle))) for bundle in bundles)
     return [result for results in crew.run(tasks, count) for result in results]
 

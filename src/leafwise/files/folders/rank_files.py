@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from leafwise.core.opaque import Opaque, same_records
+from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import Storage, Stored, Unreadable, as_bytes, spec_of
@@ -97,7 +97,7 @@ class _Merge:
             return self._dict(values, labels)
         if kinds in ({list}, {tuple}) and len({len(value) for value in values}) == 1:
             return type(first)(self.merged(list(items), labels) for items in zip(*values, strict=True))
-        if len(kinds) == 1 and all(_same(first, value) for value in values[1:]):
+        if len(kinds) == 1 and all(same_plain(first, value) for value in values[1:]):
             return first
         return dict(zip(labels, values, strict=True))
 
@@ -131,16 +131,6 @@ class _Merge:
                     why = f"the files of {other_label} and {label} have different values for its part {box.text()}"
                     return Unreadable(spec_of(shape, spec.dtype, trainable=spec.trainable), why)
         return whole_or_part(shape, spec.dtype, spec.trainable, [box for box, _ in by_place.values()], self._files)
-
-
-def _same(first: Any, second: Any) -> bool:
-    """Whether two values that are not arrays are equal."""
-    if isinstance(first, Opaque):
-        return same_records(first, second)
-    try:
-        return bool(first == second)
-    except Exception:
-        return False
 
 
 def _same_bytes(first: Stored, second: Stored) -> bool:

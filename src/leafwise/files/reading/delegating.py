@@ -9,7 +9,8 @@ from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.comparison import Comparison
 from leafwise.core.results.moments import Moments, merged_moments
 from leafwise.core.work import executor_tasks as crews
-from leafwise.core.work.executor_tasks import Crew, bundled, run_each
+from leafwise.core.work.executor_tasks import Crew, run_each, task_bundles
+from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
 from leafwise.files.sources.source import LocalSource
@@ -23,9 +24,9 @@ class FileDelegating(Delegating):
         parts = (
             StoredPart(number, values[number].spec.dtype, storage, start + at, start + end)
             for number, (storage, start, stop) in runs.items()
-            for at, end in _cuts(stop - start, ITEM_BYTES[values[number].spec.dtype])
+            for at, end in _task_ranges(stop - start, ITEM_BYTES[values[number].spec.dtype])
         )
-        bundles = bundled(parts, lambda part: part.stop - part.start)
+        bundles = task_bundles(parts, lambda part: part.stop - part.start)
         by_bundle = crew.run((_MeasuringTask(bundle, histogram) for bundle in bundles), count)
         chunks: dict[int, list[Moments]] = {}
         for measured in by_bundle:
@@ -57,7 +58,7 @@ class FileDelegating(Delegating):
 
         def compared(parts: list[Any], always: bool, counted: Count) -> list[Any]:
             sent = [_SentPair(*_ranges(sides[part.pair], part, dtypes[part.pair]), dtypes[part.pair]) for part in parts]
-            bundles = list(bundled(sent, lambda pair: pair.stop - pair.start))
+            bundles = list(task_bundles(sent, lambda pair: pair.stop - pair.start))
             tasks = (_ComparingTask(bundle, always) for bundle in bundles)
             results = [result for results in crew.run(tasks, counted) for result in results]
             return [
@@ -72,7 +73,7 @@ class FileDelegating(Delegating):
             PairPart(pair, at // item, end // item)
             for pair, (size, dtype) in enumerate(zip(sizes, dtypes, strict=True))
             for item in [ITEM_BYTES[dtype]]
-            for at, end in _cuts(size * item, item)
+            for at, end in _task_ranges(size * item, item)
         ]
         chunks = [chunk for part in compared(parts, False, count) for chunk in part]
         comparisons = combined(sizes, chunks, lambda same: compared(same, True, lambda nbytes: None))
@@ -83,13 +84,10 @@ class FileDelegating(Delegating):
 _StoredRun = tuple[Storage, int, int]  # a storage, and where the array begins and ends in it
 
 
-def _cuts(nbytes: int, itemsize: int) -> Iterator[tuple[int, int]]:
-    """Ranges of about the bytes of a task, which begin at multiples of a chunk."""
+def _task_ranges(nbytes: int, itemsize: int) -> Iterator[tuple[int, int]]:
     from leafwise.kernels.cpu import CHUNK
 
-    chunk = CHUNK * itemsize
-    step = max(crews.TASK // chunk, 1) * chunk
-    return ((start, min(start + step, nbytes)) for start in range(0, nbytes, step))
+    return ranges(nbytes, CHUNK * itemsize, crews.TASK)
 
 
 class _MeasuringTask:

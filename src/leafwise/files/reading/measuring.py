@@ -9,6 +9,7 @@ import numpy as np
 
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.moments import NOTHING, Moments, merged_moments, nothing
+from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_threads
 from leafwise.files.arrays.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
@@ -96,20 +97,13 @@ def _own_files(storages: list[Storage]) -> Iterator[dict[int, int]]:
 
 def _bundles(values: list[Stored], runs: dict[int, tuple[Storage, int, int]], size: int) -> Iterator[list[StoredPart]]:
     """Pieces of arrays, in bundles of at most `size` bytes."""
-    bundle: list[StoredPart] = []
-    held = 0
-    for number, (storage, start, stop) in runs.items():
-        dtype = values[number].spec.dtype
-        step = PIECE * ITEM_BYTES[dtype]
-        for at in range(start, stop, step):
-            part = StoredPart(number, dtype, storage, at, min(at + step, stop))
-            if held and held + part.stop - part.start > size:
-                yield bundle
-                bundle, held = [], 0
-            bundle.append(part)
-            held += part.stop - part.start
-    if bundle:
-        yield bundle
+    parts = (
+        StoredPart(number, dtype, storage, start + at, start + end)
+        for number, (storage, start, stop) in runs.items()
+        for dtype in [values[number].spec.dtype]
+        for at, end in ranges(stop - start, ITEM_BYTES[dtype], PIECE * ITEM_BYTES[dtype])
+    )
+    return bundled(parts, lambda part: part.stop - part.start, size)
 
 
 def run_of(value: Stored) -> tuple[Storage, int, int] | None:

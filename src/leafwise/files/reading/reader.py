@@ -9,6 +9,7 @@ from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
 from leafwise.core.work import executor_tasks as crews
 from leafwise.core.work.executor_tasks import Crew, run_each
+from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads
 from leafwise.errors import ChecksumError, FileError
@@ -62,7 +63,7 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, cr
             passes.append((name, storage, checksum_pass))
             tasks += [
                 (storage, checksum_pass, start, stop)
-                for start, stop in _cuts(storage.nbytes, storage.checksums.piece, largest)
+                for start, stop in ranges(storage.nbytes, storage.checksums.piece, largest)
             ]
 
     def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
@@ -136,7 +137,7 @@ def _check(array: Stored) -> None:
 def verify_sections(sections: Iterable[tuple[str, Stored]], progress: Count = lambda count: None) -> None:
     """Compares the checksums of parts of arrays, and of as little else as possible: each checksum that covers a byte of
     a part, once. Raises an error that lists every damaged array."""
-    ranges: dict[int, list[tuple[int, int]]] = {}
+    used: dict[int, list[tuple[int, int]]] = {}
     passes: dict[int, tuple[str, Storage, ChecksumPass]] = {}
     alone: dict[int, Stored] = {}
     for name, array in sections:
@@ -144,13 +145,13 @@ def verify_sections(sections: Iterable[tuple[str, Stored]], progress: Count = la
             alone[id(array.of if isinstance(array, Section) and not array.checks_parts else array)] = array
         for storage, start, stop in touched(array):
             assert storage.checksums is not None
-            ranges.setdefault(id(storage), []).append((start, stop))
+            used.setdefault(id(storage), []).append((start, stop))
             passes.setdefault(id(storage), (name, storage, storage.checksums.new_pass()))
     tasks = []
     for key, (_, storage, checksum_pass) in passes.items():
         assert storage.checksums is not None
-        for first, last in joined(ranges[key]):
-            cuts = _cuts(last - first, storage.checksums.piece)
+        for first, last in joined(used[key]):
+            cuts = ranges(last - first, storage.checksums.piece, _TASK)
             tasks += [(storage, checksum_pass, first + start, first + stop) for start, stop in cuts]
 
     def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
@@ -230,7 +231,7 @@ def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progre
     tasks = []
     for request, checksum_pass in requests:
         piece = 1 if request.storage.checksums is None else request.storage.checksums.piece
-        tasks += [(request, checksum_pass, start, stop) for start, stop in _cuts(request.nbytes, piece)]
+        tasks += [(request, checksum_pass, start, stop) for start, stop in ranges(request.nbytes, piece, _TASK)]
 
     def read(task: tuple[ReadRequest, ChecksumPass | None, int, int]) -> None:
         request, checksum_pass, start, stop = task
@@ -257,13 +258,6 @@ def _threads_for(storages: Iterable[Storage]) -> int:
     if all(isinstance(source, LocalSource) for source in sources):
         return READERS
     return CONNECTIONS if all(isinstance(source, RemoteSource) for source in sources) else THREADS
-
-
-def _cuts(nbytes: int, piece: int, largest: int = _TASK) -> Iterator[tuple[int, int]]:
-    """The ranges that threads work on, as start and stop. Each start is a multiple of `piece`."""
-    step = max(largest // piece, 1) * piece
-    for start in range(0, nbytes, step):
-        yield start, min(start + step, nbytes)
 
 
 _rooms = threading.local()

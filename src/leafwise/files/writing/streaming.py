@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from leafwise.core.path import escape
 from leafwise.core.work import executor_tasks as crews
 from leafwise.core.work import threads
-from leafwise.core.work.executor_tasks import Crew, bundled
+from leafwise.core.work.executor_tasks import Crew, task_bundles
+from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_order
 from leafwise.errors import FileError, WriteError
@@ -90,7 +91,7 @@ class Streaming:
             for start, stop in self._ways[name].cuts(crews.TASK):
                 parts.append(_SentPart.of(name, array, self._ways[name], offset, start, stop))
                 sums_of_parts.append(sums_of_array)
-        bundles = list(bundled(parts, lambda part: part.stop - part.start))
+        bundles = list(task_bundles(parts, lambda part: part.stop - part.start))
         by_bundle = crew.run((_WritingTask(output.staged, bundle) for bundle in bundles), progress)
         results = [result for results in by_bundle for result in results]
         for part, sums_of_array, (digits, states) in zip(parts, sums_of_parts, results, strict=True):
@@ -139,8 +140,7 @@ class _Way(NamedTuple):
     def cuts(self, largest: int = _TASK) -> Iterator[tuple[int, int]]:
         """The ranges that threads work on, as start and stop."""
         nbytes = self.array.spec.nbytes
-        step = max(largest // self.unit, 1) * self.unit if self.unit else nbytes
-        return ((start, min(start + step, nbytes)) for start in range(0, nbytes, max(step, 1)))
+        return ranges(nbytes, self.unit or max(nbytes, 1), largest)
 
 
 class _Watched(Ranged):

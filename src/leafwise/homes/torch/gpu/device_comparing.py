@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from leafwise.core.capabilities.comparing import DeviceResult, OtherArray
+from leafwise.core.work.pieces import bundled
 from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.device_streams import ACTION, StreamedPair, compare_streamed, uploaded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, on_device, runs_kernels, start_kernels
@@ -265,19 +266,8 @@ def _free(device: torch.device) -> int:
 def _batches(pairs: Pairs, numbers: list[int], device: torch.device) -> Iterator[list[int]]:
     """Pairs in batches whose copies fit into memory; without pairs that are too large for that."""
     limit = _free(device)
-    batch: list[int] = []
-    held = 0
-    for number in numbers:
-        nbytes = sum(map(_nbytes, pairs[number]))
-        if nbytes > limit:
-            continue
-        if batch and held + nbytes > limit:
-            yield batch
-            batch, held = [], 0
-        batch.append(number)
-        held += nbytes
-    if batch:
-        yield batch
+    sizes = {number: sum(map(_nbytes, pairs[number])) for number in numbers}
+    return bundled((number for number, size in sizes.items() if size <= limit), sizes.__getitem__, limit)
 
 
 def _nbytes(side: Side) -> int:

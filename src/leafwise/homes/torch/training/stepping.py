@@ -10,6 +10,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
+from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.errors import Unsupported
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_flattened, is_sharded
 from leafwise.homes.torch.gpu.landing import Uploads
@@ -19,6 +20,7 @@ from leafwise.homes.torch.parallel.flat_shards import FlatShard, is_shown_itself
 from leafwise.homes.torch.parallel.sharding import local_tensor
 from leafwise.homes.torch.tensors import tensor_over
 from leafwise.homes.torch.training.optimizers import is_optimizer, keeps_own_state, shown_state
+from leafwise.homes.torch.values.values import same_bits
 
 # The state of PyTorch's own optimizers that has an element for each element of the parameter.
 _LIKE_PARAMETER = frozenset(
@@ -211,7 +213,7 @@ class TorchStepping(Stepping):
                     continue
                 for key, value in state.items():
                     other = first.setdefault((id(parameter), key), value)
-                    if not isinstance(value, FlatShard) and not _equal(other, value):
+                    if not isinstance(value, FlatShard) and not _is_same(other, value):
                         raise Unsupported(
                             "torch optimizer",
                             f"restore {key}",
@@ -280,10 +282,10 @@ def _own_state(given: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
     return joined
 
 
-def _equal(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
-        return False
-    return a.shape == b.shape and bool((a == b).all()) if _is_array(a) else bool(a == b)
+def _is_same(a: Any, b: Any) -> bool:
+    if _is_array(a) and _is_array(b):
+        return same_bits(tensor_over(a), tensor_over(b))
+    return type(a) is type(b) and same_plain(a, b)
 
 
 def _kept_outside(optimizer: Any) -> str:
