@@ -40,9 +40,10 @@ faults: $(VENV)/dev.stamp  ## Test saves against kills, full disks, flipped bits
 fuzz: $(VENV)/dev.stamp  ## Read damaged files of every format, with the C code sanitized (minutes)
 	@$(BIN)/python -m tools.fuzz $(SEEDED)
 
-check: $(VENV)/dev.stamp  ## Check lint, formatting, types, the page's build, and the site's links
+check: $(VENV)/dev.stamp  ## Check lint, words, formatting, types, the page's build, and the site's links
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m tools.plain_english
 	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/*.[ch] tools/*.c
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/typed_examples.py

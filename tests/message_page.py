@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.words import PHRASES
+from tools.plain_english import PHRASES
 
 from leafwise import errors
 
