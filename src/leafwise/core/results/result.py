@@ -1,12 +1,15 @@
 """The base classes of results, which print, and convert to text, JSON, HTML or a DataFrame; and writing small files."""
 
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from operator import index
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from leafwise.errors import FileError, QueryError
+
+T = TypeVar("T")
 
 _RENDER = "leafwise.render"  # imported when something is drawn, because core may not import render
 
@@ -66,6 +69,25 @@ class Table(Result):
     def pandas(self) -> Any:
         """The result as a pandas DataFrame. Needs pandas."""
         return import_module(_RENDER).pandas_of(self)
+
+
+class RowTable(Table, Sequence[T]):
+    """A table that is the sequence of its rows."""
+
+    _rows: list[T]
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        return self._rows[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 def whole_number(number: Any, name: str, least: int) -> int | None:
