@@ -160,12 +160,12 @@ def flat_boxes(shape: tuple[int, ...], start: int, stop: int) -> list[FlatBox]:
     2 (1, 0) (2, 3)
     8 (3, 0) (1, 2)
     """
-    found: list[FlatBox] = []
+    flat: list[FlatBox] = []
     local = 0
     for index in boxes(shape, start, stop):
         ranges = [part if isinstance(part, slice) else slice(part, part + 1) for part in index]
         ranges += [slice(0, size) for size in shape[len(index) :]]
         sizes = tuple(part.stop - part.start for part in ranges)
-        found.append(FlatBox(local, tuple(part.start for part in ranges), sizes))
+        flat.append(FlatBox(local, tuple(part.start for part in ranges), sizes))
         local += prod(sizes)
-    return found
+    return flat
