@@ -84,7 +84,7 @@ def test_built_in_exceptions_contain_no_raw_names(sources: Nodes) -> None:
     # Errors of these modules are caught where the header is read or written.
     inside = ("files/plain_values.py", "files/record.py")
     allowed = {
-        "core/work/interruption.py: explanation",  # a few fixed sentences
+        "core/warn.py: explanation",  # a few fixed sentences
         "core/path.py: name",  # caught at once
         "files/sources/disk.py: f'this process may only have {many} open; allow more, with ulimit -n'",  # a number
         "files/pickles/unpickler.py: f'{len(items)} values for a tuple of {length}'",

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import leafwise as lw
-from leafwise.core import reader
+from leafwise.core.capabilities import measuring
 from leafwise.inspect import indices as places
 
 NAN, INF = float("nan"), float("inf")
@@ -54,7 +54,7 @@ def test_indices_are_those_of_the_tensor_as_it_is_indexed_whatever_its_strides(t
 
 
 def test_large_leaves_are_read_in_bands_and_only_as_far_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "BAND", 64)
+    monkeypatch.setattr(measuring, "BAND", 64)
     values, expected = planted(40, 10, count=33)
     assert list(lw.stats({"w": values}).nonfinite["w"].indices) == expected
     monkeypatch.setattr(places, "MOST", 5)

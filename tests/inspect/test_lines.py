@@ -97,7 +97,7 @@ def test_short_lines_are_reported_only_if_all_are_the_same() -> None:
 
 
 def test_arrays_larger_than_a_band_are_read_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leafwise.core.reader.BAND", 1000)
+    monkeypatch.setattr("leafwise.core.capabilities.measuring.BAND", 1000)
     matrix = random(300, 64)
     matrix[299], matrix[:, 9] = matrix[4], matrix[:, 60]
     matrix[299, 9] = matrix[299, 60] = matrix[4, 60]

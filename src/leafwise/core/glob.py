@@ -54,18 +54,12 @@ class Glob:
         self._exact = frozenset(number for number in self.naming if not has_wildcards(texts[number]))
         self._steps: dict[frozenset[tuple[int, int]], _Step] = {}
 
-    def rows(self, columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
-        """The rows that match, and those below the nodes that the glob names."""
+    def rows(self, columns: "Columns", node: int, rows: Collection[int], nodes: bool = True) -> Iterable[int]:
+        """The rows whose own path matches; with `nodes`, also those below the nodes that the glob names."""
         steps = self._run(columns, node)
         row_nodes, row_names = columns.row_nodes, columns.row_names
-        if named := self._named_nodes(columns, steps):
+        if nodes and (named := self._named_nodes(columns, steps)):
             return [row for row in rows if row_nodes[row] in named or steps[row_nodes[row]][row_names[row]].accepts]
-        return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
-
-    def leaf_rows(self, columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
-        """The rows whose own path matches."""
-        steps = self._run(columns, node)
-        row_nodes, row_names = columns.row_nodes, columns.row_names
         return [row for row in rows if steps[row_nodes[row]][row_names[row]].accepts]
 
     def _named_nodes(self, columns: "Columns", steps: dict[int, _Step]) -> set[int]:
@@ -103,7 +97,7 @@ class Glob:
         >>> Glob("a.*").accepts(["a", "b"]), Glob("a.*").accepts(["a", "b", "c"]), Glob("a.**").accepts(["a", "b", "c"])
         (True, False, True)
         """
-        step = self._step(self._close({(number, 0) for number in range(len(self.patterns))}))
+        step = self._start()
         for name in entries:
             step = step[name]
         return step.accepts
@@ -114,7 +108,7 @@ class Glob:
         >>> Glob("a.*").prefix_length(["a", "b", "c"]), Glob("b").prefix_length(["a", "b"])
         (2, None)
         """
-        step = self._step(self._close({(number, 0) for number in range(len(self.patterns))}))
+        step = self._start()
         for length, name in enumerate(entries, 1):
             step = step[name]
             if step.accepts:
@@ -123,8 +117,7 @@ class Glob:
 
     def _run(self, columns: "Columns", node: int) -> dict[int, _Step]:
         """The state of the automaton at each node from `node` down."""
-        start = self._step(self._close({(number, 0) for number in range(len(self.patterns))}))
-        steps = {node: start}
+        steps = {node: self._start()}
         parents, names = columns.node_parents, columns.node_names
         hidden = columns.hidden if columns.wrapped else None
         for below in range(node + 1, columns.node_ends[node]):
@@ -143,21 +136,22 @@ class Glob:
                 reached.add((number, at))
             elif word.fullmatch(name):
                 reached.add((number, at + 1))
-        return self._step(self._close(reached))
+        return self._step(reached)
 
-    def _close(self, positions: set[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-        """Adds the positions that need no further name: `**` may match no entry at all."""
+    def _start(self) -> _Step:
+        return self._step({(number, 0) for number in range(len(self.patterns))})
+
+    def _step(self, positions: set[tuple[int, int]]) -> _Step:
+        """The state at these positions, and at those that need no further name: `**` may match no entry at all."""
         for number, at in tuple(positions):
             pattern = self.patterns[number]
             while at < len(pattern) and pattern[at] is _DEEP:
                 at += 1
                 positions.add((number, at))
-        return frozenset(positions)
-
-    def _step(self, positions: frozenset[tuple[int, int]]) -> _Step:
-        step = self._steps.get(positions)
+        key = frozenset(positions)
+        step = self._steps.get(key)
         if step is None:
-            step = self._steps[positions] = _Step(self, positions)
+            step = self._steps[key] = _Step(self, key)
         return step
 
 
@@ -221,16 +215,12 @@ def _word_regex(word: str) -> str:
     parts = []
     for token in _tokens(word):
         if token.startswith('"'):
-            parts.append(re.escape(_unquoted(token)))
+            parts.append(re.escape(split_names(token)[0]))
         elif token.startswith("{"):
-            parts.append(_options_regex(token[1:-1]))
+            parts.append(f"(?:{'|'.join(map(_option_regex, _split(token[1:-1], ',')))})")
         else:
             parts.append({"*": ".*", "?": "."}.get(token) or re.escape(token))
     return "".join(parts)
-
-
-def _options_regex(inner: str) -> str:
-    return "(?:" + "|".join(map(_option_regex, _split(inner, ","))) + ")"
 
 
 def _option_regex(option: str) -> str:
@@ -298,7 +288,3 @@ def _quoted_end(text: str, start: int) -> int:
     if quoted is None:
         raise QueryError(f"cannot read the glob {text!r}: a quote is not closed")
     return quoted.end() - 1
-
-
-def _unquoted(word: str) -> str:
-    return split_names(word)[0]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leafwise.core.glob import Glob, compiled_word
@@ -43,7 +44,7 @@ class Query:
         if isinstance(where, Query):
             return where
         if isinstance(where, str):
-            return Query(repr(where), Glob(where).rows if nodes else Glob(where).leaf_rows)
+            return Query(repr(where), partial(Glob(where).rows, nodes=nodes))
         if isinstance(where, Path):
             return Query(repr(where), _by_path(where, nodes))
         if isinstance(where, re.Pattern):
@@ -161,9 +162,8 @@ def _containing(texts: tuple[str, ...], columns: "Columns", node: int, rows: Col
     exact = tuple(text for text in texts if text != text.lower())
     folded = tuple(text for text in texts if text == text.lower())
     for row, key in zip(rows, keys, strict=True):
-        if any(text in key for text in exact) or (
-            folded and any(text in lower for lower in [key.lower()] for text in folded)
-        ):
+        lower = key.lower() if folded else ""
+        if any(text in key for text in exact) or any(text in lower for text in folded):
             yield row
 
 
@@ -215,12 +215,8 @@ _EXAMPLES = {
 
 def _by_path(path: Path, nodes: bool) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":
     glob = Glob(str(path) or "**")  # a printed path is a glob that matches only this path
-
-    def rows(columns: "Columns", node: int, rows: Collection[int]) -> Iterable[int]:
-        # Absolute, like the paths of leaves: the glob starts at the root of the walk.
-        return glob.rows(columns, 0, rows) if nodes else glob.leaf_rows(columns, 0, rows)
-
-    return rows
+    # Absolute, like the paths of leaves: the glob starts at the root of the walk.
+    return lambda columns, node, rows: glob.rows(columns, 0, rows, nodes)
 
 
 def _by_text(pattern: re.Pattern[str]) -> "Callable[[Columns, int, Collection[int]], Iterable[int]]":

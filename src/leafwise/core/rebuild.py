@@ -122,11 +122,10 @@ def recomputed(columns: Columns, rows: Iterable[int]) -> tuple[dict[int, Any], l
         value = columns.current(row)
         if columns.home(value).spec(value).device == "meta":
             by_node.setdefault(columns.row_nodes[row], []).append(row)
-    by_home: dict[Any, list[int]] = {}
-    for node in by_node:
-        by_home.setdefault(columns.home(columns.node_objects[node]), []).append(node)
+    changed = list(by_node)
     values = {}
-    for home, nodes in by_home.items():
+    for home, numbers in columns.by_home([columns.node_objects[node] for node in changed]).items():
+        nodes = [changed[number] for number in numbers]
         places = [(columns.lineage(node), [columns.row_names[row] for row in by_node[node]]) for node in nodes]
         for node, made in zip(nodes, home.capability(Rebuilding).recompute(places), strict=True):
             values.update({row: made[name] for row in by_node[node] if (name := columns.row_names[row]) in made})

@@ -243,11 +243,6 @@ def _home_by_type(columns: Columns) -> dict[type, Home]:
     return {cls: columns.home(example) for cls, example in examples.items()}
 
 
-def _are_values(columns: Columns) -> set[type]:
-    """The types of arrays that are values: one such array at two places is two leaves."""
-    return {cls for cls, home in _home_by_type(columns).items() if not home.ties_by_identity}
-
-
 def _forget_repeated_values(columns: Columns) -> None:
     """If a node is a value, such as a dict of JAX arrays, the same object at two places is two nodes."""
     homes_by_type = _home_by_type(columns).items()
@@ -264,7 +259,7 @@ def _forget_repeated_values(columns: Columns) -> None:
 def _first_rows_of_leaves(columns: Columns, first_rows: dict[int, int]) -> Iterator[int]:
     """For each row, the first row with the same object. An array that is a value is the same leaf only in a node that
     is shared."""
-    types = _are_values(columns)
+    types = {cls for cls, home in _home_by_type(columns).items() if not home.ties_by_identity}
     if not types:
         yield from map(first_rows.__getitem__, map(id, columns.row_values))
         return

@@ -5,9 +5,9 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.measuring import bands
 from leafwise.core.capabilities.searching import Searching
 from leafwise.core.home import Home
-from leafwise.core.reader import bands
 from leafwise.core.registry import home_of
 
 MOST = 10_000  # indices that are kept; there may be billions

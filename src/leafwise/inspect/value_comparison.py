@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray
 from leafwise.core.capabilities.delegating import Delegating
+from leafwise.core.capabilities.measuring import reader
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Home, Spec
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.pairing.pairing import NamedArray, NamedArrays
-from leafwise.core.reader import reader
 from leafwise.core.registry import home_of
 from leafwise.core.results.comparison import Comparison
 from leafwise.core.work.executor_tasks import Crew, run_each

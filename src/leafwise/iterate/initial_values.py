@@ -15,8 +15,7 @@ from leafwise.core.path import escape, listed
 from leafwise.core.rebuild import recomputed, replaced_leaves, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
-from leafwise.core.warn import warn
-from leafwise.core.work.interruption import interruption_explained
+from leafwise.core.warn import interruption_explained, warn
 from leafwise.core.work.progress import Count, bar
 from leafwise.core.work.ranks import agreeing, comparing, drop_gathered, same_text, team_of
 from leafwise.errors import Error, RuleError

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.comparing import Comparing, DeviceResult
+from leafwise.core.capabilities.measuring import reader
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.memory.memory import SAME, Op
-from leafwise.core.reader import reader
 from leafwise.errors import Unsupported
 
 _CORNER = 64  # elements of the first row and column, compared before the rest

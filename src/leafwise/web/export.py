@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any
 
-from leafwise.core.results.atomic_write import write_small_file
+from leafwise.core.results.result import write_small_file
 from leafwise.core.work.progress import bar
 from leafwise.errors import Error, QueryError
 from leafwise.web.answers import comparison, leaf, lines, tables, whole

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from leafwise.core.capabilities.measuring import reader
 from leafwise.core.leaf import Leaf
-from leafwise.core.reader import reader
 from leafwise.errors import QueryError
 from leafwise.inspect.image.grids import axis_down, boxes
 from leafwise.render.phrases import bytes_text

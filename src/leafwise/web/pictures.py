@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leafwise.core.capabilities.measuring import reader
 from leafwise.core.leaf import Leaf
-from leafwise.core.reader import reader
 from leafwise.errors import QueryError
 from leafwise.inspect.image.bins import Bins
 from leafwise.inspect.image.grids import axis_down, filter_places, style_of

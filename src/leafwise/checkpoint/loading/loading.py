@@ -17,8 +17,7 @@ from leafwise.checkpoint.planning.problem_groups import ProblemGroup, counts_tex
 from leafwise.core.path import escape
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.core.warn import warn
-from leafwise.core.work.interruption import interruption_explained
+from leafwise.core.warn import interruption_explained, warn
 from leafwise.core.work.progress import bar
 from leafwise.errors import LoadError
 from leafwise.files.casts import Cast

@@ -12,7 +12,7 @@ from leafwise.core.memory.memory import Op
 from leafwise.core.opaque import Opaque
 from leafwise.core.pairing.pairing import Pairing
 from leafwise.core.path import listed
-from leafwise.core.roles.key_roles import KEY_DTYPE, other_implementations
+from leafwise.core.roles.role_table import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree
 from leafwise.files.stored_file import StoredFile
 

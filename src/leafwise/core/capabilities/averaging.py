@@ -15,15 +15,10 @@ class Averaging(Capability):
     def first_of_other_shape(self, targets: list[Any], values: list[Any]) -> int | None:
         """The number of the first value whose shape, or whose sharding, differs from that of its target; None if all
         are equal."""
-        pairs = zip(self.home.specs(targets), self.home.specs(values), strict=True)
-        return next(
-            (
-                number
-                for number, (target, value) in enumerate(pairs)
-                if (target.shape, target.sharding) != (value.shape, value.sharding)
-            ),
-            None,
+        ours, theirs = (
+            [(spec.shape, spec.sharding) for spec in self.home.specs(arrays)] for arrays in (targets, values)
         )
+        return next((number for number, shape in enumerate(ours) if shape != theirs[number]), None)
 
     def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
         """Copies of arrays. With `precise`, floating point of less than 32 bits is copied as float32."""

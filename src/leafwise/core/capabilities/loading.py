@@ -8,12 +8,6 @@ from leafwise.core.capabilities import Capability
 from leafwise.core.home import Home, Memory, Spec
 
 
-class HostBuffer(Protocol):
-    """Memory of the host, from which a device copies."""
-
-    view: memoryview
-
-
 class Transfer(Protocol):
     """Copies the bytes of files to one device, in any number of threads and in any order."""
 
@@ -27,7 +21,7 @@ class Transfer(Protocol):
         """Called before copies are queued, when all arrays have their memory."""
 
     def buffer(self) -> AbstractContextManager[Any]:
-        """A `HostBuffer` that no copy uses any more."""
+        """Memory of the host, from which the device copies, and which no copy uses any more; its bytes are `view`."""
 
     def take(self) -> Any:
         """The same, until `give` is called; None if there are `most` buffers, and none is free. May take the time to

@@ -1,7 +1,8 @@
-"""Statistics of arrays. See `lw.stats`."""
+"""Statistics of arrays, see `lw.stats`; and reading an array in parts, with only one part in memory at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.capabilities import Capability
@@ -9,8 +10,12 @@ from leafwise.core.work.progress import Count
 from leafwise.errors import Unsupported
 
 if TYPE_CHECKING:
-    from leafwise.core.home import Spec
+    from leafwise.core.home import Home, Spec
     from leafwise.core.results.moments import Moments
+
+BAND = 1 << 22  # elements in a band
+
+Reader = Callable[[tuple[slice, ...]], Any]
 
 
 class PendingMeasurement(NamedTuple):
@@ -45,3 +50,19 @@ class Measuring(Capability):
     def reads_parts(self, value: Any) -> bool:
         """Whether `home.read` reads a part without the rest. If not, a caller that needs many parts reads all of it."""
         return False
+
+
+def reader(home: "Home", value: Any) -> Reader:
+    """A function that reads parts of an array as NumPy arrays."""
+    if not home.capability(Measuring).reads_parts(value):
+        whole = home.read(value, ())
+        return lambda box: whole[box]
+    return lambda box: home.read(value, box)
+
+
+def bands(home: "Home", value: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
+    """An array with at least one axis, as NumPy arrays of several rows each, with the number of the first row."""
+    read = reader(home, value)
+    step = max(1, BAND // max(prod(shape[1:]), 1))
+    for start in range(0, shape[0], step):
+        yield start, read((slice(start, start + step),))

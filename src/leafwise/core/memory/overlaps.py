@@ -15,9 +15,7 @@ def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
     it."""
     every = range(len(columns.row_values))
     keys = columns.ask(every, columns.row_values, "finding its memory", lambda home, values: home.storages(values))
-    if keys.count(None) == len(keys):  # as in most files
-        return []
-    if len(set(keys)) == len(keys) and None not in keys:  # as in most models
+    if keys.count(None) == len(keys) or len(set(keys)) == len(keys):  # as in most files and most models
         return []
     storages: dict[object, list[int]] = {}
     for row, storage in enumerate(keys):
@@ -78,23 +76,16 @@ def find_undone(columns: Columns) -> None:
 
 def _row_at(columns: Columns, node: int, key: str) -> int | None:
     """The row at a dotted key below a node; None if there is none."""
-    names = key.split(".")
-    for name in names[:-1]:
-        children = (child for shown in _with_wrapped(columns, node) for child in columns.children(shown))
+    *above, last = key.split(".")
+    nodes = columns.nodes_at_path(node)
+    for name in above:
+        children = (child for shown in nodes for child in columns.children(shown))
         child = next((child for child in children if columns.node_names[child] == name), None)
         if child is None:
             return None
-        node = columns.repeats[child] if child in columns.listed_elsewhere else child
-    rows = (row for shown in _with_wrapped(columns, node) for row in columns.own_rows(shown))
-    return next((row for row in rows if columns.row_names[row] == names[-1]), None)
-
-
-def _with_wrapped(columns: Columns, node: int) -> list[int]:
-    """A node, and what it wraps, which keys do not show."""
-    nodes = [node]
-    while columns.wrapped and (wrapped := next(filter(columns.hidden, columns.children(nodes[-1])), None)) is not None:
-        nodes.append(wrapped)
-    return nodes
+        nodes = columns.nodes_at_path(child)
+    rows = (row for shown in nodes for row in columns.own_rows(shown))
+    return next((row for row in rows if columns.row_names[row] == last), None)
 
 
 def bytes_shared(columns: Columns, leaves: set[int]) -> int:

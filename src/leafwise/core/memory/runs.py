@@ -1,5 +1,7 @@
-"""Contiguous elements, which homes pass to kernels."""
+"""Contiguous elements of an array: a run, which homes pass to kernels, and a range in C order as boxes."""
 
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 
@@ -20,3 +22,36 @@ class UnreadError(Exception):
     def __init__(self, number: int, side: int = 0) -> None:
         super().__init__(number, side)
         self.number, self.side = number, side
+
+
+Box = tuple[int | slice, ...]
+
+
+def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[Box]:
+    """The indices of the parts that make up a range of elements in C order: as few as possible, in order.
+
+    >>> list(boxes((3, 4), 2, 11))
+    [(0, slice(2, 4, None)), (slice(1, 2, None),), (2, slice(0, 3, None))]
+    >>> list(boxes((), 0, 1)), list(boxes((3, 4), 4, 4))
+    ([()], [])
+    """
+    if start >= stop:
+        return
+    if not shape:
+        yield ()
+        return
+    inner = prod(shape[1:])
+    row, in_row = divmod(start, inner)
+    if in_row:
+        end = min(stop, (row + 1) * inner)
+        yield from _of_row(shape, row, in_row, end - row * inner)
+        row, start = row + 1, end
+    last, rest = divmod(stop, inner)
+    if row < last:
+        yield (slice(row, last),)
+    if rest and start < stop:
+        yield from _of_row(shape, last, 0, rest)
+
+
+def _of_row(shape: Sequence[int], row: int, start: int, stop: int) -> Iterator[Box]:
+    return ((row, *index) for index in boxes(shape[1:], start, stop))

@@ -5,6 +5,7 @@ from itertools import product
 from math import prod
 from typing import Any, Literal, NamedTuple
 
+from leafwise.core.memory.runs import boxes
 from leafwise.printable import escape
 
 
@@ -159,31 +160,12 @@ def flat_boxes(shape: tuple[int, ...], start: int, stop: int) -> list[FlatBox]:
     2 (1, 0) (2, 3)
     8 (3, 0) (1, 2)
     """
-    if start >= stop:
-        return []
-    if not shape:
-        return [FlatBox(0, (), ())]
-    boxes: list[FlatBox] = []
-    _add_flat_boxes(boxes, (), shape, start, stop, 0)
-    return boxes
-
-
-def _add_flat_boxes(
-    boxes: list[FlatBox], above: tuple[int, ...], shape: tuple[int, ...], start: int, stop: int, local: int
-) -> None:
-    """Adds the boxes of a range of the array at the indices `above`, before which `local` elements come."""
-    size = prod(shape[1:])
-    row, last = start // size, (stop - 1) // size
-    first_is_cut, last_is_cut = start % size != 0, stop % size != 0
-    if row == last and (first_is_cut or last_is_cut):
-        _add_flat_boxes(boxes, (*above, row), shape[1:], start - row * size, stop - row * size, local)
-        return
-    if first_is_cut:
-        _add_flat_boxes(boxes, (*above, row), shape[1:], start - row * size, size, local)
-        row += 1
-    end = last if last_is_cut else last + 1
-    if row < end:
-        first = (*above, row, *(0 for _ in shape[1:]))
-        boxes.append(FlatBox(local + row * size - start, first, (*(1 for _ in above), end - row, *shape[1:])))
-    if last_is_cut:
-        _add_flat_boxes(boxes, (*above, last), shape[1:], 0, stop - last * size, local + last * size - start)
+    flat: list[FlatBox] = []
+    local = 0
+    for index in boxes(shape, start, stop):
+        ranges = [part if isinstance(part, slice) else slice(part, part + 1) for part in index]
+        ranges += [slice(0, size) for size in shape[len(index) :]]
+        sizes = tuple(part.stop - part.start for part in ranges)
+        flat.append(FlatBox(local, tuple(part.start for part in ranges), sizes))
+        local += prod(sizes)
+    return flat

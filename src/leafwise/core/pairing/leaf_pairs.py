@@ -70,21 +70,17 @@ class _Views:
     """How the rows of one side view their leaves: as they are, transposed, or a part of them."""
 
     def __init__(self, side: Side) -> None:
-        self.side, self.leaf, self._op = side, side.leaf, side.columns.row_op
+        self.side, self.leaf, self.op = side, side.leaf, side.columns.row_op
 
     def shows_all(self, row: int) -> bool:
         """Whether a row shows every element of its leaf, in any order."""
-        op = self._op(row)
+        op = self.op(row)
         return op == SAME or (op.slices is None and op.order is not None)
-
-    def is_known(self, row: int) -> bool:
-        """Whether it is known exactly how a row views its leaf."""
-        op = self._op(row)
-        return op == SAME or op.slices is not None or op.order is not None
 
     def label(self, row: int) -> str:
         """A text that is different for each view of a leaf; the number of the row if the view is not known."""
-        return self._op(row).describe() if self.is_known(row) else f"row {row}"
+        op = self.op(row)
+        return op.describe() if op.is_told else f"row {row}"
 
     def overlap(self, row: int, first: int | None) -> bool:
         """Whether one of two rows of a leaf certainly shows everything that the other shows. Two parts may have nothing
@@ -98,7 +94,7 @@ class _Views:
         text = self.side.text(first)
         if self.label(row) == self.label(first):
             return f"another name of {text}"
-        return f"{text}{self._op(row).describe()}" if self._op(first) == SAME else f"tied to {text}"
+        return f"{text}{self.op(row).describe()}" if self.op(first) == SAME else f"tied to {text}"
 
 
 def _paired_once(
@@ -121,7 +117,7 @@ def _paired_once(
             continue  # another name of both
         kinds, notes = set(), []
         # If it is not known how a row views its leaf, only the values are compared.
-        is_known = source.is_known(a) and target.is_known(b)
+        is_known = source.op(a).is_told and target.op(b).is_told
         may_differ = known is None or (is_known and source.label(a) != target.label(b))
         if may_differ and source.overlap(a, first_of_source.get(leaf)):
             kinds.add("untied")
@@ -141,8 +137,7 @@ def _paired_once(
 
 def _common_view(source: _Views, row: int, target: _Views, partner: int) -> str | None:
     """How two rows view leaves of one shape, if they certainly view them in the same way."""
-    label = source.label(row)
-    if not (source.is_known(row) and target.is_known(partner)) or label != target.label(partner):
+    op, label = source.op(row), source.label(row)
+    if not (op.is_told and target.op(partner).is_told) or label != target.label(partner):
         return None
-    is_whole = source.side.columns.row_op(row) == SAME
-    return label if is_whole or source.side.leaf_shape(row) == target.side.leaf_shape(partner) else None
+    return label if op == SAME or source.side.leaf_shape(row) == target.side.leaf_shape(partner) else None

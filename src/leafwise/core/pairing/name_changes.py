@@ -114,11 +114,10 @@ def _difference(old: Steps, new: Steps) -> tuple[_StepChange, Steps]:
     >>> _difference(("a", "b", "c", "weight"), ("a", "x", "y", "c", "weight"))
     (_StepChange(old=('b',), new=('x', 'y')), ('c',))
     """
-    start, stop, least = 0, 0, min(len(old), len(new))
+    start, least = 0, min(len(old), len(new))
     while start < least and old[start] == new[start]:
         start += 1
-    while stop < least - start and old[-1 - stop] == new[-1 - stop]:
-        stop += 1
+    stop = common_end(old[start:], new[start:])
     return _StepChange(old[start : len(old) - stop], new[start : len(new) - stop]), old[len(old) - stop : -1]
 
 

@@ -7,7 +7,10 @@ the group; numbers are a range or a list.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
+from math import prod
 from typing import NamedTuple
+
+from leafwise.core.pairing.families import common_end
 
 FEWEST = 3  # fewer names are listed one by one
 ALL = "*"  # the pattern of everything
@@ -115,10 +118,7 @@ def filled(template: str, numbers: Sequence[Sequence[int]]) -> str:
 def _boxes(places: list[tuple[int, ...]]) -> list[tuple[list[int], ...]]:
     """Tuples of numbers as products of sets: all of them as one, or else those with the same first number."""
     sides = tuple(sorted(set(side)) for side in zip(*places, strict=True))
-    size = 1
-    for side in sides:
-        size *= len(side)
-    if size == len(places):
+    if prod(map(len, sides)) == len(places):
         return [sides]
     boxes = []
     for first in sides[0]:
@@ -202,11 +202,7 @@ def _by_template(changes: Changes) -> Iterable[list[tuple[str, str]]]:
 def _changed(old: str, new: str) -> tuple[str, str]:
     """What differs at the beginning of two names, followed by `*` for what they share at the end."""
     old_entries, new_entries = old.split("."), new.split(".")
-    shared = 0
-    for a, b in zip(reversed(old_entries), reversed(new_entries), strict=False):
-        if a != b:
-            break
-        shared += 1
+    shared = common_end(old_entries, new_entries)
     if not shared:
         return old, new
     sides = (entries[: len(entries) - shared] for entries in (old_entries, new_entries))

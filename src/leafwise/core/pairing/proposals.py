@@ -176,28 +176,20 @@ def _forms(families: list[Family]) -> Counter[Hashable]:
 
 def _owners(pairs: Iterable[Pair]) -> dict[str, str]:
     """The layers of the source whose partner in the target is known from certain pairs."""
-    owners_of: dict[str, set[str]] = {}
-    for source, target, _ in pairs:
-        if source.last == target.last and source.owner and target.owner:
-            owners_of.setdefault(source.owner, set()).add(target.owner)
-    return {owner: next(iter(owners)) for owner, owners in owners_of.items() if len(owners) == 1}
+    owners = {(old.owner, new.owner) for old, new, _ in pairs if old.last == new.last and old.owner and new.owner}
+    partners = Counter(old for old, _ in owners)
+    return {old: new for old, new in owners if partners[old] == 1}
 
 
 def _coherent(pairs: list[Pair]) -> list[Pair]:
     """The pairs without layers whose leaves would go to different layers: such pairs are wrong."""
-    ours: dict[str, set[str]] = {}
-    theirs: dict[str, set[str]] = {}
-    for source, target, _ in pairs:
-        if source.last == target.last and source.last in _PARTS:
-            theirs.setdefault(source.owner, set()).add(target.owner)
-            ours.setdefault(target.owner, set()).add(source.owner)
-    torn_sources = {owner for owner, owners in theirs.items() if len(owners) > 1}
-    torn_targets = {owner for owner, owners in ours.items() if len(owners) > 1}
+    owners = {(old.owner, new.owner) for old, new, _ in pairs if old.last == new.last and old.last in _PARTS}
+    partners_of_old, partners_of_new = Counter(old for old, _ in owners), Counter(new for _, new in owners)
     return [
         pair
         for pair in pairs
         if pair.source.last not in _PARTS
-        or not (pair.source.owner in torn_sources or pair.target.owner in torn_targets)
+        or (partners_of_old[pair.source.owner] < 2 and partners_of_new[pair.target.owner] < 2)
     ]
 
 

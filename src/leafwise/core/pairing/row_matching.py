@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from leafwise.core.pairing.families import common_end
 from leafwise.errors import QueryError
 
 Rename = Any  # {old: new}, [(pattern, replacement), …], a function from name to name, "auto", or None
@@ -292,6 +293,5 @@ def _without_common_end(a: str, b: str) -> tuple[str, str]:
     ('module.', '')
     """
     steps, partner = a.split("."), b.split(".")
-    while len(steps) > 1 and len(partner) > 1 and steps[-2] == partner[-2]:
-        del steps[-2], partner[-2]
-    return ".".join(steps), ".".join(partner)
+    end = common_end(steps, partner)  # at least 1, because nothing follows the last dot
+    return ".".join([*steps[:-end], ""]), ".".join([*partner[:-end], ""])

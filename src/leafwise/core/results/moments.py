@@ -116,10 +116,6 @@ def _sum(numbers: Iterable[float]) -> float:
         return math.inf
 
 
-def _norm(numbers: Iterable[float]) -> float:
-    return math.hypot(*numbers)
-
-
 HISTOGRAM_DROP = 20  # as `TableColumn.drop`, for the histogram
 
 # In the order of JSON and pandas. Counts are added up. `merged_moments` computes the mean and everything that depends
@@ -138,7 +134,7 @@ STATISTICS = [
     Statistic("mean_rest", is_hidden=True),
     Statistic("std", None, math.nan, TableColumn(20, "std", "number")),
     Statistic("l1", _sum),
-    Statistic("l2", _norm),
+    Statistic("l2", lambda numbers: math.hypot(*numbers)),
     Statistic("absmax"),
 ]
 

@@ -1,10 +1,15 @@
-"""The base classes of results: they print, and convert to text, JSON, HTML or a DataFrame."""
+"""The base classes of results, which print, and convert to text, JSON, HTML or a DataFrame; and writing small files."""
 
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from operator import index
-from typing import Any
+from typing import Any, TypeVar, overload
 
-from leafwise.errors import QueryError
+from leafwise.errors import FileError, QueryError
+
+T = TypeVar("T")
 
 _RENDER = "leafwise.render"  # imported when something is drawn, because core may not import render
 
@@ -71,6 +76,25 @@ class Table(Result):
         return import_module(_RENDER).pandas_of(self)
 
 
+class RowTable(Table, Sequence[T]):
+    """A table that is the sequence of its rows."""
+
+    _rows: list[T]
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        return self._rows[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 def whole_number(number: Any, name: str, least: int) -> int | None:
     """The number as an int, or None if it is None. Raises if it is not a whole number, or if it is too small."""
     if number is None:
@@ -82,3 +106,19 @@ def whole_number(number: Any, name: str, least: int) -> int | None:
     if count < least:
         raise QueryError(f"{name}= takes a whole number of at least {least}, not {number!r}")
     return count
+
+
+def write_small_file(path: str, data: bytes) -> None:
+    """Writes a picture or a report next to its place, and moves it there. If that fails, an existing file stays as it
+    was."""
+    target = os.path.realpath(path)
+    staged = os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.part")
+    try:
+        with open(staged, "xb") as file:
+            file.write(data)
+        os.replace(staged, target)
+    except OSError as error:
+        raise FileError(f"cannot write {path!r}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            os.remove(staged)

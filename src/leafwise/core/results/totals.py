@@ -1,14 +1,14 @@
 """Totals of a tree: its largest leaves, and sums by dtype, module or another property. They add up to `counts`."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, overload
+from collections.abc import Callable
+from typing import NamedTuple
 
 from leafwise.core.capabilities.locating import Locating
 from leafwise.core.columns import Facts
 from leafwise.core.parts import bytes_counted_twice, first_rows
 from leafwise.core.path import quote, shown_url
-from leafwise.core.results.result import Table, whole_number
+from leafwise.core.results.result import RowTable, whole_number
 from leafwise.core.tree import BY, Tree
 from leafwise.errors import QueryError
 
@@ -52,7 +52,7 @@ class Total(NamedTuple):
     tied: int
 
 
-class Largest(Table, Sequence[LargeLeaf], kind="largest"):
+class Largest(RowTable[LargeLeaf], kind="largest"):
     """The result of `t.top()`: a sequence of `LargeLeaf`, the largest first. Prints as a table.
 
     `leaves` and `bytes` are those of the whole tree.
@@ -68,21 +68,8 @@ class Largest(Table, Sequence[LargeLeaf], kind="largest"):
         self.leaves, self.bytes, self.shared_bytes = counts.leaves, counts.bytes, bytes_counted_twice(tree)
         self._rows = rows
 
-    @overload
-    def __getitem__(self, index: int) -> LargeLeaf: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[LargeLeaf]: ...
-    def __getitem__(self, index: int | slice) -> LargeLeaf | list[LargeLeaf]:
-        return self._rows[index]
 
-    def __iter__(self) -> Iterator[LargeLeaf]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-
-class Totals(Table, Sequence[Total], kind="totals"):
+class Totals(RowTable[Total], kind="totals"):
     """The result of `t.by()`: a sequence of `Total`, the largest first. Prints as a table.
 
     `what` is the property, `leaves`, `parameters` and `bytes` are the counts of the tree. `shared_bytes` are bytes that
@@ -100,19 +87,6 @@ class Totals(Table, Sequence[Total], kind="totals"):
         self.leaves, self.parameters, self.bytes = counts.leaves, counts.parameters, counts.bytes
         self.shared_bytes = bytes_counted_twice(tree)
         self.what, self.others, self._rows = what, others, rows
-
-    @overload
-    def __getitem__(self, index: int) -> Total: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Total]: ...
-    def __getitem__(self, index: int | slice) -> Total | list[Total]:
-        return self._rows[index]
-
-    def __iter__(self) -> Iterator[Total]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
 
 def largest(tree: Tree, count: int) -> Largest:
@@ -160,10 +134,10 @@ def totals(tree: Tree, what: str, depth: int | None = None, top: int | None = No
         table.sort(key=lambda total: int(total.name))
     else:
         table.sort(key=lambda total: -total.bytes)  # groups of the same size stay in the order of the tree
-    kept, others = (table, []) if limit is None or len(table) <= limit else (table[:limit], table[limit:])
+    others = [] if limit is None else table[limit:]
     if others:
-        kept = [*kept, _together(others)]
-    return Totals(tree, what, kept, len(others))
+        table = [*table[:limit], _together(others)]
+    return Totals(tree, what, table, len(others))
 
 
 def _together(others: list[Total]) -> Total:

@@ -49,23 +49,12 @@ class Gates(NamedTuple):
 
 GATES = {1: Gates(("all",), ""), 3: Gates(("r", "z", "n"), "n"), 4: Gates(("i", "f", "g", "o"), "")}
 
+_WEIGHTS = """
+    linear.weight bilinear.weight conv.weight conv_transpose.weight embedding.table norm.scale activation.slope
+    attention.q attention.k attention.v attention.out
+"""
 _PART_OF_ROLE = {
-    **dict.fromkeys(
-        (
-            "linear.weight",
-            "bilinear.weight",
-            "conv.weight",
-            "conv_transpose.weight",
-            "embedding.table",
-            "norm.scale",
-            "activation.slope",
-            "attention.q",
-            "attention.k",
-            "attention.v",
-            "attention.out",
-        ),
-        "weight",
-    ),
+    **dict.fromkeys(_WEIGHTS.split(), "weight"),
     **dict.fromkeys(("bias", "norm.bias"), "bias"),
     **dict.fromkeys(("norm.mean", "norm.hidden_mean"), "running_mean"),
     **dict.fromkeys(("norm.variance", "norm.hidden_variance"), "running_var"),
@@ -115,7 +104,8 @@ class _PartsOfSide:
         self._leaves = leaves = [_with_role_by_name(leaf, beside) for leaf, beside in _with_siblings(leaves)]
         self._attention = _attention_paths(leaves)
         self._gates = _gates_of_cells(leaves)
-        self._many_layers = _paths_of_many_layers(leaves)
+        # The paths of modules that are several cells, one for each layer.
+        self._many_layers = {_front(leaf.name) for leaf in leaves if re.fullmatch(r"weight_hh_l[1-9]\d*", leaf.last)}
         self._collections = _collections(leaves)
         self._weights = Counter(_front(leaf.name) for leaf in leaves if _PART_OF_NAME.get(leaf.last) == "weight")
 
@@ -144,16 +134,16 @@ class _PartsOfSide:
         return part if is_alone else leaf.last
 
     def _cell_keys(self, leaf: CarriedLeaf, path: list[str]) -> list[str]:
-        cell, _, what = cell_of(leaf)
+        cell, layer, what = cell_of(leaf)
+        names, apart = self._gates.get(".".join(cell) + layer, GATES[1])
         if ".".join(path) in self._many_layers:
-            layer = _RNN_LEAF.fullmatch(leaf.last)
-            cell = [*cell, layer[2]] if layer is not None and layer[2] else cell
+            match = _RNN_LEAF.fullmatch(leaf.last)
+            cell = [*cell, match[2]] if match is not None and match[2] else cell
         if leaf.last.endswith("_reverse"):
             cell = [*cell, "reverse"]
         kind, _, gate = what.partition(".")
         if gate:
             return [self._key(cell, what)]
-        names, apart = self._gates.get(".".join(cell_of(leaf)[0]) + cell_of(leaf)[1], GATES[1])
         return [self._key(cell, _bias_of(kind, name, apart)) for name in names]
 
     def _key(self, path: Sequence[str], part: str) -> str:
@@ -175,12 +165,8 @@ def cell_of(leaf: CarriedLeaf) -> tuple[list[str], str, str]:
     match = _RNN_LEAF.fullmatch(leaf.last)
     if match is not None:
         return path, leaf.last[len(match[1]) :], what
-    return (path if leaf.last in ("bias", "bias_n") and not _is_in_flax(leaf) else path[:-1]), "", what
-
-
-def _is_in_flax(leaf: CarriedLeaf) -> bool:
-    """Whether a bias belongs to a layer inside a cell, as in Flax."""
-    return leaf.name.split(".")[-2:-1] != [] and _CELL_LAYER.fullmatch(leaf.name.split(".")[-2]) is not None
+    is_inside = path and _CELL_LAYER.fullmatch(path[-1])  # in a layer of the cell, as in Flax
+    return (path if leaf.last in ("bias", "bias_n") and not is_inside else path[:-1]), "", what
 
 
 _CELL_LAYER = re.compile(r"dense_[ih]|[ih][ifgorzn]_?")
@@ -211,11 +197,6 @@ def _gates_of_cells(leaves: Iterable[CarriedLeaf]) -> dict[str, Gates]:
             if not rest and count in GATES:
                 gates[".".join(path) + layer] = GATES[count]
     return gates
-
-
-def _paths_of_many_layers(leaves: Iterable[CarriedLeaf]) -> set[str]:
-    """The paths of modules that are several cells, one for each layer."""
-    return {_front(leaf.name) for leaf in leaves if re.fullmatch(r"weight_hh_l[1-9]\d*", leaf.last)}
 
 
 def _collections(leaves: Sequence[CarriedLeaf]) -> frozenset[str]:

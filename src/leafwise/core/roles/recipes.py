@@ -157,11 +157,10 @@ class Cut(_OfOne):
 
 
 @dataclass(frozen=True)
-class Lengthened(Recipe):
+class Lengthened(_OfOne):
     """An array that is longer along one axis. `fill` is the value of the new elements, or a recipe with their values:
     its shape is that of the array, with size 1 along the axis."""
 
-    inner: Recipe
     axis: int
     size: int
     fill: "float | Recipe" = 0.0

@@ -6,11 +6,15 @@ so a subclass of `nn.Linear` counts as a Linear unless it has its own row. The h
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from leafwise.core import registry as homes
 from leafwise.core.home import Axes
 from leafwise.errors import ArgumentError, RuleError
+
+if TYPE_CHECKING:
+    from leafwise.core.columns import Columns
 
 # The name of a leaf → its role and its axes. `*space` stands for any number of spatial axes, and `*features` for the
 # one or more axes that a norm runs over. `*-space` are spatial axes in reverse: transposed convolutions of PyTorch go
@@ -139,3 +143,17 @@ def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
     # The axes of a norm over several axes are numbered. A flattened or expanded weight is allowed, too.
     name = next(axis for axis in axes if axis.startswith("*"))[1:]
     return (name,) if missing == 1 else tuple(f"{name}{number}" for number in range(missing))
+
+
+# -- PRNG keys, whose roles name the implementation that a key is for --------------------------------------
+
+KEY_DTYPE = "uint32"  # of the integers of a key
+_KEY = "rng.key."  # the beginning of the role
+
+
+def other_implementations(a: "Columns", row: int, b: "Columns", other: int) -> tuple[str, str] | None:
+    """The implementations of two PRNG keys, if they differ: keys with the same integers then give other random numbers.
+    None if they are the same, or if one is not known."""
+    roles = a.row_role(row)[0], b.row_role(other)[0]
+    first, second = (role.removeprefix(_KEY) if role is not None and role.startswith(_KEY) else "" for role in roles)
+    return (first, second) if first and second and first != second else None

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from leafwise.core.results.result import Table
 from leafwise.core.work.executor_tasks import Crew
@@ -81,11 +81,6 @@ def refuse_pattern(source: Any, verb: str) -> None:
         raise QueryError(f"lw.{verb} takes one checkpoint, not the pattern {os.fspath(source)!r}")
 
 
-class _Outcome(NamedTuple):
-    result: Any = None
-    error: Error | None = None
-
-
 def each_checkpoint(
     pattern: str | os.PathLike[str], verb: str, executor: Any, work: Callable[[str, Crew], Any], progress: bool = False
 ) -> Fleet:
@@ -96,15 +91,14 @@ def each_checkpoint(
     with bar(None, FLEET_VERBS[verb], progress) as count:
         crew = Crew(executor, count)
 
-        def outcome(name: str) -> _Outcome:
+        def outcome(name: str) -> Any:
             try:
-                return _Outcome(work(name, crew))
+                return work(name, crew)
             except WorkerError:
                 raise
             except Error as error:
-                return _Outcome(error=error)
+                return error
 
-        outcomes = dict(zip(names, crew.concurrently(outcome, names), strict=True))
-    results = {name: outcomes[name].result for name in names if outcomes[name].error is None}
-    errors = {name: error for name in names if (error := outcomes[name].error) is not None}
-    return Fleet(verb, results, errors)
+        outcomes = list(zip(names, crew.concurrently(outcome, names), strict=True))
+    errors = {name: error for name, error in outcomes if isinstance(error, Error)}
+    return Fleet(verb, {name: result for name, result in outcomes if name not in errors}, errors)

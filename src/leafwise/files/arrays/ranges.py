@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from leafwise.core.memory.boxes import boxes
+from leafwise.core.memory.runs import boxes
 from leafwise.files.arrays.arrays import ITEM_BYTES, Stored
 
 

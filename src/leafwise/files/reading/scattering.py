@@ -8,7 +8,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from leafwise.core.dtypes import WORDS
-from leafwise.core.memory.boxes import boxes
+from leafwise.core.memory.runs import boxes
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import READERS, in_threads

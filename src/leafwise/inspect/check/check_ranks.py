@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from leafwise import errors
+from leafwise.core.capabilities.measuring import bands
 from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
 from leafwise.core.memory.sharding import LocalPart
-from leafwise.core.reader import bands
 from leafwise.core.work.ranks import agree, is_shared_out
 from leafwise.errors import Error, RankError
 from leafwise.inspect.check.findings import Finding, Findings

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leafwise.core.capabilities.measuring import Reader
 from leafwise.core.capabilities.searching import LineSums, Searching
 from leafwise.core.dtypes import WORDS
-from leafwise.core.reader import Reader
 from leafwise.core.work.executor_tasks import run_each
 from leafwise.inspect.check.check_ranks import CheckRanks
 from leafwise.inspect.check.in_place import Place, searched_together

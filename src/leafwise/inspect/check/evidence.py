@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from leafwise.core.capabilities.measuring import bands
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.parts import first_rows
-from leafwise.core.reader import bands
 from leafwise.core.tree import Tree
 from leafwise.core.work.executor_tasks import Crew
 from leafwise.errors import QueryError, WalkError

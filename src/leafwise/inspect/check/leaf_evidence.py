@@ -5,14 +5,13 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
-from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.measuring import Measuring, Reader, bands, reader
 from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.columns import Facts
 from leafwise.core.home import Axes, Home
 from leafwise.core.leaf import Leaf
 from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.path import spelled
-from leafwise.core.reader import Reader, bands, reader
 from leafwise.core.work.executor_tasks import Crew
 from leafwise.inspect.check.sent_leaves import SentLeaf
 from leafwise.inspect.indices import Places, nonfinite_places

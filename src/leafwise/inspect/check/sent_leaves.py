@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from leafwise.core.capabilities.measuring import Reader, bands, reader
 from leafwise.core.home import Spec
 from leafwise.core.pairing.pairing import NamedArray
-from leafwise.core.reader import Reader, bands, reader
 from leafwise.core.registry import home_of
 from leafwise.inspect.stats.rows import Row
 

@@ -18,7 +18,7 @@ from leafwise.core.pairing.row_matching import Prefix
 from leafwise.core.parts import check_listed
 from leafwise.core.path import shown_url
 from leafwise.core.results.result import Table, rendered, whole_number
-from leafwise.core.roles.key_roles import KEY_DTYPE, other_implementations
+from leafwise.core.roles.role_table import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
 from leafwise.core.work.executor_tasks import Crew

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.core.reader import Reader
+from leafwise.core.capabilities.measuring import Reader
 from leafwise.inspect.image.bins import Bins, bin_sizes, gaps, joint_norm, largest_of, norm_of, side, wrapped
 
 BAND = 1 << 20  # number of values in memory at a time

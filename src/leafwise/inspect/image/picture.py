@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
-from leafwise.core.results.atomic_write import write_small_file
-from leafwise.core.results.result import Result, rendered
+from leafwise.core.results.result import Result, rendered, write_small_file
 from leafwise.errors import FileError, QueryError
 
 if TYPE_CHECKING:

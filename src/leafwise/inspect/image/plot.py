@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from leafwise.core import registry
 from leafwise.core.capabilities.clipping import Clipping
+from leafwise.core.capabilities.measuring import Reader, reader
 from leafwise.core.home import Home
 from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.parts import check_not_gathered
 from leafwise.core.path import Path, listed, spelled
-from leafwise.core.reader import Reader, reader
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.ranks import agree

@@ -10,11 +10,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.capabilities.measuring import BAND, Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Capabilities, Home, Spec
-from leafwise.core.reader import BAND
 from leafwise.inspect.ranks.teamwork import collect, counted_parts
 from leafwise.kernels.dtypes import numpy_dtype
 

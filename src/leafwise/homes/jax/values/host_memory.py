@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from leafwise.core.memory.boxes import boxes
+from leafwise.core.memory.runs import boxes
 from leafwise.core.memory.sharding import LocalPart
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from leafwise.core.capabilities.saving import Part
 from leafwise.core.memory import madvise
-from leafwise.core.memory.boxes import boxes
+from leafwise.core.memory.runs import boxes
 from leafwise.core.work.threads import COPIERS, WRITERS, in_order
 from leafwise.errors import WalkError
 from leafwise.homes.torch.gpu.launching import check_not_capturing
