@@ -232,7 +232,7 @@ _CHECKPOINT = (
         "checkpoint/test_saving.py checkpoint/test_plain_values.py",
         ("            bases.setdefault(columns.ties.get(row, row), row)\n", "            pass\n"),
         (
-            "        if base is not None and row != base and op.is_told:\n",
+            "        if base is not None and row != base and op.is_described:\n",
             "        if base is not None and row != base:\n",
         ),
         ("            value = copied(value)  # so", "            copied(value)  # so"),

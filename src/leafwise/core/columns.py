@@ -287,15 +287,15 @@ class Columns:
         keys = {below: ""}
         hidden = self.hidden if self.wrapped else None
         for node in range(below + 1, self.node_ends[below]):
-            front, name = keys[self.node_parents[node]], self.node_names[node]
-            keys[node] = front if hidden is not None and hidden(node) else f"{front}.{name}" if front else name
+            prefix, name = keys[self.node_parents[node]], self.node_names[node]
+            keys[node] = prefix if hidden is not None and hidden(node) else f"{prefix}.{name}" if prefix else name
         return keys
 
     def node_key(self, node: int, known: dict[int, str]) -> str:
         """What `node_keys` has for one node. Begin with `known = {below: ""}`; keys are added to it."""
         for above in self._up_to(node, known):
-            front, name = known[self.node_parents[above]], self.node_names[above]
-            known[above] = front if self.hidden(above) else f"{front}.{name}" if front else name
+            prefix, name = known[self.node_parents[above]], self.node_names[above]
+            known[above] = prefix if self.hidden(above) else f"{prefix}.{name}" if prefix else name
         return known[node]
 
     def nodes_where(self, ask: Callable[[Home, Any], object], below: int = 0) -> list[int]:
@@ -318,8 +318,8 @@ class Columns:
         for node, name, value in self.scalars:
             if node in nodes:
                 for above in self._up_to(node, prefixes):
-                    front = prefixes[self.node_parents[above]]
-                    prefixes[above] = front if self.hidden(above) else f"{front}{self.node_names[above]}."
+                    prefix = prefixes[self.node_parents[above]]
+                    prefixes[above] = prefix if self.hidden(above) else f"{prefix}{self.node_names[above]}."
                 yield prefixes[node] + name, node, name, value
 
     def keys(self, rows: Sequence[int], below: int = 0) -> list[str]:
@@ -351,8 +351,8 @@ class Columns:
         prefixes = {below: ""}
         hidden = self.hidden if self.wrapped else None
         for node in range(below + 1, self.node_ends[below]):
-            front = prefixes[self.node_parents[node]]
-            prefixes[node] = front if hidden is not None and hidden(node) else f"{front}{self.node_names[node]}."
+            prefix = prefixes[self.node_parents[node]]
+            prefixes[node] = prefix if hidden is not None and hidden(node) else f"{prefix}{self.node_names[node]}."
         return prefixes
 
     def node_text(self, node: int) -> str:
@@ -365,20 +365,20 @@ class Columns:
         return ".".join(reversed(names))
 
     def row_text(self, row: int) -> str:
-        front = self.node_text(self.row_nodes[row])
+        prefix = self.node_text(self.row_nodes[row])
         name = quote(self.row_names[row])
-        return f"{front}.{name}" if front else name
+        return f"{prefix}.{name}" if prefix else name
 
     def row_texts(self, rows: Sequence[int]) -> list[str]:
         """`row_text` of each row, but faster for many: each node is spelled once."""
-        fronts = [""]  # for each node, its path with a dot
+        prefixes = [""]  # for each node, its path with a dot
         hidden = self.hidden if self.wrapped else None
         for node in range(1, len(self.node_names)):
-            front = fronts[self.node_parents[node]]
-            fronts.append(front if hidden is not None and hidden(node) else f"{front}{quote(self.node_names[node])}.")
+            above = prefixes[self.node_parents[node]]
+            prefixes.append(above if hidden is not None and hidden(node) else f"{above}{quote(self.node_names[node])}.")
         nodes, names = self.row_nodes, self.row_names
         quoted = {name: quote(name) for name in {names[row] for row in rows}}
-        return [fronts[nodes[row]] + quoted[names[row]] for row in rows]
+        return [prefixes[nodes[row]] + quoted[names[row]] for row in rows]
 
     # -- leaves ----------------------------------------------------------------------------------------
 

@@ -167,12 +167,12 @@ def has_wildcards(text: str) -> bool:
 def _ends(pattern: str) -> list[str]:
     """The patterns after expanding the braces of the last entry: each alternative may name a leaf or a node. Ranges
     stay, because they may have thousands of numbers."""
-    *front, last = _split(pattern, ".")
+    *above, last = _split(pattern, ".")
     for start, end in _braces(last):
         options = _split(last[start + 1 : end], ",")
         if len(options) > 1:
             braced = [f"{{{option}}}" if _RANGE.fullmatch(option) else option for option in options]
-            ends = [".".join([*front, last[:start] + option + last[end + 1 :]]) for option in braced]
+            ends = [".".join([*above, last[:start] + option + last[end + 1 :]]) for option in braced]
             patterns = [expanded for ending in ends for expanded in _ends(ending)]
             if len(patterns) > _MAX_ALTERNATIVES:
                 raise QueryError(f"the glob {pattern!r} expands to more than {_MAX_ALTERNATIVES} patterns")

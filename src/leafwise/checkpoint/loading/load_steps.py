@@ -126,7 +126,7 @@ class Load:
         for must in self.plan.must_agree:
             name, first, order, second, op, _ = must
             leaf = must.rows[0]
-            if not (self._same(first, order, second, op, leaf) if op.is_told else self._agree_in_memory(must)):
+            if not (self._same(first, order, second, op, leaf) if op.is_described else self._agree_in_memory(must)):
                 first_name, second_name = (self.source.columns.row_text(row) for row in (first, second))
                 problems.append(
                     f"{name} is tied in the model, but {the_source(self.plan.source)} has two different values for it, "

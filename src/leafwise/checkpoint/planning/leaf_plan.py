@@ -158,11 +158,11 @@ def _choose(columns: Columns, paired: list[tuple[int, int]]) -> tuple[int, int, 
 
 def is_same_leaf(theirs: Columns, first: int, second: int, op: Op) -> bool:
     """Whether two rows are the same leaf in the source, and related by `op` as in the target."""
-    if theirs.ties.get(first, first) != theirs.ties.get(second, second) or not op.is_told:
+    if theirs.ties.get(first, first) != theirs.ties.get(second, second) or not op.is_described:
         return False
     first_op, second_op = theirs.row_op(first), theirs.row_op(second)
     if op == "same":
-        return first == second or (first_op.is_told and _op_key(first_op) == _op_key(second_op))
+        return first == second or (first_op.is_described and _op_key(first_op) == _op_key(second_op))
     return first_op == "same" and _op_key(second_op) == _op_key(op)
 
 

@@ -53,7 +53,7 @@ class _TiePlanner:
         """Plans to tie the leaf that `row` of the source fills to the leaf that `base_row` fills."""
         columns, pairing = self._columns, self._pairing
         target, base = pairing.target_of.get(row), pairing.target_of.get(base_row)
-        if target is None or base is None or columns.row_op(base) != "same" or not op.is_told:
+        if target is None or base is None or columns.row_op(base) != "same" or not op.is_described:
             return
         leaf, base_leaf = columns.ties.get(target, target), columns.ties.get(base, base)
         if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:

@@ -46,9 +46,9 @@ def stored_and_tied(
         leaf = columns.ties.get(row, row)
         op = columns.row_op(row)
         # A view that slices and an order of axes cannot describe is written separately.
-        seen = (op, repr(op.slices), op.order) if op.is_told else row
+        seen = (op, repr(op.slices), op.order) if op.is_described else row
         base = bases.get(leaf)
-        if base is not None and row != base and op.is_told:
+        if base is not None and row != base and op.is_described:
             tied[row] = base, op
         elif (leaf, seen) in first:
             tied[row] = first[leaf, seen], SAME

@@ -54,7 +54,7 @@ class Op(str):
         return Op, (str(self), self.slices, self.order)
 
     @property
-    def is_told(self) -> bool:
+    def is_described(self) -> bool:
         """Whether slices and the order of axes describe the view completely. If not, only its memory does."""
         return self == "same" or self.slices is not None or self.order is not None
 

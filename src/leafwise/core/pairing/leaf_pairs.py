@@ -80,7 +80,7 @@ class _Views:
     def label(self, row: int) -> str:
         """A text that is different for each view of a leaf; the number of the row if the view is not known."""
         op = self.op(row)
-        return op.describe() if op.is_told else f"row {row}"
+        return op.describe() if op.is_described else f"row {row}"
 
     def overlap(self, row: int, first: int | None) -> bool:
         """Whether one of two rows of a leaf certainly shows everything that the other shows. Two parts may have nothing
@@ -117,7 +117,7 @@ def _paired_once(
             continue  # another name of both
         kinds, notes = set(), []
         # If it is not known how a row views its leaf, only the values are compared.
-        is_known = source.op(a).is_told and target.op(b).is_told
+        is_known = source.op(a).is_described and target.op(b).is_described
         may_differ = known is None or (is_known and source.label(a) != target.label(b))
         if may_differ and source.overlap(a, first_of_source.get(leaf)):
             kinds.add("untied")
@@ -138,6 +138,6 @@ def _paired_once(
 def _common_view(source: _Views, row: int, target: _Views, partner: int) -> str | None:
     """How two rows view leaves of one shape, if they certainly view them in the same way."""
     op, label = source.op(row), source.label(row)
-    if not (op.is_told and target.op(partner).is_told) or label != target.label(partner):
+    if not (op.is_described and target.op(partner).is_described) or label != target.label(partner):
         return None
     return label if op == SAME or source.side.leaf_shape(row) == target.side.leaf_shape(partner) else None

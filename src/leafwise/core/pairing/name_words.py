@@ -116,7 +116,7 @@ class _CommonParts(NamedTuple):
     words: frozenset[str]
     end: int
 
-    def tells_by_word(self, rival: "_CommonParts") -> bool:
+    def differs_by_word(self, rival: "_CommonParts") -> bool:
         """Whether this is more than the rival has, and the difference is more than a letter or an ordinal."""
         return any(len(word) > 1 and word not in _ORDER for word in self.words - rival.words)
 
@@ -124,7 +124,7 @@ class _CommonParts(NamedTuple):
 _ORDER = frozenset(("first", "second", "third", "fourth", "fifth"))
 
 
-def told_apart(targets: list[Family], sources: list[Family]) -> list[Pair]:
+def identified_pairs(targets: list[Family], sources: list[Family]) -> list[Pair]:
     """Pairs of all names, if each name identifies its partner among the others, on both sides; otherwise none. Some of
     the pairs alone would prove nothing: of fc0, fc1 and lin1, lin2, only fc1 and lin1 are similar, and they are not
     partners.
@@ -187,5 +187,5 @@ def _singled_out(
         if all(parts.words > rival.words for rival in rivals) and all(
             parts.words > rival.words or parts.end > max(rival.end, 1) for rival in set_aside
         ):
-            return best, all(parts.tells_by_word(rival) for rival in rivals)
+            return best, all(parts.differs_by_word(rival) for rival in rivals)
     return None

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from leafwise.core.pairing.families import DIGITS, NOWHERE, STEPS, Family, Pair, Unmatched, families_of, sort_of
 from leafwise.core.pairing.name_changes import by_one_change
-from leafwise.core.pairing.name_words import contradicts, told_apart, words_of
+from leafwise.core.pairing.name_words import contradicts, identified_pairs, words_of
 
 _MAX_COMPARED = 4_000  # pairs of names in a group that are compared letter by letter; in larger groups, order decides
 _MAX_LISTED = 50  # names that a guess lists
@@ -147,7 +147,7 @@ class _EvidenceSearch:
         """Groups in which each name shares more words with its partner than with any other, and none is left over."""
         for targets, sources in self._groups():
             if 1 < len(targets) == len(sources) and len(targets) ** 2 <= _MAX_WORDS:
-                yield from told_apart(targets, sources)
+                yield from identified_pairs(targets, sources)
 
     def _by_shape(self) -> Iterator[Pair]:
         for targets, sources in self._groups():

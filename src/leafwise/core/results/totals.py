@@ -184,8 +184,8 @@ def _node_names(tree: Tree) -> dict[int, tuple[str, ...]]:
     names: dict[int, tuple[str, ...]] = {tree.root: ()}
     hidden = columns.hidden if columns.wrapped else None
     for node in range(tree.root + 1, columns.node_ends[tree.root]):
-        front = names[columns.node_parents[node]]
-        names[node] = front if hidden is not None and hidden(node) else (*front, columns.node_names[node])
+        above = names[columns.node_parents[node]]
+        names[node] = above if hidden is not None and hidden(node) else (*above, columns.node_names[node])
     return names
 
 

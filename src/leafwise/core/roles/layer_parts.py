@@ -105,9 +105,9 @@ class _PartsOfSide:
         self._attention = _attention_paths(leaves)
         self._gates = _gates_of_cells(leaves)
         # The paths of modules that are several cells, one for each layer.
-        self._many_layers = {_front(leaf.name) for leaf in leaves if re.fullmatch(r"weight_hh_l[1-9]\d*", leaf.last)}
+        self._many_layers = {_owner(leaf.name) for leaf in leaves if re.fullmatch(r"weight_hh_l[1-9]\d*", leaf.last)}
         self._collections = _collections(leaves)
-        self._weights = Counter(_front(leaf.name) for leaf in leaves if _PART_OF_NAME.get(leaf.last) == "weight")
+        self._weights = Counter(_owner(leaf.name) for leaf in leaves if _PART_OF_NAME.get(leaf.last) == "weight")
 
     def parts(self) -> list[LeafParts]:
         return [LeafParts(leaf, tuple(self._keys(leaf))) for leaf in self._leaves]
@@ -130,7 +130,7 @@ class _PartsOfSide:
         if leaf.role is not None:
             return _PART_OF_ROLE.get(leaf.role, leaf.last)
         part = _PART_OF_NAME.get(leaf.last, leaf.last)
-        is_alone = part != "weight" or self._weights[_front(leaf.name)] == 1
+        is_alone = part != "weight" or self._weights[_owner(leaf.name)] == 1
         return part if is_alone else leaf.last
 
     def _cell_keys(self, leaf: CarriedLeaf, path: list[str]) -> list[str]:
@@ -172,7 +172,7 @@ def cell_of(leaf: CarriedLeaf) -> tuple[list[str], str, str]:
 _CELL_LAYER = re.compile(r"dense_[ih]|[ih][ifgorzn]_?")
 
 
-def _front(name: str) -> str:
+def _owner(name: str) -> str:
     return name.rpartition(".")[0]
 
 

@@ -68,8 +68,8 @@ class ArrayValues:
         text = numpy.array2string(values, separator=", ", prefix="array(", suffix=")")
         if not values.size and values.shape != (0,):
             text += f", shape={values.shape}"
-        is_told = values.dtype.name == "float32" or (values.dtype.name == "bool" and values.size)
-        if not is_told:
+        has_usual_dtype = values.dtype.name == "float32" or (values.dtype.name == "bool" and values.size)
+        if not has_usual_dtype:
             text += f",{_space_before_dtype(text, values.dtype)}dtype={values.dtype}"
         if self.ctx.device_type != "cpu":
             text += f", {'ctx' if is_v1() else 'device'}={self.ctx}"

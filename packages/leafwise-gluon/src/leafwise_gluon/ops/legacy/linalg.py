@@ -31,7 +31,7 @@ def _per_matrix(result: torch.Tensor) -> torch.Tensor:
     return result if result.ndim or is_np_shape() else result.reshape(1)
 
 
-def _in_front(axis: int, *matrices: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _with_rows_at(axis: int, *matrices: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(matrix.movedim(axis, -2) for matrix in matrices)
 
 
@@ -47,7 +47,7 @@ def gemm(
 ) -> torch.Tensor:
     """`alpha * A @ B + beta * C`."""
     _checked("gemm", A, B, C)
-    A, B, C = _in_front(axis, A, B, C)  # noqa: N806
+    A, B, C = _with_rows_at(axis, A, B, C)  # noqa: N806
     product = alpha * (_turned(A, transpose_a) @ _turned(B, transpose_b))
     if product.shape != C.shape:
         raise MXNetError(f"nd.linalg.gemm: the product has shape {tuple(product.shape)}, and C {tuple(C.shape)}")
@@ -64,7 +64,7 @@ def gemm2(
 ) -> torch.Tensor:
     """`alpha * A @ B`."""
     _checked("gemm2", A, B)
-    A, B = _in_front(axis, A, B)  # noqa: N806
+    A, B = _with_rows_at(axis, A, B)  # noqa: N806
     if A.shape[:-2] != B.shape[:-2]:
         raise MXNetError(f"nd.linalg.gemm2: batches of shape {tuple(A.shape)} and {tuple(B.shape)} do not fit")
     return (alpha * (_turned(A, transpose_a) @ _turned(B, transpose_b))).movedim(-2, axis)
