@@ -7,8 +7,8 @@ import pytest
 import xxhash
 
 from leafwise.files.checksums import ChunkChecksums
-from leafwise.kernels import hashing
-from leafwise.kernels.hashing import checksums_of
+from leafwise.kernels import reading
+from leafwise.kernels.reading import checksums_of
 
 CHUNK = 1 << 20
 # Around the ends of stripes of 64 bytes and of blocks of 1024.
@@ -49,7 +49,7 @@ def test_damage_is_found_wherever_the_checksums_are_computed(
     rest: int, in_c: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not in_c:
-        monkeypatch.setattr(hashing, "_library", lambda: None)
+        monkeypatch.setattr(reading, "_hash_library", lambda: None)
     data = bytearray(os.urandom(4 * 8192 + rest))
     pieces: list[Any] = [data[at : at + 8192] for at in range(0, len(data), 8192)]
     digits = "".join(f"{xxhash.xxh3_64_intdigest(piece):016x}" for piece in pieces)

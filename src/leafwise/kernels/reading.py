@@ -1,4 +1,5 @@
-"""Reading ranges of files into buffers, in threads of the C code, which do not wait for Python's lock."""
+"""Reading ranges of files into buffers, in threads of the C code, which do not wait for Python's lock; and checksums of
+many pieces of memory, in one call."""
 
 import ctypes
 from collections.abc import Sequence
@@ -7,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.kernels.hashing import LEAST
 from leafwise.kernels.library import load
 
+LEAST = 241  # bytes; the C code does not hash fewer
 _TABLES = np.int64
 
 
@@ -117,3 +118,27 @@ class ThreadedReader:
         first = self._starts[self._first_ranges[task + (number < 0)] + number]
         checksums: list[int] = self._checksums[first : first + count + (rest >= LEAST)].tolist()
         return checksums
+
+
+@cache
+def _hash_library() -> Any:
+    library = load()
+    if not hasattr(library, "leafwise_hash"):  # it was not built, or it is from another version
+        return None
+    long = ctypes.c_int64
+    library.leafwise_hash.argtypes = [ctypes.c_void_p, long, long, ctypes.c_int, ctypes.c_void_p]
+    library.leafwise_hash.restype = None
+    return library, int(library.leafwise_instruction_sets())
+
+
+def checksums_of(data: Any, piece: int, instruction_set: int | None = None) -> list[int] | None:
+    """The XXH3 of each piece of some bytes; the last piece may be shorter. None if the C code cannot compute them."""
+    built = _hash_library()
+    count, rest = divmod(len(data), piece)
+    if built is None or piece < LEAST or 0 < rest < LEAST:
+        return None
+    library, widest = built
+    results = np.empty(count + bool(rest), np.uint64)
+    address = np.frombuffer(data, np.uint8).ctypes.data
+    library.leafwise_hash(address, len(data), piece, instruction_set or widest, results.ctypes.data)
+    return list(map(int, results))

@@ -18,9 +18,7 @@ from leafwise.core.dtypes import WORDS
 from leafwise.core.reader import Reader
 from leafwise.core.work.executor_tasks import run_each
 from leafwise.inspect.check.check_ranks import CheckRanks
-from leafwise.inspect.check.in_place import Place, searched_together
-from leafwise.inspect.check.leaf_evidence import LeafEvidence
-from leafwise.inspect.check.sent_leaves import SentLeaf
+from leafwise.inspect.check.leaf_evidence import LeafEvidence, Place, SentLeaf, searched_together
 from leafwise.kernels.lines import NEAR, SAMPLED, Directions, as_doubles, near_lines
 
 SHORT = 8  # lines with fewer numbers may be equal by chance

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from leafwise.core.work.executor_tasks import run_each
-from leafwise.inspect.check.leaf_evidence import LeafEvidence
-from leafwise.inspect.check.sent_leaves import SentLeaf
+from leafwise.inspect.check.leaf_evidence import LeafEvidence, SentLeaf
 
 _EXTRA = 8  # extra directions, which make the leading ones more accurate
 _ROUNDS = 2  # rounds of power iteration, which separate the leading directions from the rest

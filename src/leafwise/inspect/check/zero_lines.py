@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 
 from leafwise.core.work.executor_tasks import run_each
-from leafwise.inspect.check.in_place import Place, searched_together
-from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
-from leafwise.inspect.check.sent_leaves import SentLeaf
+from leafwise.inspect.check.leaf_evidence import LeafEvidence, Place, SentLeaf, ValuesOf, searched_together
 
 
 def all_zero_lines(places: list[Place], of: ValuesOf = "value") -> list[list[int]]:

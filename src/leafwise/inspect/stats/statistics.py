@@ -25,7 +25,6 @@ from leafwise.core.work.ranks import start_agreeing
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.indices import Places, nonfinite_places, places_at, sent_nonfinite_places
 from leafwise.inspect.ranks.teamwork import array_fact, cannot_use, team_of_trees
-from leafwise.inspect.stats.gradient_trees import gradients_by_leaf
 from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
 
@@ -263,7 +262,7 @@ def stats_of(
             check_sendable(t, "stats")
         if isinstance(of, str):
             return _measured(t, of, histogram, progress, crew)
-        return _measured(t, "grad", histogram, progress, crew, gradients_by_leaf(t, of))
+        return _measured(t, "grad", histogram, progress, crew, _gradients_by_leaf(t, of))
 
 
 def _measured(
@@ -384,6 +383,34 @@ def _gradients(columns: Columns, leaves: Sequence[int], arrays: list[Any]) -> li
         for position, gradient in zip(batch.positions, batch.home.grads(batch.values), strict=True):
             gradients[position] = gradient
     return gradients
+
+
+def _gradients_by_leaf(t: Tree, gradients: Any) -> dict[int, Any]:
+    """The gradient of each leaf of a model that has one, by path, where the gradients are a tree of their own, as in
+    JAX. Raises if a gradient belongs to no leaf, or if its shape is not that of the leaf."""
+    columns = t.columns
+    with opened(gradients, "stats", live=True) as of_gradients:
+        own = dict(zip(_paths(t), t.rows, strict=True))
+        given = dict(zip(_paths(of_gradients), of_gradients.rows, strict=True))
+        if unknown := [path for path in given if path not in own]:
+            raise PathError(
+                f"of= has gradients at {listed(unknown)}, where the model has no leaf; its leaves are "
+                f"{listed(list(own))}"
+            )
+        by_leaf: dict[int, Any] = {}
+        for path, row in given.items():
+            leaf = columns.ties.get(own[path], own[path])
+            shapes = columns.facts([leaf])[0].spec.shape, of_gradients.columns.facts([row])[0].spec.shape
+            if shapes[0] != shapes[1]:
+                raise PathError(f"{path} has the shape {shapes[0]}, but its gradient has {shapes[1]}")
+            by_leaf.setdefault(leaf, of_gradients.columns.row_values[row])
+        return by_leaf
+
+
+def _paths(t: Tree) -> list[str]:
+    """The paths of the rows of a tree, relative to it."""
+    start = len(t.columns.node_text(t.root)) + 1 if t.root else 0
+    return [path[start:] for path in t.columns.row_texts(t.rows)]
 
 
 def _specs(columns: Columns, leaves: Sequence[int]) -> list[Spec]:

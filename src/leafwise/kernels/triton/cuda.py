@@ -22,8 +22,7 @@ from leafwise.kernels.dtypes import (
     item_bytes,
     smallest_normal,
 )
-from leafwise.kernels.triton.host_memory import host_memory
-from leafwise.kernels.triton.launches import Launch
+from leafwise.kernels.triton.launches import Launch, host_memory
 from leafwise.kernels.triton.triton_kernels import FIELDS, ROWS, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks

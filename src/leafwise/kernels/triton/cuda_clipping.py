@@ -9,8 +9,7 @@ import torch
 from leafwise.core.memory.runs import Run
 from leafwise.kernels.dtypes import item_bytes
 from leafwise.kernels.triton.cuda import RunTable, table_of
-from leafwise.kernels.triton.host_memory import host_memory
-from leafwise.kernels.triton.launches import Launch
+from leafwise.kernels.triton.launches import Launch, host_memory
 from leafwise.kernels.triton.triton_clipping import MOST_SQUARES, add_squares, find_factor, scale_chunks
 
 # Elements that a program processes at a time, and the number of warps.

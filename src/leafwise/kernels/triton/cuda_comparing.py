@@ -12,7 +12,7 @@ from leafwise.core.dtypes import is_float
 from leafwise.core.path import escape
 from leafwise.core.results.comparison import Comparison
 from leafwise.kernels.dtypes import KERNELS, byte_values, check_known, is_byte_float, item_bytes
-from leafwise.kernels.triton.host_memory import host_memory
+from leafwise.kernels.triton.launches import host_memory
 from leafwise.kernels.triton.triton_comparing import FIELDS, ROWS, compare_carefully, compare_whole_chunks, fold_pairs
 
 CHUNK = 1 << 16  # elements

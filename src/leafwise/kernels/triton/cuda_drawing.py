@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from leafwise.core.capabilities.filling import Draw
-from leafwise.kernels.triton.host_memory import host_memory
+from leafwise.kernels.triton.launches import host_memory
 from leafwise.kernels.triton.triton_drawing import (
     COLUMNS,
     CONSTANT,

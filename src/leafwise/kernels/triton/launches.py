@@ -1,4 +1,4 @@
-"""Launching Triton kernels again and again with the same arguments.
+"""Launching Triton kernels again and again with the same arguments, and memory of the host for copies.
 
 An ordinary call of a kernel compares every argument, option and global with those of earlier calls, which takes longer
 on the host than small kernels take on the device. `Launch` makes the first call in the ordinary way, and then uses the
@@ -6,6 +6,7 @@ compiled kernel that this call returned.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -43,3 +44,13 @@ class Launch:
 def _release() -> tuple[int, int]:
     major, minor = triton.__version__.split(".")[:2]
     return int(major), int(minor)
+
+
+def host_memory(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Memory for copies from or to a device: pinned for a GPU, so that copies do not wait for kernels that run already;
+    ordinary memory where the system refuses that. PyTorch keeps pinned memory until copies are done."""
+    # The host is named, because the default may be another device: inside `with torch.device("cuda"):`.
+    if device.type == "cuda":
+        with suppress(RuntimeError):  # the limit for locked memory may be reached
+            return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
+    return torch.empty(count, dtype=dtype, device="cpu")
