@@ -2,9 +2,7 @@
 
 import ctypes
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +13,7 @@ from leafwise.core.work.progress import Count
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
 from leafwise.kernels.dtypes import item_bytes, numpy_dtype, unknown_dtype
+from leafwise.kernels.library import of_this_version
 
 _BUNDLE = 128 << 20  # bytes of one side that are compared between two reports of progress
 _RESULT = np.dtype(
@@ -136,20 +135,8 @@ def compare_parts(
 
 def _library() -> Any:
     """The library that was built from cpu.c; None if there is none, or if it was built from another version."""
-    library = cpu.loaded()
-    return library if library is not None and _is_of_this_version(library) else None
-
-
-@cache
-def _is_of_this_version(library: Any) -> bool:
-    if getattr(library, "leafwise_comparison_bytes", lambda: 0)() == _RESULT.itemsize:
-        return True
-    warnings.warn(
-        "leafwise's C library is from another version: values are compared with NumPy, which is slower; "
-        "reinstall leafwise to rebuild it (in a clone: pip install -e .)",
-        stacklevel=2,
-    )
-    return False
+    slow = "values are compared with NumPy, which is slower"
+    return of_this_version(cpu.loaded(), "leafwise_comparison_bytes", _RESULT.itemsize, slow)
 
 
 def _by_library(

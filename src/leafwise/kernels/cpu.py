@@ -35,7 +35,7 @@ from leafwise.kernels.dtypes import (
     numpy_dtype,
     smallest_normal,
 )
-from leafwise.kernels.library import load
+from leafwise.kernels.library import load, of_this_version
 
 # Elements in a chunk. Arrays must be cut at multiples of it, or the last bits of the results change.
 CHUNK = 1 << 18
@@ -78,36 +78,12 @@ def measure_chunks(runs: Sequence[Run], histogram: bool, *, threads: int | None 
 
 def loaded() -> Any:
     """The library that was built from cpu.c; None, with one warning, if there is none."""
-    library = _load()
+    library = load()
     if library is None:
         _warn_not_built()
         return None
-    return library if _is_of_this_version(library) else None
-
-
-@cache
-def _load() -> Any:
-    library = load()
-    if library is not None:
-        pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-        library.leafwise_measure.argtypes = [long, long, *[pointer] * 10, number, number]
-        library.leafwise_measure.restype = long
-        library.leafwise_compare.argtypes = [long, long, *[pointer] * 10, number, number, number]
-        library.leafwise_compare.restype = long
-    return library
-
-
-@cache
-def _is_of_this_version(library: Any) -> bool:
-    """Whether the C code and Python agree on the fields of a result."""
-    if getattr(library, "leafwise_result_bytes", lambda: 0)() == _RESULT.itemsize:
-        return True
-    warnings.warn(
-        "leafwise's C library is from another version: statistics are computed with NumPy, which is many times slower; "
-        "reinstall leafwise to rebuild it (in a clone: pip install -e .)",
-        stacklevel=2,
-    )
-    return False
+    slow = "statistics are computed with NumPy, which is many times slower"
+    return of_this_version(library, "leafwise_result_bytes", _RESULT.itemsize, slow)
 
 
 @cache
