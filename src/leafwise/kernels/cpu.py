@@ -27,13 +27,12 @@ from leafwise.errors import Unsupported
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import (
     KERNELS,
-    byte_values,
     check_known,
     exact_extremes,
-    is_byte_float,
     is_whole,
     numpy_dtype,
     smallest_normal,
+    values_of_bytes,
 )
 from leafwise.kernels.library import load, of_this_version
 
@@ -169,10 +168,8 @@ def of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
     kinds = np.array([KERNELS[dtype] for dtype in numbers], np.int32)
     # The smallest normal number of float64 is not a float32; the C code knows it.
     tiny = np.array([0 if dtype == "float64" else smallest_normal(dtype) for dtype in numbers], np.float32)
-    nothing_at_all = np.zeros(_BINS, np.float32)
-    values = np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing_at_all for dtype in numbers])
     of_array = np.fromiter((numbers[dtype] for dtype in dtypes), np.int32, len(dtypes))
-    return kinds[of_array], of_array, values, tiny[of_array]
+    return kinds[of_array], of_array, values_of_bytes(numbers), tiny[of_array]
 
 
 def trimmed(histograms: Any) -> list[Histogram]:
