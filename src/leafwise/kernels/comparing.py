@@ -40,11 +40,7 @@ PartComparisons = list[tuple[PairPart, Comparison | None]]
 
 
 def compare(
-    pairs: Sequence[Pair],
-    count: Count = lambda done: None,
-    *,
-    threads: int | None = None,
-    norms: bool = False,
+    pairs: Sequence[Pair], count: Count = lambda done: None, *, threads: int | None = None, norms: bool = False
 ) -> list[Comparison]:
     """Compares the runs of each pair, which have the same dtype and size; the result has the same bits for any number
     of threads. `count` is called with the number of bytes of the first runs that were compared since the last call.
@@ -190,22 +186,12 @@ def _chunks(part: PairPart, rows: list[Any], always: bool) -> PartComparisons:
     chunks: PartComparisons = []
     for start, row in zip(range(part.start, part.stop, CHUNK), rows, strict=True):
         chunk = PairPart(part.pair, start, min(start + CHUNK, part.stop))
-        chunks.append((chunk, _of_row(chunk.stop - start, *row[1:]) if row[0] or always else None))
+        chunks.append((chunk, _of_row(chunk.stop - start, row) if row[0] or always else None))
     return chunks
 
 
-def _of_row(
-    size: int,
-    changed: int,
-    nonfinite: int,
-    distance: float,
-    norm: float,
-    other_norm: float,
-    cosine: float,
-    largest: float,
-    lost: int,
-    *powers: int,
-) -> Comparison:
+def _of_row(size: int, row: Any) -> Comparison:
+    _, changed, nonfinite, distance, norm, other_norm, cosine, largest, lost, *powers = row
     norms = (distance, powers[0]), (norm, powers[1]), (other_norm, powers[2])
     return Comparison.of((size, changed, nonfinite), norms, cosine, largest, lost)
 
