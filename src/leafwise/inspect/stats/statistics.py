@@ -55,17 +55,16 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
     @cached_property
     def _of_leaf(self) -> dict[int, int]:
         """The tree row under which each leaf with statistics is listed."""
-        ties = self.tree.columns.ties
-        return {ties.get(row, row): row for row in self._rows.values()}
+        return {self._leaf(row): row for row in self._rows.values()}
 
     @property
     def skipped(self) -> dict[str, str]:
         """The paths of leaves without statistics, each with the reason."""
         columns = self.tree.columns
         return {
-            columns.row_text(row): self._skipped[columns.ties.get(row, row)]
+            columns.row_text(row): self._skipped[leaf]
             for row in self.tree.first_rows
-            if columns.ties.get(row, row) in self._skipped
+            if (leaf := self._leaf(row)) in self._skipped
         }
 
     def __getitem__(self, path: "str | int | Path") -> Any:
@@ -92,15 +91,13 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
             return False
 
     def _row(self, row: int, path: str | None = None) -> Row:
-        columns = self.tree.columns
-        leaf = columns.ties.get(row, row)
+        leaf = self._leaf(row)
         spec = self._waiting.specs[leaf]
-        return Row(self._waiting.moments[leaf], path or columns.row_text(row), spec.dtype, spec.shape)
+        return Row(self._waiting.moments[leaf], path or self.tree.columns.row_text(row), spec.dtype, spec.shape)
 
     def by_leaf(self) -> dict[int, Row]:
         """The rows by the number of their leaf."""
-        ties = self.tree.columns.ties
-        return {ties.get(row, row): self._row(row, path) for path, row in self._rows.items()}
+        return {self._leaf(row): self._row(row, path) for path, row in self._rows.items()}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
@@ -181,8 +178,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 
     def section(self, path: str) -> Section:
         """The section of the leaf that is listed under this path."""
-        columns, row = self.tree.columns, self._rows[path]
-        return columns.leaf_section(columns.ties.get(row, row))
+        return self.tree.columns.leaf_section(self._leaf(self._rows[path]))
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
         """The table as plain text, `width` columns wide. With `depth`, leaves whose paths share so many entries get one
@@ -192,29 +188,12 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 
 @overload
 def stats(
-    source: Any,
-    of: Any = "value",
-    histogram: bool = True,
-    *,
-    progress: bool = False,
-    executor: None = None,
+    source: Any, of: Any = "value", histogram: bool = True, *, progress: bool = False, executor: None = None
 ) -> Stats: ...
 @overload
+def stats(source: Any, of: Any = "value", histogram: bool = True, *, progress: bool = False, executor: Any) -> Any: ...
 def stats(
-    source: Any,
-    of: Any = "value",
-    histogram: bool = True,
-    *,
-    progress: bool = False,
-    executor: Any,
-) -> Any: ...
-def stats(
-    source: Any,
-    of: Any = "value",
-    histogram: bool = True,
-    *,
-    progress: bool = False,
-    executor: Any = None,
+    source: Any, of: Any = "value", histogram: bool = True, *, progress: bool = False, executor: Any = None
 ) -> Any:
     """Computes statistics of every leaf of a model or checkpoint, in one pass over the values.
 
@@ -260,18 +239,12 @@ def stats_of(
     with opened(source, "stats") as t:
         if crew is not None:
             check_sendable(t, "stats")
-        if isinstance(of, str):
-            return _measured(t, of, histogram, progress, crew)
-        return _measured(t, "grad", histogram, progress, crew, _gradients_by_leaf(t, of))
+        gradients = None if isinstance(of, str) else _gradients_by_leaf(t, of)
+        return _measured(t, of if gradients is None else "grad", histogram, progress, crew, gradients)
 
 
 def _measured(
-    t: Tree,
-    of: str,
-    histogram: bool,
-    progress: bool,
-    crew: Crew | None,
-    gradients: dict[int, Any] | None = None,
+    t: Tree, of: str, histogram: bool, progress: bool, crew: Crew | None, gradients: dict[int, Any] | None
 ) -> Stats:
     t.check_listed("measure")
     columns = t.columns
@@ -280,7 +253,7 @@ def _measured(
     arrays = columns.current_arrays(leaves)
     skipped: dict[int, str] = {}
     if of == "grad":
-        arrays = _gradients(columns, leaves, arrays) if gradients is None else list(map(gradients.get, leaves))
+        arrays = gradients_of(columns, leaves, arrays) if gradients is None else list(map(gradients.get, leaves))
         skipped = {leaf: "it has no gradient" for leaf, array in zip(leaves, arrays, strict=True) if array is None}
     measured_leaves: Sequence[int] = leaves
     if skipped:
@@ -377,7 +350,8 @@ def _measured_again(
     return waiting
 
 
-def _gradients(columns: Columns, leaves: Sequence[int], arrays: list[Any]) -> list[Any]:
+def gradients_of(columns: Columns, leaves: Sequence[int], arrays: list[Any]) -> list[Any]:
+    """The gradient of each leaf; None where there is none."""
     gradients: list[Any] = [None] * len(arrays)
     for batch in columns.batches(leaves, arrays):
         for position, gradient in zip(batch.positions, batch.home.grads(batch.values), strict=True):
@@ -436,11 +410,7 @@ class _Waiting:
     """The moments of the leaves, some of which may still be computed; and the specs of the leaves when it began."""
 
     def __init__(
-        self,
-        columns: Columns,
-        leaves: Sequence[int],
-        specs: list[Spec],
-        gradients: dict[int, Any] | None = None,
+        self, columns: Columns, leaves: Sequence[int], specs: list[Spec], gradients: dict[int, Any] | None = None
     ) -> None:
         self._columns, self._leaves, self._specs = columns, leaves, specs
         self._gradients = gradients  # by leaf, if they are a tree of their own
@@ -467,15 +437,12 @@ class _Waiting:
     def moments(self) -> dict[int, Moments]:
         if self._pending:
             with self._lock:
-                self._wait()
+                while self._pending:
+                    leaves, wait = self._pending[0]
+                    with _naming(self._columns, leaves):
+                        self._moments.update(zip(leaves, wait(), strict=True))
+                    del self._pending[0]
         return self._moments
-
-    def _wait(self) -> None:
-        while self._pending:
-            leaves, wait = self._pending[0]
-            with _naming(self._columns, leaves):
-                self._moments.update(zip(leaves, wait(), strict=True))
-            del self._pending[0]
 
     def nonfinite(self, of: str, crew: Crew | None = None) -> dict[int, Places]:
         """Where the NaN and infinite values are, by leaf."""
