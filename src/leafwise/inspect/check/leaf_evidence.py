@@ -1,6 +1,6 @@
 """What the rules of `lw.check` can ask about a leaf, in this process or in a worker, and searching many at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -14,7 +14,7 @@ from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.path import spelled
 from leafwise.core.reader import Reader, bands, reader
 from leafwise.core.registry import home_of
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Crew, run_each
 from leafwise.inspect.indices import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row
 
@@ -62,13 +62,13 @@ class LeafEvidence:
     """What rules can ask about a leaf: its facts, its role, and the statistics of its values and its gradient, which
     are computed for the whole tree when the first rule asks for them."""
 
-    __slots__ = ("_evidence", "axes", "kind", "number", "path", "persistent", "role", "roles", "section", "spec")
+    __slots__ = ("_evidence", "axes", "kind", "number", "path", "role", "roles", "section", "spec")
 
     def __init__(
         self, evidence: "Evidence", number: int, path: str, facts: Facts, roles: list[tuple[str | None, Axes]]
     ) -> None:
         self._evidence, self.number, self.path = evidence, number, path
-        self.spec, self.kind, self.persistent, self.section = facts
+        self.spec, self.kind, _, self.section = facts
         self.role, self.axes = roles[0]
         self.roles = _role_set(*(role for role, _ in roles))  # of all its names
 
@@ -171,8 +171,7 @@ class LeafEvidence:
 
     def reader(self) -> Reader:
         """A function that reads parts of its values as NumPy arrays."""
-        held = self.held
-        return reader(held.home, held.value)
+        return reader(*self._array("value"))
 
     def bands(self, of: ValuesOf = "value") -> Iterator[tuple[int, Any]]:
         """Its values as NumPy arrays of a few rows each, with the index of their first row."""
@@ -226,3 +225,14 @@ def searched_together(
         else:
             results |= zip(numbers, by_place, strict=True)
     return results, sorted(others)
+
+
+def search_by_workers(crew: Crew, search: Callable[..., T], places: Sequence[tuple[Any, ...]]) -> list[T]:
+    """The results of a function of a module, which workers call with each leaf and what else is in its place."""
+    sent = [(search, leaf.sent(), *further) for leaf, *further in places]
+    return run_each(crew, _searched, sent, lambda place: place[1].spec.nbytes, lambda nbytes: None)
+
+
+def _searched(place: tuple[Any, ...]) -> Any:
+    search, *arguments = place
+    return search(*arguments)
