@@ -15,9 +15,7 @@ from leafwise.core.results.moments import (
     COUNTS,
     HIGHEST,
     LOWEST,
-    NOTHING,
     NUMBERS,
-    Histogram,
     Moments,
     merged_moments,
     nothing,
@@ -26,6 +24,7 @@ from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.indices import MOST, nonfinite_places
 from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts
+from leafwise.kernels.cpu import trimmed
 
 COMBINED_AT_ONCE = 1 << 14  # leaves, which take 36 MB
 _LEAVES_AT_ONCE = 64  # leaves whose nonfinite values are collected together, to bound the memory
@@ -198,16 +197,6 @@ def _merged(results: Sequence[bytes], histogram: bool) -> list[Moments]:
             parts[leaf].append(Moments.of(counts[leaf], numbers[leaf], None))
     wholes = [merged_moments(of_leaf) if of_leaf else nothing(None) for of_leaf in parts]
     if histogram:
-        for whole, bins in zip(wholes, _histograms(rows["bins"].sum(0)), strict=True):
+        for whole, bins in zip(wholes, trimmed(rows["bins"].sum(0)), strict=True):
             whole.histogram = bins
     return wholes
-
-
-def _histograms(bins: Any) -> list[Histogram]:
-    used = bins != 0
-    firsts = used.argmax(1).tolist()
-    ends = (_BINS - used[:, ::-1].argmax(1)).tolist()
-    return [
-        Histogram(LOWEST + first, tuple(counts[first:end].tolist())) if any_used else NOTHING
-        for counts, first, end, any_used in zip(bins, firsts, ends, used.any(1).tolist(), strict=True)
-    ]
