@@ -31,12 +31,7 @@ Unpaired = tuple[list[_Measured], list[_Measured]]
 
 
 def find_renamed(
-    removed: list[NamedArray],
-    added: list[NamedArray],
-    prove: Prove,
-    count: Count,
-    crew: Crew | None,
-    team: Team | None,
+    removed: list[NamedArray], added: list[NamedArray], prove: Prove, count: Count, crew: Crew | None, team: Team | None
 ) -> Pairs:
     """Pairs of removed and added leaves with the same values; each leaf is in at most one pair. If several leaves have
     the same values, such as zero biases, those next to leaves that are already paired belong together, then those with

@@ -11,15 +11,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
 from leafwise.core.memory.sharding import LocalPart
-from leafwise.core.results.moments import (
-    COUNTS,
-    HIGHEST,
-    LOWEST,
-    NUMBERS,
-    Moments,
-    merged_moments,
-    nothing,
-)
+from leafwise.core.results.moments import COUNTS, HIGHEST, LOWEST, NUMBERS, Moments, merged_moments, nothing
 from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.indices import MOST, nonfinite_places
