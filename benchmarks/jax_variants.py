@@ -144,16 +144,11 @@ HISTOGRAMS: dict[str, Callable[..., Any]] = {
 _CUTS = [
     (1 << 15, 1024, 8, 4), (1 << 16, 1024, 8, 4), (1 << 15, 2048, 4, 8), (1 << 15, 1024, 4, 4), (1 << 16, 2048, 8, 8),
     (1 << 16, 4096, 2, 8), (1 << 15, 512, 8, 4), (1 << 15, 1024, 8, 8),
+    (1 << 16, 8192, 2, 8), (1 << 16, 16384, 1, 16),
 ]  # fmt: skip
-TILINGS = [Tiling(*cut, sums) for cut in _CUTS for sums in ("flushed", "double", "single")]
-TILINGS += [Tiling(1 << 16, 8192, 2, 8, "single"), Tiling(1 << 16, 16384, 1, 16, "single")]
+TILINGS = [Tiling(*cut) for cut in _CUTS]
 _CUTS_WITH_HISTOGRAM = [
     (1 << 15, 256, 8, 4), (1 << 15, 512, 8, 4), (1 << 16, 512, 8, 8), (1 << 15, 256, 8, 2), (1 << 15, 512, 8, 8),
     (1 << 16, 1024, 8, 8), (1 << 15, 128, 8, 2),
 ]  # fmt: skip
-TILINGS_WITH_HISTOGRAM = [
-    Tiling(*cut, sums, fields)
-    for cut in _CUTS_WITH_HISTOGRAM
-    for sums, fields in (("flushed", "doubles"), ("single", "words"), ("single", "doubles"), ("double", "doubles"))
-    if cut[0] // cut[1] < 256
-]
+TILINGS_WITH_HISTOGRAM = [Tiling(*cut) for cut in _CUTS_WITH_HISTOGRAM if cut[0] // cut[1] < 256]

@@ -421,7 +421,7 @@ def test_warnings_are_printed_like_errors(
 ) -> None:
     from leafwise.kernels import cpu
 
-    monkeypatch.setattr(cpu, "_load", lambda: None)
+    monkeypatch.setattr(cpu, "load", lambda: None)
     cpu._warn_not_built.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("default")

@@ -19,6 +19,7 @@ from leafwise.files import open_file, stored_file
 from leafwise.files.formats import safetensors
 from leafwise.files.formats.listed_file import ListedFile
 from leafwise.files.limits import header_cost, json_cost, names_cost
+from leafwise.kernels import library as c_library
 from leafwise.kernels import listing
 
 ROW = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
@@ -339,7 +340,7 @@ def test_a_listing_that_costs_too_much_is_refused_with_the_same_message(tmp_path
 
 @of_the_library
 def test_c_code_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "load", lambda: object())
-    assert listing._library.__wrapped__() is None
-    monkeypatch.setattr(listing, "load", lambda: None)
-    assert listing._library.__wrapped__() is None
+    monkeypatch.setattr(c_library, "load", lambda: object())
+    assert listing._library() is None
+    monkeypatch.setattr(c_library, "load", lambda: None)
+    assert listing._library() is None

@@ -95,7 +95,7 @@ def test_triton_finds_what_is_declared() -> None:
 
 def test_a_library_built_from_other_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     library = type("Other", (), {"leafwise_result_bytes": lambda self: 8})()
-    monkeypatch.setattr(cpu, "_load", lambda: library)
+    monkeypatch.setattr(cpu, "load", lambda: library)
     array = np.arange(5.0)
     with pytest.warns(UserWarning, match="C library is from another version: statistics are computed with NumPy"):
         [found] = cpu.measure([cpu.run_of(array)])

@@ -152,7 +152,7 @@ def test_pieces_are_cut_where_it_does_not_matter() -> None:
 def test_without_the_library_a_thread_that_takes_subnormals_for_zeros_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cpu, "_load", lambda: None)
+    monkeypatch.setattr(cpu, "load", lambda: None)
     array = np.full(5_000, 1e-40, np.float32)
     torch.set_flush_denormal(True)
     try:
@@ -187,7 +187,7 @@ def test_several_threads_may_measure_at_once() -> None:
 
 
 def test_without_the_library_the_reference_is_used_and_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_load", lambda: None)
+    monkeypatch.setattr(cpu, "load", lambda: None)
     cpu._warn_not_built.cache_clear()
     array = np.random.default_rng(5).normal(size=cpu.CHUNK + 5).astype(np.float32)
     with pytest.warns(UserWarning, match="without a C compiler") as warned:  # noqa: PT031 — once, for both
@@ -212,6 +212,6 @@ def test_the_number_of_threads_is_that_of_the_environment() -> None:
 @pytest.mark.parametrize("dtype", ["complex64", "complex128", "timedelta64[s]"])
 def test_what_no_kernel_knows_is_refused(dtype: str, has_library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_library:
-        monkeypatch.setattr(cpu, "_load", lambda: None)
+        monkeypatch.setattr(cpu, "load", lambda: None)
     with pytest.raises(TypeError, match="there are no statistics of"):
         cpu.measure([cpu.run_of(np.zeros(3, dtype))])

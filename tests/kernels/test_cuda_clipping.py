@@ -1,6 +1,7 @@
 """Clipping by the Triton kernels, on a GPU or in Triton's interpreter, against sums in 64 bits."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from tests.kernels.gpu import CHUNK, DEVICE
 
 from leafwise.core.memory.runs import Run
+from leafwise.kernels.triton import cuda_clipping
 from leafwise.kernels.triton.cuda_clipping import PreparedClip, overlap
 
 pytestmark = [
@@ -18,12 +20,17 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_clipping, "table_of", partial(cuda_clipping.table_of, chunk=CHUNK))
+
+
 def runs(tensors: list[torch.Tensor]) -> list[Run]:
     return [Run(one.data_ptr(), one.numel(), str(one.dtype).removeprefix("torch.")) for one in tensors]
 
 
 def prepared(tensors: list[torch.Tensor]) -> PreparedClip:
-    return PreparedClip(runs(tensors), DEVICE, CHUNK)
+    return PreparedClip(runs(tensors), DEVICE)
 
 
 def norms_in_full(tensors: list[torch.Tensor]) -> list[float]:

@@ -147,7 +147,9 @@ def test_two_runs_give_the_same_bits() -> None:
     pairs = [(x, partner(x))]
     assert repr(compare(pairs)) == repr(compare(pairs))
     wait = started(pairs)
-    assert repr(wait()) == repr(wait())
+    one, again = wait(), wait()
+    assert repr(one.comparisons) == repr(again.comparisons)
+    assert (one.forth, one.back, one.transposed) == (again.forth, again.back, again.transposed)
 
 
 # -- different dtypes ----------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ import pytest
 import xxhash
 
 from leafwise.files.checksums import ChunkChecksums
-from leafwise.kernels import hashing
-from leafwise.kernels.hashing import checksums_of
+from leafwise.kernels import library, reading
+from leafwise.kernels.reading import checksums_of
 
 CHUNK = 1 << 20
 # Around the ends of stripes of 64 bytes and of blocks of 1024.
@@ -23,11 +23,15 @@ def built() -> None:
 
 @pytest.mark.parametrize("instruction_set", [1, None])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_checksums_are_those_of_xxhash(length: int, instruction_set: int | None) -> None:
+def test_checksums_are_those_of_xxhash(
+    length: int, instruction_set: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if instruction_set is not None:
+        monkeypatch.setattr(library.load(), "leafwise_instruction_sets", lambda: instruction_set)
     data = os.urandom(length)
-    assert checksums_of(data, CHUNK, instruction_set) == [xxhash.xxh3_64_intdigest(data)]
+    assert checksums_of(data, CHUNK) == [xxhash.xxh3_64_intdigest(data)]
     shifted = memoryview(b"x" + data)[1:]  # at an odd address
-    assert checksums_of(shifted, CHUNK, instruction_set) == [xxhash.xxh3_64_intdigest(data)]
+    assert checksums_of(shifted, CHUNK) == [xxhash.xxh3_64_intdigest(data)]
 
 
 @pytest.mark.parametrize("piece", [241, 1000, 4096, 65_536])
@@ -49,7 +53,7 @@ def test_damage_is_found_wherever_the_checksums_are_computed(
     rest: int, in_c: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not in_c:
-        monkeypatch.setattr(hashing, "_library", lambda: None)
+        monkeypatch.setattr(reading, "load_with", lambda function: None)
     data = bytearray(os.urandom(4 * 8192 + rest))
     pieces: list[Any] = [data[at : at + 8192] for at in range(0, len(data), 8192)]
     digits = "".join(f"{xxhash.xxh3_64_intdigest(piece):016x}" for piece in pieces)

@@ -170,7 +170,7 @@ class _ChunkPass:
     def _checksums(self, view: memoryview, size: int) -> list[str]:
         # xxhash is faster than the C code, but takes Python's lock twice for each piece, for which other threads wait.
         if len(view) > size:
-            from leafwise.kernels.hashing import checksums_of
+            from leafwise.kernels.reading import checksums_of
 
             if (numbers := checksums_of(view, size)) is not None:
                 return [f"{number:016x}" for number in numbers]

@@ -57,10 +57,10 @@ class _Pairs:
         return self.firsts.specs[number], self.seconds.specs[number]
 
 
-def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: Count, crew: Crew | None = None) -> list[Verdict]:
+def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: Count) -> list[Verdict]:
     """`compare_arrays` for a few pairs."""
     firsts, seconds = (NamedArrays.of([pair[side] for pair in pairs]) for side in (0, 1))
-    return compare_arrays(firsts, seconds, count, crew)
+    return compare_arrays(firsts, seconds, count)
 
 
 def compare_arrays(firsts: NamedArrays, seconds: NamedArrays, count: Count, crew: Crew | None = None) -> list[Verdict]:
@@ -172,11 +172,9 @@ def _verdict(
 ) -> Verdict:
     """The verdict for values of equal size; `is_cast` is whether casting one of them gives the other."""
     verdict = verdict_by_elements(*pairs.specs(number), comparison, is_cast)
-    if verdict.kinds != _CHANGED:
+    if verdict.kinds != _CHANGED or not may_be_transposed:
         return verdict
-    sampled = may_be_transposed and _may_be_transposed(*pairs[number])
-    transposed = _with_name(pairs[number], _transposed) if sampled else None
-    return transposed or verdict
+    return _transposed_by_samples(pairs, number) or verdict
 
 
 def verdict_by_elements(spec: Spec, partner: Spec, comparison: Comparison, is_cast: bool) -> Verdict:
@@ -223,7 +221,8 @@ def _named(pairs: _Pairs, numbers: list[int]) -> Iterator[None]:
         raise
     except Exception as error:
         names = pairs[numbers[0]][0].name + f" and {len(numbers) - 1:,} more" * (len(numbers) > 1)
-        raise _failed(names, error) from error
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise WalkError(f"cannot compare the values of {names}: {reason}") from error
 
 
 def _other_array(held: NamedArray, own_file: Callable[[Run], Run]) -> OtherArray:
@@ -338,36 +337,34 @@ def _sent_bytes(pair: tuple[_SentArray, _SentArray]) -> int:
     return pair[0][1].nbytes
 
 
-def _received(pair: tuple[_SentArray, _SentArray]) -> tuple[NamedArray, NamedArray]:
-    first, second = (NamedArray(0, home_of(value), value, spec, name) for value, spec, name in pair)
-    return first, second
+def _received(pair: tuple[_SentArray, _SentArray]) -> _Pairs:
+    firsts, seconds = (NamedArrays.of([NamedArray(0, home_of(value), value, spec, name)]) for value, spec, name in pair)
+    return _Pairs(firsts, seconds)
 
 
 def _sent_verdict(pair: tuple[_SentArray, _SentArray]) -> Verdict:
     """The verdict on a pair, in a worker."""
-    [verdict] = compare_values([_received(pair)], lambda count: None)
+    received = _received(pair)
+    [verdict] = compare_arrays(received.firsts, received.seconds, lambda count: None)
     return verdict
 
 
 def _sent_transposed(pair: tuple[_SentArray, _SentArray]) -> Verdict | None:
     """The verdict on a pair that has changed, in a worker, if one is the other transposed."""
-    received = _received(pair)
-    return _with_name(received, _transposed) if _may_be_transposed(*received) else None
+    return _transposed_by_samples(_received(pair), 0)
 
 
 # -- a piece at a time -----------------------------------------------------------------------------------------------
 
 
 def _compare_pieces(pairs: _Pairs, number: int, count: Count) -> Verdict:
-    def compare_pair(first: NamedArray, second: NamedArray) -> Verdict:
+    first, second = pairs[number]
+    with _named(pairs, [number]):
         try:
             return _compare_numbers(pairs, number, count)
         except Unsupported as error:
             count(first.spec.nbytes)
             return _compare_bytes(first, second, str(error))
-
-    verdict: Verdict = _with_name(pairs[number], compare_pair)
-    return verdict
 
 
 def _compare_bytes(first: NamedArray, second: NamedArray, reason: str) -> Verdict:
@@ -400,13 +397,17 @@ def _pieces(held: NamedArray) -> Iterator[Any]:
     return held.home.capability(Saving).pieces(held.value)
 
 
-def _may_be_transposed(first: NamedArray, second: NamedArray) -> bool:
-    """Whether a sample of a square matrix agrees with the second one transposed."""
+def _transposed_by_samples(pairs: _Pairs, number: int) -> Verdict | None:
+    """The verdict if a square matrix is the transposed second one, judged by a sample first; None if it is not."""
+    first, second = pairs[number]
     boxes = sampled_boxes(first.spec.shape)
     if not boxes:
-        return False
+        return None
     read, read_second = reader(first.home, first.value), reader(second.home, second.value)
-    return all(streams.agree(read(box), read_second(box[::-1])) for box in boxes)
+    if not all(streams.agree(read(box), read_second(box[::-1])) for box in boxes):
+        return None
+    with _named(pairs, [number]):
+        return _transposed(first, second)
 
 
 def sampled_boxes(shape: tuple[int, ...] | None) -> list[tuple[slice, slice]]:
@@ -423,18 +424,3 @@ def _transposed(first: NamedArray, second: NamedArray) -> Verdict | None:
     assert first.spec.shape is not None
     kind = streams.transposed(reader(first.home, first.value), reader(second.home, second.value), first.spec.shape)
     return None if kind is None else Verdict.of("transposed", *["cast"] * (kind == "cast"))
-
-
-def _with_name(pair: tuple[NamedArray, NamedArray], compare_pair: Callable[[NamedArray, NamedArray], Any]) -> Any:
-    """Compares two leaves; adds the name of the leaf to error messages."""
-    try:
-        return compare_pair(*pair)
-    except Error:
-        raise
-    except Exception as error:
-        raise _failed(pair[0].name, error) from error
-
-
-def _failed(names: str, error: Exception) -> WalkError:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return WalkError(f"cannot compare the values of {names}: {reason}")

@@ -161,14 +161,12 @@ def _reason(array: Any, dtype: str) -> str:
         return f"some values do not fit into {dtype}, which goes from {least} to {largest}: {value} for instance"
     first = next(float(part[unfit.argmax()]) for part in _blocks(array) if (unfit := _unfit(part, dtype)).any())
     if dtype == _POWERS:
-        return _misfit_text(first, dtype, "which has only the powers of two from 2^-127 to 2^127")
-    if np.isinf(first):
-        return _misfit_text(first, dtype, "which has no infinity")
-    return _misfit_text(first, dtype, f"whose largest number is {str(_largest(dtype)).removesuffix('.0')}")
-
-
-def _misfit_text(value: float, dtype: str, why: str) -> str:
-    return f"some values do not fit into {dtype}, {why}: {str(value).removesuffix('.0')} for instance"
+        why = "which has only the powers of two from 2^-127 to 2^127"
+    elif np.isinf(first):
+        why = "which has no infinity"
+    else:
+        why = f"whose largest number is {str(_largest(dtype)).removesuffix('.0')}"
+    return f"some values do not fit into {dtype}, {why}: {str(first).removesuffix('.0')} for instance"
 
 
 def _largest(dtype: str) -> float:

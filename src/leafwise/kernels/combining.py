@@ -1,7 +1,6 @@
 """Weighted sums of arrays: with C code if it was built, otherwise with NumPy."""
 
 import ctypes
-import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from leafwise.core.dtypes import BYTE_FLOAT
 from leafwise.kernels import casting, cpu, reference
 from leafwise.kernels.dtypes import KERNELS
+from leafwise.kernels.library import of_this_version
 
 _FIT, _DO_NOT_FIT = 0, 1  # what the C code returns; 2 if the sums fit and some are NaN
 _OUT = frozenset(("float64", "float32", "float16", "bfloat16"))  # the dtypes that the C code writes
@@ -46,23 +46,7 @@ def cast(array: Any, out: Any, saturate: bool = False) -> None:
 
 def _library() -> Any:
     """The library that was built from cpu.c; None if there is none, or if it was built from another version."""
-    library = cpu.loaded()
-    return library if library is not None and _is_of_this_version(library) else None
-
-
-@cache
-def _is_of_this_version(library: Any) -> bool:
-    if hasattr(library, "leafwise_combine"):
-        pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-        library.leafwise_combine.argtypes = [long, long, *[pointer] * 6, number, number]
-        library.leafwise_combine.restype = long
-        return True
-    warnings.warn(
-        "leafwise's C library is from another version: sums are computed with NumPy, which is slower; "
-        "reinstall leafwise to rebuild it (in a clone: pip install -e .)",
-        stacklevel=2,
-    )
-    return False
+    return of_this_version(cpu.loaded(), "leafwise_combine", None, "sums are computed with NumPy, which is slower")
 
 
 _of_dtypes = cache(lambda names: cpu.of_dtypes(list(names)))

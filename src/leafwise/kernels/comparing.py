@@ -2,9 +2,7 @@
 
 import ctypes
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +14,7 @@ from leafwise.core.work.progress import Count
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
 from leafwise.kernels.dtypes import item_bytes, numpy_dtype, unknown_dtype
+from leafwise.kernels.library import of_this_version
 
 _BUNDLE = 128 << 20  # bytes of one side that are compared between two reports of progress
 _RESULT = np.dtype(
@@ -42,11 +41,7 @@ PartComparisons = list[tuple[PairPart, Comparison | None]]
 
 
 def compare(
-    pairs: Sequence[Pair],
-    count: Count = lambda done: None,
-    *,
-    threads: int | None = None,
-    norms: bool = False,
+    pairs: Sequence[Pair], count: Count = lambda done: None, *, threads: int | None = None, norms: bool = False
 ) -> list[Comparison]:
     """Compares the runs of each pair, which have the same dtype and size; the result has the same bits for any number
     of threads. `count` is called with the number of bytes of the first runs that were compared since the last call.
@@ -132,20 +127,8 @@ def compare_parts(
 
 def _library() -> Any:
     """The library that was built from cpu.c; None if there is none, or if it was built from another version."""
-    library = cpu.loaded()
-    return library if library is not None and _is_of_this_version(library) else None
-
-
-@cache
-def _is_of_this_version(library: Any) -> bool:
-    if getattr(library, "leafwise_comparison_bytes", lambda: 0)() == _RESULT.itemsize:
-        return True
-    warnings.warn(
-        "leafwise's C library is from another version: values are compared with NumPy, which is slower; "
-        "reinstall leafwise to rebuild it (in a clone: pip install -e .)",
-        stacklevel=2,
-    )
-    return False
+    slow = "values are compared with NumPy, which is slower"
+    return of_this_version(cpu.loaded(), "leafwise_comparison_bytes", _RESULT.itemsize, slow)
 
 
 def _by_library(
@@ -199,22 +182,12 @@ def _chunks(part: PairPart, rows: list[Any], always: bool) -> PartComparisons:
     chunks: PartComparisons = []
     for start, row in zip(range(part.start, part.stop, CHUNK), rows, strict=True):
         chunk = PairPart(part.pair, start, min(start + CHUNK, part.stop))
-        chunks.append((chunk, _of_row(chunk.stop - start, *row[1:]) if row[0] or always else None))
+        chunks.append((chunk, _of_row(chunk.stop - start, row) if row[0] or always else None))
     return chunks
 
 
-def _of_row(
-    size: int,
-    changed: int,
-    nonfinite: int,
-    distance: float,
-    norm: float,
-    other_norm: float,
-    cosine: float,
-    largest: float,
-    lost: int,
-    *powers: int,
-) -> Comparison:
+def _of_row(size: int, row: Any) -> Comparison:
+    _, changed, nonfinite, distance, norm, other_norm, cosine, largest, lost, *powers = row
     norms = (distance, powers[0]), (norm, powers[1]), (other_norm, powers[2])
     return Comparison.of((size, changed, nonfinite), norms, cosine, largest, lost)
 

@@ -27,15 +27,14 @@ from leafwise.errors import Unsupported
 from leafwise.kernels import reference
 from leafwise.kernels.dtypes import (
     KERNELS,
-    byte_values,
     check_known,
     exact_extremes,
-    is_byte_float,
     is_whole,
     numpy_dtype,
     smallest_normal,
+    values_of_bytes,
 )
-from leafwise.kernels.library import load
+from leafwise.kernels.library import load, of_this_version
 
 # Elements in a chunk. Arrays must be cut at multiples of it, or the last bits of the results change.
 CHUNK = 1 << 18
@@ -78,36 +77,12 @@ def measure_chunks(runs: Sequence[Run], histogram: bool, *, threads: int | None 
 
 def loaded() -> Any:
     """The library that was built from cpu.c; None, with one warning, if there is none."""
-    library = _load()
+    library = load()
     if library is None:
         _warn_not_built()
         return None
-    return library if _is_of_this_version(library) else None
-
-
-@cache
-def _load() -> Any:
-    library = load()
-    if library is not None:
-        pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-        library.leafwise_measure.argtypes = [long, long, *[pointer] * 10, number, number]
-        library.leafwise_measure.restype = long
-        library.leafwise_compare.argtypes = [long, long, *[pointer] * 10, number, number, number]
-        library.leafwise_compare.restype = long
-    return library
-
-
-@cache
-def _is_of_this_version(library: Any) -> bool:
-    """Whether the C code and Python agree on the fields of a result."""
-    if getattr(library, "leafwise_result_bytes", lambda: 0)() == _RESULT.itemsize:
-        return True
-    warnings.warn(
-        "leafwise's C library is from another version: statistics are computed with NumPy, which is many times slower; "
-        "reinstall leafwise to rebuild it (in a clone: pip install -e .)",
-        stacklevel=2,
-    )
-    return False
+    slow = "statistics are computed with NumPy, which is many times slower"
+    return of_this_version(library, "leafwise_result_bytes", _RESULT.itemsize, slow)
 
 
 @cache
@@ -193,10 +168,8 @@ def of_dtypes(dtypes: list[str]) -> tuple[Any, Any, Any, Any]:
     kinds = np.array([KERNELS[dtype] for dtype in numbers], np.int32)
     # The smallest normal number of float64 is not a float32; the C code knows it.
     tiny = np.array([0 if dtype == "float64" else smallest_normal(dtype) for dtype in numbers], np.float32)
-    nothing_at_all = np.zeros(_BINS, np.float32)
-    values = np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing_at_all for dtype in numbers])
     of_array = np.fromiter((numbers[dtype] for dtype in dtypes), np.int32, len(dtypes))
-    return kinds[of_array], of_array, values, tiny[of_array]
+    return kinds[of_array], of_array, values_of_bytes(numbers), tiny[of_array]
 
 
 def trimmed(histograms: Any) -> list[Histogram]:

@@ -72,3 +72,9 @@ def byte_values(dtype: str) -> Any:
     """The value of each of the 256 bytes, as float32. For dtypes with fewer bits, the values repeat."""
     codes = (np.arange(256) % (1 << DTYPES[dtype].bits)).astype(np.uint8)
     return codes.view(numpy_dtype(dtype)).astype(np.float32)
+
+
+def values_of_bytes(dtypes: Iterable[str]) -> Any:
+    """A row of `byte_values` for each dtype, where kernels look them up; zeros for dtypes of other kinds."""
+    nothing = np.zeros(256, np.float32)
+    return np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing for dtype in dtypes])

@@ -10,11 +10,10 @@ import mmap
 import os
 import sys
 from array import array
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from leafwise.core.dotted import PrefixPlaces, SplitNames
-from leafwise.kernels.library import load
+from leafwise.kernels.library import load_with
 
 
 class _HeaderFacts(ctypes.Structure):
@@ -58,17 +57,8 @@ class HeaderRows(NamedTuple):
     metadata: tuple[int, int] | None  # where the object with the metadata is in the file
 
 
-@cache
 def _library() -> Any:
-    library = load()
-    if not hasattr(library, "leafwise_split_names"):  # it was not built, or it is from another version
-        return None
-    text, long, pointer = ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p
-    library.leafwise_list_header.argtypes = [text, long, long, long, ctypes.c_uint64, *[pointer] * 5]
-    library.leafwise_list_header.restype = long
-    library.leafwise_split_names.argtypes = [text, long, long, long, ctypes.c_uint64, pointer, pointer]
-    library.leafwise_split_names.restype = long
-    return library
+    return load_with("leafwise_split_names")
 
 
 def _seed() -> int:

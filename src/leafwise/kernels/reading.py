@@ -1,15 +1,14 @@
-"""Reading ranges of files into buffers, in threads of the C code, which do not wait for Python's lock."""
+"""Reading ranges of files into buffers, in threads of the C code, which do not wait for Python's lock; and checksums of
+many pieces of memory, in one call."""
 
-import ctypes
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.kernels.hashing import LEAST
-from leafwise.kernels.library import load
+from leafwise.kernels.library import load, load_with
 
+LEAST = 241  # bytes; the C code does not hash fewer
 _TABLES = np.int64
 
 
@@ -23,28 +22,9 @@ class ReadRange(NamedTuple):
     piece: int = 0  # bytes that have one checksum; 0 if none is computed
 
 
-@cache
-def _library() -> Any:
-    library = load()
-    if not hasattr(library, "leafwise_reader_open"):  # it was not built, or it is from another version
-        return None
-    long, pointer = ctypes.c_int64, ctypes.c_void_p
-    library.leafwise_reader_open.argtypes = [long, pointer, pointer, pointer, long, ctypes.c_int, ctypes.c_int]
-    library.leafwise_reader_open.restype = pointer
-    library.leafwise_reader_add.argtypes = [pointer, pointer]
-    library.leafwise_reader_add.restype = long
-    library.leafwise_reader_give.argtypes = [pointer, long]
-    library.leafwise_reader_give.restype = None
-    library.leafwise_reader_wait.argtypes = [pointer, long, pointer]
-    library.leafwise_reader_wait.restype = ctypes.c_int
-    library.leafwise_reader_close.argtypes = [pointer]
-    library.leafwise_reader_close.restype = None
-    return library, int(library.leafwise_instruction_sets())
-
-
 def can_read() -> bool:
     """Whether the C code was built."""
-    return _library() is not None
+    return load_with("leafwise_reader_open") is not None
 
 
 class ThreadedReader:
@@ -53,7 +33,7 @@ class ThreadedReader:
 
     def __init__(self, tasks: Sequence[Sequence[ReadRange]], most_buffers: int, threads: int) -> None:
         self._handle: int | None = None
-        self._library, widest = _library()
+        self._library = load()
         self._buffers: list[Any] = []  # so that their memory stays
         # Flat lists: many small objects would make Python's garbage collector search all objects of the program.
         rows: list[int] = []
@@ -70,7 +50,7 @@ class ThreadedReader:
         self._checksums = np.zeros(count, np.uint64)
         self._filled = np.zeros(3, _TABLES)
         self._where = self._filled.ctypes.data
-        self._options = (most_buffers, threads, widest)
+        self._options = (most_buffers, threads, self._library.leafwise_instruction_sets())
 
     def __enter__(self) -> "ThreadedReader":
         # Until a buffer is added, threads write to no memory: an interrupt before the handle is stored does no harm.
@@ -117,3 +97,16 @@ class ThreadedReader:
         first = self._starts[self._first_ranges[task + (number < 0)] + number]
         checksums: list[int] = self._checksums[first : first + count + (rest >= LEAST)].tolist()
         return checksums
+
+
+def checksums_of(data: Any, piece: int) -> list[int] | None:
+    """The XXH3 of each piece of some bytes; the last piece may be shorter. None if the C code cannot compute them."""
+    library = load_with("leafwise_hash")
+    count, rest = divmod(len(data), piece)
+    if library is None or piece < LEAST or 0 < rest < LEAST:
+        return None
+    results = np.empty(count + bool(rest), np.uint64)
+    address = np.frombuffer(data, np.uint8).ctypes.data
+    instruction_sets = library.leafwise_instruction_sets()
+    library.leafwise_hash(address, len(data), piece, instruction_sets, results.ctypes.data)
+    return list(map(int, results))

@@ -102,11 +102,8 @@ def compare(x: Any, y: Any, between: Any = None) -> Comparison:
     a, b = a.view(np.float64), b.view(np.float64)
     apart, half = _apart(a, b) if between is None else (between.view(np.float64), 0)
     if x.dtype.kind in "iu":  # exactly, because large integers would be rounded as doubles
-        apart = np.where(
-            x > y,
-            x.astype(np.uint64) - y.astype(np.uint64),
-            y.astype(np.uint64) - x.astype(np.uint64),
-        ).astype(np.float64)
+        whole, other = x.astype(np.uint64), y.astype(np.uint64)
+        apart = np.where(x > y, whole - other, other - whole).astype(np.float64)
     # Each is scaled by its own power of two: one side may be huge, the other small, and the differences even smaller.
     (a, power), (b, other_power), (apart, apart_power) = map(_scaled, (a, b, apart))
     norm, other_norm, distance = (float(np.sqrt(np.sum(side * side))) for side in (a, b, apart))

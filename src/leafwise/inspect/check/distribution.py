@@ -17,20 +17,16 @@ class UsualInitializer(NamedTuple):
     std: float
 
 
-def usual_initializers(fan_in: float, fan_out: float) -> list[UsualInitializer]:
-    """The usual initializers of a layer."""
-    return [
+def nearest_initializer(std: float, fan_in: float, fan_out: float) -> UsualInitializer:
+    """The usual initializer with the nearest standard deviation, by ratio."""
+    usual_initializers = [
         UsualInitializer("PyTorch's default", 1 / math.sqrt(3 * fan_in)),
         UsualInitializer("lecun_normal", math.sqrt(1 / fan_in)),
         UsualInitializer("xavier_normal", math.sqrt(2 / (fan_in + fan_out))),
         UsualInitializer("kaiming_normal", math.sqrt(2 / fan_in)),
         UsualInitializer("truncated_normal, std=0.02", 0.02),
     ]
-
-
-def nearest_initializer(std: float, fan_in: float, fan_out: float) -> UsualInitializer:
-    """The usual initializer with the nearest standard deviation, by ratio."""
-    return min(usual_initializers(fan_in, fan_out), key=lambda usual: abs(math.log(usual.std / std)))
+    return min(usual_initializers, key=lambda usual: abs(math.log(usual.std / std)))
 
 
 def distribution_name(row: Row) -> str:

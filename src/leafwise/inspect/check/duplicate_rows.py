@@ -16,11 +16,8 @@ import numpy as np
 from leafwise.core.capabilities.measuring import Reader
 from leafwise.core.capabilities.searching import LineSums, Searching
 from leafwise.core.dtypes import WORDS
-from leafwise.core.work.executor_tasks import run_each
 from leafwise.inspect.check.check_ranks import CheckRanks
-from leafwise.inspect.check.in_place import Place, searched_together
-from leafwise.inspect.check.leaf_evidence import LeafEvidence
-from leafwise.inspect.check.sent_leaves import SentLeaf
+from leafwise.inspect.check.leaf_evidence import LeafEvidence, Place, SentLeaf, search_by_workers, searched_together
 from leafwise.kernels.lines import NEAR, SAMPLED, Directions, as_doubles, near_lines
 
 SHORT = 8  # lines with fewer numbers may be equal by chance
@@ -58,23 +55,20 @@ def all_duplicate_rows(places: list[Place]) -> list[Duplicates]:
     if places and (ranks := places[0][0].ranks) is not None:
         return _across_ranks(ranks, places)
     duplicates, others = searched_together(places, "value", _in_place)
+    left = [places[number] for number in others]
     crew = places[0][0].crew if places else None
-    if crew is not None:
-        sent = [(places[number][0].sent(), places[number][1]) for number in others]
-        results = run_each(crew, _sent_duplicates, sent, lambda leaf: leaf[0].spec.nbytes, lambda nbytes: None)
-        duplicates |= zip(others, results, strict=True)
-        return [duplicates[number] for number in range(len(places))]
-    # Large matrices in files mostly wait for mapped memory, which threads can do in parallel; for small ones Python
-    # itself is the bottleneck.
-    large = sum(places[number][0].spec.nbytes for number in others) > _LARGE_BYTES * len(others)
-    with ThreadPoolExecutor(_THREADS if large else 1) as threads:
-        searched = (threads.map if large else map)(lambda number: duplicate_rows(*places[number]), others)
-        duplicates |= zip(others, searched, strict=True)
+    searched = _search_here(left) if crew is None else search_by_workers(crew, duplicate_rows, left)
+    duplicates |= zip(others, searched, strict=True)
     return [duplicates[number] for number in range(len(places))]
 
 
-def _sent_duplicates(place: tuple[SentLeaf, int]) -> Duplicates:
-    return duplicate_rows(*place)
+def _search_here(places: list[Place]) -> list[Duplicates]:
+    # Large matrices in files mostly wait for mapped memory, which threads can do in parallel; for small ones Python
+    # itself is the bottleneck.
+    if sum(leaf.spec.nbytes for leaf, _ in places) <= _LARGE_BYTES * len(places):
+        return [duplicate_rows(*place) for place in places]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(lambda place: duplicate_rows(*place), places))
 
 
 def _across_ranks(ranks: CheckRanks, places: list[Place]) -> list[Duplicates]:

@@ -19,7 +19,7 @@ from leafwise.inspect.check.optimizer_coverage import OptimizerCoverage
 from leafwise.inspect.diff.changes import Change
 from leafwise.inspect.diff.difference import RENAME_HINT, Diff, diff_of
 from leafwise.inspect.stats.rows import Row
-from leafwise.inspect.stats.statistics import Stats, stats_of
+from leafwise.inspect.stats.statistics import Stats, gradients_of, stats_of
 from leafwise.iterate.init_jobs import declared_distributions
 from leafwise.iterate.initializers import Distribution
 from leafwise.share.equal import equal_leaves
@@ -74,20 +74,16 @@ class Evidence:
         columns = self.columns
         return {columns.row_text(row): leaf for leaf in self.leaves for row in columns.rows_of(leaf.number)}
 
-    def float_leaves(self, *, kind: str | None = None) -> list[tuple[LeafEvidence, Row]]:
+    @cached_property
+    def float_leaves(self) -> list[tuple[LeafEvidence, Row]]:
         """The floating-point leaves that have statistics, each with its statistics."""
-        return self._float_leaves.get(kind, [])
+        with_stats = ((leaf, leaf.stats) for leaf in self.leaves if leaf.is_float)
+        return [(leaf, row) for leaf, row in with_stats if row is not None and row.count]
 
     @cached_property
-    def _float_leaves(self) -> dict[str | None, list[tuple[LeafEvidence, Row]]]:
-        """By the kind of the leaf; all of them for None. Kept, because most rules need them."""
-        by_kind: dict[str | None, list[tuple[LeafEvidence, Row]]] = {None: []}
-        for leaf in self.leaves:
-            if leaf.is_float and (row := leaf.stats) is not None and row.count:
-                pair = leaf, row
-                by_kind[None].append(pair)
-                by_kind.setdefault(leaf.kind, []).append(pair)
-        return by_kind
+    def float_parameters(self) -> list[tuple[LeafEvidence, Row]]:
+        """Those of them that are parameters."""
+        return [(leaf, row) for leaf, row in self.float_leaves if leaf.kind == "parameter"]
 
     # -- arrays ------------------------------------------------------------------------------------------
 
@@ -147,14 +143,9 @@ class Evidence:
     @cached_property
     def gradients(self) -> dict[int, Any]:
         """The existing gradients, by the number of the leaf."""
-        columns = self.columns
         leaves = [leaf.number for leaf in self.leaves]
-        values = [columns.current(leaf) for leaf in leaves]
-        gradients: dict[int, Any] = {}
-        for home, numbers in columns.by_home(values).items() if values else ():
-            grads = home.grads([values[number] for number in numbers])
-            gradients |= {leaves[number]: grad for number, grad in zip(numbers, grads, strict=True) if grad is not None}
-        return gradients
+        gradients = gradients_of(self.columns, leaves, self.columns.current_arrays(leaves))
+        return {leaf: gradient for leaf, gradient in zip(leaves, gradients, strict=True) if gradient is not None}
 
     @cached_property
     def grad_stats(self) -> dict[int, Row]:
@@ -177,8 +168,7 @@ class Evidence:
         """The matrices with duplicate lines: each with the axis and the duplicates."""
         from leafwise.inspect.check.duplicate_rows import all_duplicate_rows
 
-        parameters = self.float_leaves(kind="parameter")
-        fit = (leaf for leaf, row in parameters if row.finite == row.count and row.min < row.max)
+        fit = (leaf for leaf, row in self.float_parameters if row.finite == row.count and row.min < row.max)
         places = [(leaf, axis) for leaf in fit if leaf.is_matrix for axis in (0, 1)]
         searched = zip(places, all_duplicate_rows(places), strict=True)
         return [(*place, duplicates) for place, duplicates in searched if any(duplicates)]
@@ -189,8 +179,8 @@ class Evidence:
         Leaves are compared bit by bit only if their counts, extremes and histograms agree, which do not depend on the
         order of the values."""
         by_stats: dict[object, list[LeafEvidence]] = {}
-        counts = Counter((row.min, row.max) for _, row in self.float_leaves())
-        for leaf, row in self.float_leaves():
+        counts = Counter((row.min, row.max) for _, row in self.float_leaves)
+        for leaf, row in self.float_leaves:
             if counts[row.min, row.max] == 1:  # the usual case; a whole key takes longer
                 continue
             if leaf.section == "weights" and row.min < row.max and row.count > 2:

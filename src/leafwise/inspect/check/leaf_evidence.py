@@ -1,19 +1,19 @@
-"""What the rules of `lw.check` can ask about a leaf."""
+"""What the rules of `lw.check` can ask about a leaf, in this process or in a worker, and searching many at once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from leafwise.core.capabilities.measuring import Measuring, Reader, bands, reader
 from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.columns import Facts
-from leafwise.core.home import Axes, Home
+from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.leaf import Leaf
 from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.path import spelled
-from leafwise.core.work.executor_tasks import Crew
-from leafwise.inspect.check.sent_leaves import SentLeaf
+from leafwise.core.registry import home_of
+from leafwise.core.work.executor_tasks import Crew, run_each
 from leafwise.inspect.indices import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leafwise.inspect.check.check_ranks import CheckRanks
     from leafwise.inspect.check.evidence import Evidence
 
+T = TypeVar("T")
 ValuesOf = Literal["value", "grad", "state"]  # "state" is what an optimizer keeps for the leaf
 
 
@@ -29,17 +30,44 @@ def _role_set(*roles: str | None) -> frozenset[str | None]:
     return frozenset(roles)
 
 
+class SentLeaf(NamedTuple):
+    """The array of a leaf in a file, with its statistics. In a worker, it takes the place of a `LeafEvidence`."""
+
+    value: Any
+    spec: Spec
+    path: str
+    stats: Row | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape or ()
+
+    @property
+    def held(self) -> NamedArray:
+        return NamedArray(0, home_of(self.value), self.value, self.spec, self.path)
+
+    def reader(self) -> Reader:
+        return reader(home_of(self.value), self.value)
+
+    def bands(self, of: str = "value") -> Iterator[tuple[int, Any]]:
+        assert of == "value", "workers reach only the values of a file"
+        return bands(home_of(self.value), self.value, self.shape)
+
+    def searching(self, of: str = "value") -> None:
+        return None  # its values are read
+
+
 class LeafEvidence:
     """What rules can ask about a leaf: its facts, its role, and the statistics of its values and its gradient, which
     are computed for the whole tree when the first rule asks for them."""
 
-    __slots__ = ("_evidence", "axes", "kind", "number", "path", "persistent", "role", "roles", "section", "spec")
+    __slots__ = ("_evidence", "axes", "kind", "number", "path", "role", "roles", "section", "spec")
 
     def __init__(
         self, evidence: "Evidence", number: int, path: str, facts: Facts, roles: list[tuple[str | None, Axes]]
     ) -> None:
         self._evidence, self.number, self.path = evidence, number, path
-        self.spec, self.kind, self.persistent, self.section = facts
+        self.spec, self.kind, _, self.section = facts
         self.role, self.axes = roles[0]
         self.roles = _role_set(*(role for role, _ in roles))  # of all its names
 
@@ -142,8 +170,7 @@ class LeafEvidence:
 
     def reader(self) -> Reader:
         """A function that reads parts of its values as NumPy arrays."""
-        held = self.held
-        return reader(held.home, held.value)
+        return reader(*self._array("value"))
 
     def bands(self, of: ValuesOf = "value") -> Iterator[tuple[int, Any]]:
         """Its values as NumPy arrays of a few rows each, with the index of their first row."""
@@ -175,3 +202,36 @@ class LeafEvidence:
     def _array(self, of: ValuesOf) -> tuple[Home, Any]:
         """The array with its home. If it is sharded over ranks, it is one that reads from all of them."""
         return self._evidence.array(self.number, of)
+
+
+Place: TypeAlias = tuple[LeafEvidence, int]  # a leaf and an axis
+
+
+def searched_together(
+    places: list[Place], of: ValuesOf, search: Callable[[Searching, list[Place]], list[T] | None]
+) -> tuple[dict[int, T], list[int]]:
+    """The results of `search`, by the number of the place, and the numbers of the places whose values must be read."""
+    numbers_by_searching: dict[Searching | None, list[int]] = {}
+    for number, (leaf, _) in enumerate(places):
+        numbers_by_searching.setdefault(leaf.searching(of), []).append(number)
+    results: dict[int, T] = {}
+    others = numbers_by_searching.pop(None, [])
+    for searching, numbers in numbers_by_searching.items():
+        assert searching is not None
+        by_place = search(searching, [places[number] for number in numbers])
+        if by_place is None:
+            others += numbers
+        else:
+            results |= zip(numbers, by_place, strict=True)
+    return results, sorted(others)
+
+
+def search_by_workers(crew: Crew, search: Callable[..., T], places: Sequence[tuple[Any, ...]]) -> list[T]:
+    """The results of a function of a module, which workers call with each leaf and what else is in its place."""
+    sent = [(search, leaf.sent(), *further) for leaf, *further in places]
+    return run_each(crew, _searched, sent, lambda place: place[1].spec.nbytes, lambda nbytes: None)
+
+
+def _searched(place: tuple[Any, ...]) -> Any:
+    search, *arguments = place
+    return search(*arguments)

@@ -10,7 +10,7 @@ from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Findings
-from leafwise.inspect.check.rules.registry import CheckRule, selected_rules
+from leafwise.inspect.check.rules.registry import selected_rules
 from leafwise.inspect.ranks.teamwork import team_of_trees
 
 
@@ -108,13 +108,11 @@ def findings_of(
         check_listed(t, "check")
         team = team_of_trees(t) if baseline is None else team_of_trees(t, baseline)
         evidence = Evidence(t, optimizer, init, baseline, progress, crew, team)
-        if evidence.ranks is not None:
-            return evidence.ranks.findings(rules, lambda: _findings(rules, evidence))
-        return _findings(rules, evidence)
 
+        def checked() -> Findings:
+            findings = [finding for rule in rules for finding in rule.findings(evidence)]
+            skipped = evidence.skipped
+            sections = Counter(leaf.section for leaf in evidence.leaves if leaf.path not in skipped)
+            return Findings(findings, sections, tuple(rule.code for rule in rules), skipped)
 
-def _findings(rules: list[CheckRule], evidence: Evidence) -> Findings:
-    findings = [finding for rule in rules for finding in rule.findings(evidence)]
-    skipped = evidence.skipped
-    checked = Counter(leaf.section for leaf in evidence.leaves if leaf.path not in skipped)
-    return Findings(findings, checked, tuple(rule.code for rule in rules), skipped)
+        return checked() if evidence.ranks is None else evidence.ranks.findings(rules, checked)

@@ -126,19 +126,16 @@ class OptimizerCoverage:
 
     def passed_state(self) -> dict[str, Tree]:
         """The state of the optimizers passed as `optimizer=`, by the name that they have in paths."""
-        root, names = self.columns.node_objects[self._evidence.tree.root], _optimizer_names(self.passed)
+        root = self.columns.node_objects[self._evidence.tree.root]
+        named = {f"optimizer{number or ''}": optimizer for number, optimizer in enumerate(self.passed)}
         return {
             name: Tree(walk({"model": root, name: optimizer})).select(where(kind="state"))
-            for name, optimizer in zip(names, self.passed, strict=True)
+            for name, optimizer in named.items()
         }
 
     def measured_state(self) -> dict[str, Stats]:
         """The statistics of this state, where there is any."""
         return {name: stats(state) for name, state in self.passed_state().items() if len(state)}
-
-
-def _optimizer_names(optimizers: list[Any]) -> list[str]:
-    return [f"optimizer{number or ''}" for number in range(len(optimizers))]
 
 
 def _as_list(optimizer: Any) -> list[Any]:

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.work.executor_tasks import run_each
-from leafwise.inspect.check.leaf_evidence import LeafEvidence
-from leafwise.inspect.check.sent_leaves import SentLeaf
+from leafwise.inspect.check.leaf_evidence import LeafEvidence, SentLeaf, search_by_workers
 
 _EXTRA = 8  # extra directions, which make the leading ones more accurate
 _ROUNDS = 2  # rounds of power iteration, which separate the leading directions from the rest
@@ -20,12 +18,7 @@ def all_leading_shares(places: list[tuple[LeafEvidence, int, float]]) -> list[fl
     crew = places[0][0].crew if places else None
     if crew is None:
         return [leading_share(*place) for place in places]
-    sent = [(leaf.sent(), count, scale) for leaf, count, scale in places]
-    return run_each(crew, _sent_leading_share, sent, lambda leaf: leaf[0].spec.nbytes, lambda nbytes: None)
-
-
-def _sent_leading_share(place: tuple[SentLeaf, int, float]) -> float:
-    return leading_share(*place)
+    return search_by_workers(crew, leading_share, places)
 
 
 def leading_share(leaf: LeafEvidence | SentLeaf, count: int, scale: float) -> float:

@@ -5,10 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from leafwise.core.work.executor_tasks import run_each
-from leafwise.inspect.check.in_place import Place, searched_together
-from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
-from leafwise.inspect.check.sent_leaves import SentLeaf
+from leafwise.inspect.check.leaf_evidence import (
+    LeafEvidence,
+    Place,
+    SentLeaf,
+    ValuesOf,
+    search_by_workers,
+    searched_together,
+)
 
 
 def all_zero_lines(places: list[Place], of: ValuesOf = "value") -> list[list[int]]:
@@ -21,18 +25,11 @@ def all_zero_lines(places: list[Place], of: ValuesOf = "value") -> list[list[int
     flags, others = searched_together(
         places, of, lambda searching, there: searching.zero_lines([leaf.lines(axis, of) for leaf, axis in there])
     )
+    left = [places[number] for number in others]
     crew = places[0][0].crew if places and of == "value" else None
-    if crew is None:
-        flags |= {number: zero_lines(*places[number], of) for number in others}
-    else:
-        sent = [(places[number][0].sent(), places[number][1]) for number in others]
-        results = run_each(crew, _sent_zero_lines, sent, lambda leaf: leaf[0].spec.nbytes, lambda nbytes: None)
-        flags |= zip(others, results, strict=True)
+    searched = [zero_lines(*place, of) for place in left] if crew is None else search_by_workers(crew, zero_lines, left)
+    flags |= zip(others, searched, strict=True)
     return [flags[number].nonzero()[0].tolist() for number in range(len(places))]
-
-
-def _sent_zero_lines(place: tuple[SentLeaf, int]) -> Any:
-    return zero_lines(*place)
 
 
 def zero_lines(leaf: LeafEvidence | SentLeaf, axis: int, of: ValuesOf = "value") -> Any:

@@ -1,6 +1,5 @@
 """How a leaf changed, in the result of `lw.diff`."""
 
-from collections.abc import Set
 from typing import Any, NamedTuple
 
 from leafwise.core.leaf import shape_text
@@ -69,8 +68,3 @@ class Change(NamedTuple):
 def nonfinite_text(comparison: Comparison) -> str:
     """How many of the changed values are not finite; the figures do not include them."""
     return f"{comparison.nonfinite_changed:,} of the changed values not finite"
-
-
-def in_order(kinds: "Set[str]") -> tuple[str, ...]:
-    """Kinds, the most important first."""
-    return tuple(kind for kind in KINDS if kind in kinds)

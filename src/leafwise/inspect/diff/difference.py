@@ -29,7 +29,7 @@ from leafwise.errors import PathError, QueryError, WalkError
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.inspect.diff.leaf_changes import LeafChanges, LeafVerdict
 from leafwise.inspect.diff.repeats import RepeatedValues
-from leafwise.inspect.ranks.teamwork import team_of_trees
+from leafwise.inspect.ranks.teamwork import file_facts, team_of_trees
 
 if TYPE_CHECKING:
     from leafwise.inspect.value_comparison import Verdict
@@ -281,12 +281,19 @@ class _LeafComparison:
         to_read = [firsts, removed, added] if removed and added else [firsts]
         total = sum(spec.nbytes for arrays in to_read for spec in arrays.specs)
         if self._team is not None:
-            self._agree(self._team, firsts, seconds, removed, added)
+            from leafwise.inspect.ranks.team_comparing import pair_facts, side_facts
+
+            files = file_facts(self.source.tree, self.target.tree)
+            facts = [*pair_facts(firsts, seconds), *side_facts(removed), *side_facts(added), *files]
+            agree(self._team, "diff", facts)
         with bar(total, "comparing", progress) as count:
             verdicts = self._compared(firsts, seconds, count)
             self.verdicts = [*verdicts]
             if verdicts and all("unknown" in verdict.kinds for verdict in verdicts):
-                raise _nothing_to_compare(self.source.text(self.sources[0]), verdicts[0].reason)
+                raise WalkError(
+                    f"no leaf has values to compare; {self.source.text(self.sources[0])}: {verdicts[0].reason}; "
+                    "lw.diff(…, values=False) compares names, shapes and dtypes"
+                )
             if removed and added:
                 self._find_renamed(list(removed), list(added), count)
         _check_unchanged([firsts, seconds, removed, added])
@@ -314,16 +321,6 @@ class _LeafComparison:
         from leafwise.inspect.ranks.team_comparing import compare_by_team
 
         return compare_by_team(self._team, firsts, seconds, count)
-
-    def _agree(
-        self, team: Team, firsts: NamedArrays, seconds: NamedArrays, removed: NamedArrays, added: NamedArrays
-    ) -> None:
-        """Raises unless all ranks compare the same leaves."""
-        from leafwise.inspect.ranks.team_comparing import pair_facts, side_facts
-        from leafwise.inspect.ranks.teamwork import file_facts
-
-        files = file_facts(self.source.tree, self.target.tree)
-        agree(team, "diff", [*pair_facts(firsts, seconds), *side_facts(removed), *side_facts(added), *files])
 
     def _compare_again(self, repeated: RepeatedValues) -> bool:
         """Takes the verdicts of values that are being compared already, if these are the pairs, and nothing is left."""
@@ -411,12 +408,6 @@ def _check_unchanged(compared: list[NamedArrays]) -> None:
             if value_home is home
         ]
         home.capability(Saving).check_unchanged(values)
-
-
-def _nothing_to_compare(path: str, reason: str) -> WalkError:
-    return WalkError(
-        f"no leaf has values to compare; {path}: {reason}; lw.diff(…, values=False) compares names, shapes and dtypes"
-    )
 
 
 def _nothing_in_common(pairing: Pairing) -> QueryError:

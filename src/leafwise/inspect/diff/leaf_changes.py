@@ -2,26 +2,55 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
+from typing import Any, overload
 
+from leafwise.core.capabilities.comparing import RepeatedResult
 from leafwise.core.home import Spec
 from leafwise.core.pairing.leaf_pairs import TieChange
 from leafwise.core.pairing.pairing import Side
 from leafwise.core.results.comparison import Comparison
-from leafwise.inspect.diff.changes import Change, in_order
+from leafwise.inspect.diff.changes import KINDS, Change
 
 # How the values of two leaves compare: kinds of change, figures, and the reason if they cannot be compared.
 LeafVerdict = tuple[frozenset[str], Comparison | None, str]
 
+_SAME, _CHANGED, _TRANSPOSED = (frozenset({kind}) for kind in ("same", "changed", "transposed"))
 _NO_TIE_CHANGE = TieChange(frozenset())
 
 
-class CountedVerdicts(Sequence[LeafVerdict]):
-    """Verdicts that are counted without making each of them."""
+class RepeatedVerdicts(Sequence[LeafVerdict]):
+    """The verdict on each pair of leaves whose values were compared before, made when it is needed: most callers only
+    ask how many changed."""
+
+    def __init__(self, specs: list[Spec], result: RepeatedResult) -> None:
+        self._specs, self._result = specs, result
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    @overload
+    def __getitem__(self, number: int) -> LeafVerdict: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[LeafVerdict]: ...
+    def __getitem__(self, number: int | slice) -> Any:
+        return self._verdicts[number]
+
+    @cached_property
+    def _verdicts(self) -> list[LeafVerdict]:
+        sizes = [spec.size for spec in self._specs]
+        same: dict[int, LeafVerdict] = {size: (_SAME, Comparison(size, 0), "") for size in set(sizes)}
+        verdicts = [same[size] for size in sizes]
+        for number, comparison in zip(self._result.changed, self._result.comparisons(), strict=True):
+            verdicts[number] = _CHANGED, comparison, ""
+        for number in self._result.transposed:
+            verdicts[number] = _TRANSPOSED, None, ""
+        return verdicts
 
     def count_kinds(self) -> Counter[frozenset[str]]:
-        """How many pairs of leaves have each kind of change."""
-        raise NotImplementedError
+        changed, transposed = len(self._result.changed), len(self._result.transposed)
+        counts = {_SAME: len(self) - changed, _CHANGED: changed - transposed, _TRANSPOSED: transposed}
+        return Counter({kinds: times for kinds, times in counts.items() if times})
 
 
 class _Leaves:
@@ -75,7 +104,7 @@ class LeafChanges:
 
     def _count_verdicts(self) -> Counter[frozenset[str]]:
         verdicts, tie_changes = self._verdicts, self._tie_changes
-        if isinstance(verdicts, CountedVerdicts) and not tie_changes:
+        if isinstance(verdicts, RepeatedVerdicts) and not tie_changes:
             return verdicts.count_kinds()
         return Counter(
             kinds if number not in tie_changes else kinds | tie_changes[number].kinds
@@ -104,4 +133,5 @@ class LeafChanges:
 
 @cache
 def _in_order(kinds: frozenset[str]) -> tuple[str, ...]:
-    return in_order(kinds - {"same"} if len(kinds) > 1 else kinds)
+    """Kinds, the most important first."""
+    return tuple(kind for kind in KINDS if kind in kinds and (kind != "same" or len(kinds) == 1))

@@ -31,12 +31,7 @@ Unpaired = tuple[list[_Measured], list[_Measured]]
 
 
 def find_renamed(
-    removed: list[NamedArray],
-    added: list[NamedArray],
-    prove: Prove,
-    count: Count,
-    crew: Crew | None = None,
-    team: Team | None = None,
+    removed: list[NamedArray], added: list[NamedArray], prove: Prove, count: Count, crew: Crew | None, team: Team | None
 ) -> Pairs:
     """Pairs of removed and added leaves with the same values; each leaf is in at most one pair. If several leaves have
     the same values, such as zero biases, those next to leaves that are already paired belong together, then those with
@@ -96,35 +91,31 @@ def _dtype_and_shape(held: NamedArray) -> tuple[Any, ...]:
 
 
 def _measured(
-    removed: list[NamedArray],
-    added: list[NamedArray],
-    count: Count,
-    crew: Crew | None,
-    team: Team | None,
+    removed: list[NamedArray], added: list[NamedArray], count: Count, crew: Crew | None, team: Team | None
 ) -> Unpaired:
-    if team is None:
-        return _with_moments(removed, count, crew), _with_moments(added, count, crew)
-    from leafwise.inspect.ranks.team_measuring import TeamMeasurement
-
-    arrays = [(held.home, held.value) for held in (*removed, *added)]
-    moments = TeamMeasurement(team, arrays, False, count).moments(lambda: None) if arrays else []
-    measured = [_Measured(held, of_leaf) for held, of_leaf in zip((*removed, *added), moments, strict=True)]
+    arrays = [*removed, *added]
+    measured = list(map(_Measured, arrays, _moments(arrays, count, crew, team) if arrays else []))
     return measured[: len(removed)], measured[len(removed) :]
 
 
-def _with_moments(side: list[NamedArray], count: Count, crew: Crew | None) -> list[_Measured]:
+def _moments(arrays: list[NamedArray], count: Count, crew: Crew | None, team: Team | None) -> list[Moments]:
+    if team is not None:
+        from leafwise.inspect.ranks.team_measuring import TeamMeasurement
+
+        of_team = TeamMeasurement(team, [(held.home, held.value) for held in arrays], False, count)
+        return of_team.moments(lambda: None)
     by_home: dict[Any, list[int]] = {}
-    for number, held in enumerate(side):
+    for number, held in enumerate(arrays):
         by_home.setdefault(held.home, []).append(number)
     moments: dict[int, Moments] = {}
     for home, numbers in by_home.items():
-        values = [side[number].value for number in numbers]
+        values = [arrays[number].value for number in numbers]
         if crew is None:
             measured = home.capability(Measuring).measure(values, False, count)()
         else:
             measured = home.capability(Delegating).measure(crew, values, False, count)
         moments.update(zip(numbers, measured, strict=True))
-    return [_Measured(held, moments[number]) for number, held in enumerate(side)]
+    return [moments[number] for number in range(len(arrays))]
 
 
 def _by_all_moments(leaf: _Measured) -> object:
@@ -172,9 +163,8 @@ def _ancestors(name: str) -> Iterator[str]:
 
 def _choose_pairs(removed: list[_Measured], added: list[_Measured], new_ancestors: dict[str, str]) -> Pairs:
     """Pairs of leaves among those that all have the same values."""
-    free: dict[
-        tuple[str, str], dict[int, NamedArray]
-    ] = {}  # by node and last entry of the name ("" for any), then by row
+    # By node and last entry of the name ("" for any), then by row.
+    free: dict[tuple[str, str], dict[int, NamedArray]] = {}
     for new in (leaf.held for leaf in added):
         last = new.name.rpartition(".")[2]
         for node in (*_ancestors(new.name), ""):

@@ -1,19 +1,12 @@
 """Comparing the values of two trees again, as after each epoch: the kernels run while the leaves are paired."""
 
-from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, overload
 
-from leafwise.core.capabilities.comparing import Comparing, RepeatedComparison, RepeatedResult
+from leafwise.core.capabilities.comparing import Comparing, RepeatedComparison
 from leafwise.core.columns import Columns
-from leafwise.core.home import Spec
 from leafwise.core.parts import first_rows
-from leafwise.core.results.comparison import Comparison
 from leafwise.core.tree import Tree
-from leafwise.inspect.diff.leaf_changes import CountedVerdicts, LeafVerdict
-
-_SAME, _CHANGED, _TRANSPOSED = (frozenset({kind}) for kind in ("same", "changed", "transposed"))
+from leafwise.inspect.diff.leaf_changes import RepeatedVerdicts
 
 
 class RepeatedValues:
@@ -40,46 +33,13 @@ class RepeatedValues:
         """Whether these are the rows that are being compared."""
         return _same_rows(self._rows[0], sources) and _same_rows(self._rows[1], targets)
 
-    def wait(self) -> "RepeatedVerdicts | None":
+    def wait(self) -> RepeatedVerdicts | None:
         """The verdicts; None if the values must be compared in another way."""
         try:
             result = self._comparison.wait()
         except Exception:
             return None  # as in `start`
         return None if result is None else RepeatedVerdicts(self.specs[0], result)
-
-
-class RepeatedVerdicts(CountedVerdicts):
-    """The verdict on each pair of leaves, made when it is needed: most callers only ask how many changed."""
-
-    def __init__(self, specs: list[Spec], result: RepeatedResult) -> None:
-        self._specs, self._result = specs, result
-
-    def __len__(self) -> int:
-        return len(self._specs)
-
-    @overload
-    def __getitem__(self, number: int) -> LeafVerdict: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[LeafVerdict]: ...
-    def __getitem__(self, number: int | slice) -> Any:
-        return self._verdicts[number]
-
-    @cached_property
-    def _verdicts(self) -> list[LeafVerdict]:
-        sizes = [spec.size for spec in self._specs]
-        same: dict[int, LeafVerdict] = {size: (_SAME, Comparison(size, 0), "") for size in set(sizes)}
-        verdicts = [same[size] for size in sizes]
-        for number, comparison in zip(self._result.changed, self._result.comparisons(), strict=True):
-            verdicts[number] = _CHANGED, comparison, ""
-        for number in self._result.transposed:
-            verdicts[number] = _TRANSPOSED, None, ""
-        return verdicts
-
-    def count_kinds(self) -> Counter[frozenset[str]]:
-        changed, transposed = len(self._result.changed), len(self._result.transposed)
-        counts = {_SAME: len(self) - changed, _CHANGED: changed - transposed, _TRANSPOSED: transposed}
-        return Counter({kinds: times for kinds, times in counts.items() if times})
 
 
 def _started(

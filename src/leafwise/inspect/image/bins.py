@@ -35,9 +35,7 @@ class Bins:
 
     def notes(self) -> tuple[str, ...]:
         """What the caption says about the bins; empty if each cell is one value."""
-        if self.down * self.across == 1:
-            return ()
-        return (largest_of(self.down, self.across),)
+        return () if self.down * self.across == 1 else (largest_of(self.down, self.across),)
 
 
 def largest_of(down: int, across: int) -> str:
@@ -66,21 +64,6 @@ def bin_sizes(rows: int, columns: int, most_down: int, most_across: int, keep: i
     both = max(needed)
     down, across = (max(own, min(both, count // keep)) for own, count in zip(needed, (rows, columns), strict=True))
     return down, across
-
-
-def side(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> int:
-    """The length of a side in pixels."""
-    return count * zoom + gap * sum((count - 1) // every for every in gaps)
-
-
-def gaps(levels: int, zoom: int) -> tuple[int, int]:
-    """The width of the narrowest gap in pixels, down and across. Rows have a single kind of gap, as wide as the widest
-    between columns. With three kinds between columns (3-D filters) all are narrower, so that the picture is not mostly
-    gaps."""
-    if levels < 3:
-        gap = max(1, round(zoom / 3))
-        return gap * levels, gap
-    return max(1, round(zoom * 2 / 5)), max(1, round(zoom / 5))
 
 
 def wrapped(blocks: Any, across: int) -> Any:

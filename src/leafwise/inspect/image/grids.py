@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.capabilities.measuring import Reader
-from leafwise.inspect.image.bins import Bins, bin_sizes, gaps, joint_norm, largest_of, norm_of, side, wrapped
+from leafwise.inspect.image.bins import Bins, bin_sizes, joint_norm, largest_of, norm_of, wrapped
+from leafwise.inspect.image.picture import gaps, side
 
 BAND = 1 << 20  # number of values in memory at a time
 _KEEP = 256  # cells that the shorter side of a matrix keeps when the longer one is binned

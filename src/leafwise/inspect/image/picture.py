@@ -39,9 +39,9 @@ class Image(Result, kind="image"):
         self.style: str = facts["style"]
         self._size: int = facts["size"]
         self.grid = grid  # the cells, and the gaps between them
-        largest = float(abs(grid.cells).max(initial=0, where=_finite(grid.cells)))
+        largest = float(abs(self.cells).max(initial=0, where=self.finite))
         self.limit = largest if limit is None else limit
-        self.beyond = int((_finite(grid.cells) & (abs(grid.cells) > self.limit)).sum())  # cells outside the scale
+        self.beyond = int((self.finite & (abs(self.cells) > self.limit)).sum())  # cells outside the scale
 
     @property
     def cells(self) -> Any:
@@ -70,8 +70,6 @@ class Image(Result, kind="image"):
 
     @property
     def _even_zoom(self) -> int:
-        from leafwise.inspect.image.bins import gaps
-
         goal, levels = min(_GOAL, self._size), len(self.grid.across)
         for zoom in range(_MOST_ZOOM, 1, -1):
             if max(self._side(axis, zoom, gaps(levels, zoom)) for axis in (0, 1)) <= goal:
@@ -85,16 +83,12 @@ class Image(Result, kind="image"):
         return zoom
 
     def _side(self, axis: int, zoom: int, gaps: tuple[int, int]) -> int:
-        from leafwise.inspect.image.bins import side
-
         every = (self.grid.down, self.grid.across)[axis]
         return side(self.grid.cells.shape[axis], every, zoom, gaps[axis])
 
     @property
     def gaps(self) -> tuple[int, int]:
         """The width of the narrowest gap in pixels, down and across."""
-        from leafwise.inspect.image.bins import gaps
-
         return gaps(len(self.grid.across), self._even_zoom)
 
     @property
@@ -113,7 +107,7 @@ class Image(Result, kind="image"):
     @property
     def finite(self) -> Any:
         """For each cell, whether it is finite."""
-        return _finite(self.cells)
+        return abs(self.cells) < math.inf
 
     @property
     def signed(self) -> bool:
@@ -182,6 +176,21 @@ class Image(Result, kind="image"):
         return rendered(self, width, full=full)
 
 
+def side(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> int:
+    """The length of a side in pixels."""
+    return count * zoom + gap * sum((count - 1) // every for every in gaps)
+
+
+def gaps(levels: int, zoom: int) -> tuple[int, int]:
+    """The width of the narrowest gap in pixels, down and across. Rows have a single kind of gap, as wide as the widest
+    between columns. With three kinds between columns (3-D filters) all are narrower, so that the picture is not mostly
+    gaps."""
+    if levels < 3:
+        gap = max(1, round(zoom / 3))
+        return gap * levels, gap
+    return max(1, round(zoom * 2 / 5)), max(1, round(zoom / 5))
+
+
 def must_be_png(path: "str | os.PathLike[str]") -> str:
     """The path as a string, if a PNG can be written to it."""
     try:
@@ -197,7 +206,3 @@ def must_be_png(path: "str | os.PathLike[str]") -> str:
     if not text.lower().endswith(".png"):
         raise QueryError(f"cannot write {text!r}: pictures are saved as PNG; use a name that ends in .png")
     return text
-
-
-def _finite(cells: Any) -> Any:
-    return abs(cells) < math.inf

@@ -81,11 +81,6 @@ class SpreadArray:
         self.spec, self.read = spec, read
 
 
-def spread_array(team: Team, home: Home, value: Any) -> SpreadArray:
-    """An array that all ranks of a team read together."""
-    return SpreadArray(home.spec(value), lambda box: read_boxes(team, [(home, value)], [box])[0])
-
-
 class _SpreadMeasuring(Measuring):
     def reads_parts(self, value: SpreadArray) -> bool:
         return True

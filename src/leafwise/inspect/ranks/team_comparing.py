@@ -23,11 +23,10 @@ from leafwise.core.pairing.pairing import NamedArray, NamedArrays
 from leafwise.core.results.comparison import Comparison, together
 from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import is_shared_out
-from leafwise.inspect.ranks.spread_arrays import SPREAD, band_boxes, read_boxes, spread_array
+from leafwise.inspect.ranks.spread_arrays import SPREAD, SpreadArray, band_boxes, read_boxes
 from leafwise.inspect.ranks.teamwork import array_fact, cannot_match, collect, collect_combined, counted_parts
 from leafwise.inspect.value_comparison import (
     Verdict,
-    compare_arrays,
     compare_values,
     own_files,
     sampled_boxes,
@@ -133,7 +132,8 @@ def _have_the_same_parts(spec: Spec, partner: Spec) -> bool:
 
 
 def _spread(team: Team, array: NamedArray) -> NamedArray:
-    return array._replace(home=SPREAD, value=spread_array(team, array.home, array.value))
+    here = [(array.home, array.value)]
+    return array._replace(home=SPREAD, value=SpreadArray(array.spec, lambda box: read_boxes(team, here, [box])[0]))
 
 
 # -- whole arrays ----------------------------------------------------------------------------------------------------
@@ -147,8 +147,7 @@ def _compare_on_first_rank(team: Team, pairs: list[Pair], count: Count) -> list[
     def work() -> bytes:
         if team.rank:
             return b""
-        firsts, seconds = (NamedArrays.of([pair[side] for pair in pairs]) for side in (0, 1))
-        verdicts = compare_arrays(firsts, seconds, count)
+        verdicts = compare_values(pairs, count)
         return json.dumps([(sorted(kinds), comparison, reason) for kinds, comparison, reason in verdicts]).encode()
 
     return [
@@ -172,15 +171,15 @@ def _compare_parts(team: Team, pairs: list[Pair], count: Count) -> list[Verdict 
         return []
     every = range(len(pairs))
     if is_shared_out(team, _PART_BYTES * len(pairs)):
-        shares = collect_combined(
+        results = collect_combined(
             team,
             len(pairs),
             lambda: _own_results(team, pairs, count).of,
             lambda share, results: _joined(results).of(share),
         )
-        joined = _joined(shares)
     else:
-        joined = _joined(collect(team, lambda: _own_results(team, pairs, count).of(every)))
+        results = collect(team, lambda: _own_results(team, pairs, count).of(every))
+    joined = _joined(results)
     by_pair = {part.pair: part for part in joined.parts}
     missing = _PartResult(0, Comparison(0, 0), True, True)  # of an empty array, of which no rank has a part
     return [

@@ -11,15 +11,20 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Home
 from leafwise.core.memory.sharding import LocalPart
-from leafwise.core.results.moments import Moments, merged_moments
+from leafwise.core.results.moments import COUNTS, HIGHEST, LOWEST, NUMBERS, Moments, merged_moments, nothing
 from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.indices import MOST, nonfinite_places
-from leafwise.inspect.ranks.partial_moments import merged, pack, packed_size
 from leafwise.inspect.ranks.teamwork import collect, collect_combined, counted_parts
+from leafwise.kernels.cpu import trimmed
 
 COMBINED_AT_ONCE = 1 << 14  # leaves, which take 36 MB
 _LEAVES_AT_ONCE = 64  # leaves whose nonfinite values are collected together, to bound the memory
+
+_BINS = HIGHEST - LOWEST + 1
+_EXTREMES = NUMBERS.index("min"), NUMBERS.index("max")
+_FLOAT, _SIGNED, _UNSIGNED = range(3)  # what the extremes are: those of integers may have more digits than a float
+_WORD = 1 << 64
 
 
 class TeamMeasurement:
@@ -45,10 +50,10 @@ class TeamMeasurement:
             return own
 
         agreed()
-        size = packed_size(len(self._arrays), self._histogram)
+        size = _packed_size(len(self._arrays), self._histogram)
         if is_shared_out(self._team, size):
             return self._combined(result)
-        return merged(collect(self._team, lambda: pack(result(), self._histogram), size), self._histogram)
+        return _merged(collect(self._team, lambda: _pack(result(), self._histogram), size), self._histogram)
 
     def _combined(self, result: Callable[[], list[Moments | None]]) -> list[Moments]:
         """The statistics of each array, of which every rank combines a share: the same bits as if all of them combined
@@ -59,14 +64,14 @@ class TeamMeasurement:
             stop = min(start + COMBINED_AT_ONCE, len(self._arrays))
 
             def work(start: int = start, stop: int = stop) -> Callable[[range], bytes]:
-                packed = pack(result()[start:stop], histogram)
-                return lambda share: packed[packed_size(share.start, histogram) : packed_size(share.stop, histogram)]
+                packed = _pack(result()[start:stop], histogram)
+                return lambda share: packed[_packed_size(share.start, histogram) : _packed_size(share.stop, histogram)]
 
             def combine(share: range, results: list[bytes]) -> bytes:
-                return pack(merged(results, histogram), histogram)
+                return _pack(_merged(results, histogram), histogram)
 
             shares = collect_combined(self._team, stop - start, work, combine)
-            every += merged([b"".join(shares)], histogram)
+            every += _merged([b"".join(shares)], histogram)
         return every
 
     def _measured_parts(self) -> list[list[tuple[LocalPart, Moments]]]:
@@ -130,3 +135,60 @@ def _unpacked(result: bytes) -> list[Any]:
     sizes = json.loads(result[8:end])
     values = np.frombuffer(result[end:], np.int64)
     return np.split(values, np.cumsum(sizes)[:-1]) if sizes else []
+
+
+# -- the statistics of the parts of each rank, as bytes of a fixed size ------------------------------------------------
+
+
+def _row(histogram: bool) -> Any:
+    fields: list[Any] = [
+        ("counts", np.int64, (len(COUNTS),)),
+        ("numbers", np.float64, (len(NUMBERS),)),
+        ("kind", np.int64),
+        ("extremes", np.uint64, (2,)),
+    ]
+    return np.dtype(fields + [("bins", np.int64, (_BINS,))] * histogram)
+
+
+def _packed_size(count: int, histogram: bool) -> int:
+    """The number of bytes of the statistics of so many leaves."""
+    return count * int(_row(histogram).itemsize)
+
+
+def _pack(moments: Sequence[Moments | None], histogram: bool) -> bytes:
+    """The statistics of the part of each leaf that is on this rank; None if there is none."""
+    rows = np.zeros(len(moments), _row(histogram))
+    present = [number for number, part in enumerate(moments) if part is not None]
+    parts = [part for part in moments if part is not None]
+    if not parts:
+        return rows.tobytes()
+    rows["counts"][present] = [[getattr(part, name) for name in COUNTS] for part in parts]
+    rows["numbers"][present] = [[getattr(part, name) for name in NUMBERS] for part in parts]
+    for number, part in zip(present, parts, strict=True):
+        if type(part.min) is int and type(part.max) is int:
+            rows["kind"][number] = _SIGNED if part.max < _WORD // 2 else _UNSIGNED
+            rows["extremes"][number] = part.min % _WORD, part.max % _WORD
+        if histogram and part.histogram is not None and part.histogram.counts:
+            first = part.histogram.lowest - LOWEST
+            rows["bins"][number, first : first + len(part.histogram.counts)] = part.histogram.counts
+    return rows.tobytes()
+
+
+def _merged(results: Sequence[bytes], histogram: bool) -> list[Moments]:
+    """The statistics of each leaf from those of all ranks: with the same bits on every rank, as the order is fixed."""
+    rows = np.stack([np.frombuffer(result, _row(histogram)) for result in results])
+    parts: list[list[Moments]] = [[] for _ in range(rows.shape[1])]
+    for rank_rows in rows:
+        has_values = rank_rows["counts"][:, 0] > 0
+        counts, numbers = rank_rows["counts"].tolist(), rank_rows["numbers"].tolist()
+        kinds, extremes = rank_rows["kind"].tolist(), rank_rows["extremes"].tolist()
+        for leaf in np.flatnonzero(has_values).tolist():
+            if kinds[leaf] != _FLOAT:
+                for place, word in zip(_EXTREMES, extremes[leaf], strict=True):
+                    numbers[leaf][place] = word - _WORD * (kinds[leaf] == _SIGNED and word >= _WORD // 2)
+            parts[leaf].append(Moments.of(counts[leaf], numbers[leaf], None))
+    wholes = [merged_moments(of_leaf) if of_leaf else nothing(None) for of_leaf in parts]
+    if histogram:
+        for whole, bins in zip(wholes, trimmed(rows["bins"].sum(0)), strict=True):
+            whole.histogram = bins
+    return wholes

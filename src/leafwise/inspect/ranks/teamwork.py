@@ -66,7 +66,7 @@ def counted_parts(home: Home, value: Any, team: Team) -> list[LocalPart]:
     return distributing.parts(value) if distributing.counts_here(value, team) else []
 
 
-def array_fact(spec: Spec, reason: str = "") -> str:
+def array_fact(spec: Spec, reason: str) -> str:
     """What all ranks must have at a path: shape, dtype and sharding, and why it cannot be used, as text."""
     return spec_fact(spec) + (f" ({reason})" if reason else "")
 
@@ -126,10 +126,7 @@ def collect(team: Team, work: Callable[[], bytes], size: int | None = None) -> l
 
 
 def collect_combined(
-    team: Team,
-    items: int,
-    work: Callable[[], Callable[[range], bytes]],
-    combine: Callable[[range, list[bytes]], bytes],
+    team: Team, items: int, work: Callable[[], Callable[[range], bytes]], combine: Callable[[range, list[bytes]], bytes]
 ) -> list[bytes]:
     """Calls `work` on every rank, and combines the results by shares of the items, as `combined` does: `work` returns
     what it takes as `own`. If a rank fails, all ranks raise, instead of waiting for it."""

@@ -11,19 +11,15 @@ from leafwise.core.results.moments import FIELDS, HIGHEST, Histogram, Moments
 from leafwise.errors import QueryError
 
 _VALUES = attrgetter(*FIELDS)
-# The dtypes that `outside` supports: stored floats within the range of the histogram bins; the widest first.
-_RANGES = {
-    dtype.name: dtype.range
-    for dtype in sorted(DTYPES.values(), key=lambda dtype: (-dtype.bits, dtype.name))
-    if dtype.is_stored and dtype.range and dtype.range.smallest_normal is not None
-    and dtype.range.largest_exponent < HIGHEST
-}  # fmt: skip
-# For each of them, as powers of two: below which values vanish (those in the bin below the smallest number are rounded
-# up to it), from which they are normal, and the largest. Then the smallest number that overflows.
+# The dtypes that `outside` supports: stored floats within the range of the histogram bins; the widest first. Each with
+# powers of two: below which values vanish (those in the bin below the smallest number are rounded up to it), from which
+# they are normal, and the largest. Then the smallest number that overflows.
 _LIMITS = {
-    name: (floats.smallest_normal - floats.fraction_bits - 1, floats.smallest_normal, floats.largest_exponent,
-           floats.overflows_from)
-    for name, floats in _RANGES.items() if floats.smallest_normal is not None
+    dtype.name: (floats.smallest_normal - floats.fraction_bits - 1, floats.smallest_normal, floats.largest_exponent,
+                 floats.overflows_from)
+    for dtype in sorted(DTYPES.values(), key=lambda dtype: (-dtype.bits, dtype.name))
+    if dtype.is_stored and (floats := dtype.range) and floats.smallest_normal is not None
+    and floats.largest_exponent < HIGHEST
 }  # fmt: skip
 
 
@@ -101,7 +97,7 @@ class Row(Moments):
         """
         name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
         if name not in _LIMITS:
-            raise QueryError(f"outside() supports the dtypes {', '.join(_RANGES)}, not {dtype!r}")
+            raise QueryError(f"outside() supports the dtypes {', '.join(_LIMITS)}, not {dtype!r}")
         histogram = self._histogram("outside")
         vanishing, normal, largest, overflows_from = _LIMITS[name]
         # If the largest value is rounded to infinity, the bin of the largest finite number counts as overflowing.

@@ -26,7 +26,6 @@ from leafwise.core.work.ranks import start_agreeing
 from leafwise.errors import Error, PathError, QueryError, WalkError
 from leafwise.inspect.indices import Places, nonfinite_places, places_at, sent_nonfinite_places
 from leafwise.inspect.ranks.teamwork import array_fact, cannot_use, team_of_trees
-from leafwise.inspect.stats.gradient_trees import gradients_by_leaf
 from leafwise.inspect.stats.rows import Row
 from leafwise.share.places import nothing_matches
 
@@ -57,17 +56,16 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
     @cached_property
     def _of_leaf(self) -> dict[int, int]:
         """The tree row under which each leaf with statistics is listed."""
-        ties = self.tree.columns.ties
-        return {ties.get(row, row): row for row in self._rows.values()}
+        return {self._leaf(row): row for row in self._rows.values()}
 
     @property
     def skipped(self) -> dict[str, str]:
         """The paths of leaves without statistics, each with the reason."""
         columns = self.tree.columns
         return {
-            columns.row_text(row): self._skipped[columns.ties.get(row, row)]
+            columns.row_text(row): self._skipped[leaf]
             for row in first_rows(self.tree)
-            if columns.ties.get(row, row) in self._skipped
+            if (leaf := self._leaf(row)) in self._skipped
         }
 
     def __getitem__(self, path: "str | int | Path") -> Any:
@@ -94,15 +92,13 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
             return False
 
     def _row(self, row: int, path: str | None = None) -> Row:
-        columns = self.tree.columns
-        leaf = columns.ties.get(row, row)
+        leaf = self._leaf(row)
         spec = self._waiting.specs[leaf]
-        return Row(self._waiting.moments[leaf], path or columns.row_text(row), spec.dtype, spec.shape)
+        return Row(self._waiting.moments[leaf], path or self.tree.columns.row_text(row), spec.dtype, spec.shape)
 
     def by_leaf(self) -> dict[int, Row]:
         """The rows by the number of their leaf."""
-        ties = self.tree.columns.ties
-        return {ties.get(row, row): self._row(row, path) for path, row in self._rows.items()}
+        return {self._leaf(row): self._row(row, path) for path, row in self._rows.items()}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
@@ -183,8 +179,7 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 
     def section(self, path: str) -> Section:
         """The section of the leaf that is listed under this path."""
-        columns, row = self.tree.columns, self._rows[path]
-        return columns.leaf_section(columns.ties.get(row, row))
+        return self.tree.columns.leaf_section(self._leaf(self._rows[path]))
 
     def text(self, *, width: int | None = None, full: bool = False, depth: int | None = None) -> str:
         """The table as plain text, `width` columns wide. With `depth`, leaves whose paths share so many entries get one
@@ -194,29 +189,12 @@ class Stats(Table, Mapping[str, Row], kind="stats"):
 
 @overload
 def stats(
-    source: Any,
-    of: Any = "value",
-    histogram: bool = True,
-    *,
-    progress: bool = False,
-    executor: None = None,
+    source: Any, of: Any = "value", histogram: bool = True, *, progress: bool = False, executor: None = None
 ) -> Stats: ...
 @overload
+def stats(source: Any, of: Any = "value", histogram: bool = True, *, progress: bool = False, executor: Any) -> Any: ...
 def stats(
-    source: Any,
-    of: Any = "value",
-    histogram: bool = True,
-    *,
-    progress: bool = False,
-    executor: Any,
-) -> Any: ...
-def stats(
-    source: Any,
-    of: Any = "value",
-    histogram: bool = True,
-    *,
-    progress: bool = False,
-    executor: Any = None,
+    source: Any, of: Any = "value", histogram: bool = True, *, progress: bool = False, executor: Any = None
 ) -> Any:
     """Computes statistics of every leaf of a model or checkpoint, in one pass over the values.
 
@@ -263,18 +241,12 @@ def stats_of(
         check_whole_leaves(t, "stats")
         if crew is not None:
             check_sendable(t, "stats")
-        if isinstance(of, str):
-            return _measured(t, of, histogram, progress, crew)
-        return _measured(t, "grad", histogram, progress, crew, gradients_by_leaf(t, of))
+        gradients = None if isinstance(of, str) else _gradients_by_leaf(t, of)
+        return _measured(t, of if gradients is None else "grad", histogram, progress, crew, gradients)
 
 
 def _measured(
-    t: Tree,
-    of: str,
-    histogram: bool,
-    progress: bool,
-    crew: Crew | None,
-    gradients: dict[int, Any] | None = None,
+    t: Tree, of: str, histogram: bool, progress: bool, crew: Crew | None, gradients: dict[int, Any] | None
 ) -> Stats:
     check_listed(t, "measure")
     columns = t.columns
@@ -283,7 +255,7 @@ def _measured(
     arrays = columns.current_arrays(leaves)
     skipped: dict[int, str] = {}
     if of == "grad":
-        arrays = _gradients(columns, leaves, arrays) if gradients is None else list(map(gradients.get, leaves))
+        arrays = gradients_of(columns, leaves, arrays) if gradients is None else list(map(gradients.get, leaves))
         skipped = {leaf: "it has no gradient" for leaf, array in zip(leaves, arrays, strict=True) if array is None}
     measured_leaves: Sequence[int] = leaves
     if skipped:
@@ -380,12 +352,42 @@ def _measured_again(
     return waiting
 
 
-def _gradients(columns: Columns, leaves: Sequence[int], arrays: list[Any]) -> list[Any]:
+def gradients_of(columns: Columns, leaves: Sequence[int], arrays: list[Any]) -> list[Any]:
+    """The gradient of each leaf; None where there is none."""
     gradients: list[Any] = [None] * len(arrays)
     for batch in columns.batches(leaves, arrays):
         for position, gradient in zip(batch.positions, batch.home.grads(batch.values), strict=True):
             gradients[position] = gradient
     return gradients
+
+
+def _gradients_by_leaf(t: Tree, gradients: Any) -> dict[int, Any]:
+    """The gradient of each leaf of a model that has one, by path, where the gradients are a tree of their own, as in
+    JAX. Raises if a gradient belongs to no leaf, or if its shape is not that of the leaf."""
+    columns = t.columns
+    with opened(gradients, "stats", live=True) as of_gradients:
+        check_whole_leaves(of_gradients, "stats")
+        own = dict(zip(_paths(t), t.rows, strict=True))
+        given = dict(zip(_paths(of_gradients), of_gradients.rows, strict=True))
+        if unknown := [path for path in given if path not in own]:
+            raise PathError(
+                f"of= has gradients at {listed(unknown)}, where the model has no leaf; its leaves are "
+                f"{listed(list(own))}"
+            )
+        by_leaf: dict[int, Any] = {}
+        for path, row in given.items():
+            leaf = columns.ties.get(own[path], own[path])
+            shapes = columns.facts([leaf])[0].spec.shape, of_gradients.columns.facts([row])[0].spec.shape
+            if shapes[0] != shapes[1]:
+                raise PathError(f"{path} has the shape {shapes[0]}, but its gradient has {shapes[1]}")
+            by_leaf.setdefault(leaf, of_gradients.columns.row_values[row])
+        return by_leaf
+
+
+def _paths(t: Tree) -> list[str]:
+    """The paths of the rows of a tree, relative to it."""
+    start = len(t.columns.node_text(t.root)) + 1 if t.root else 0
+    return [path[start:] for path in t.columns.row_texts(t.rows)]
 
 
 def _specs(columns: Columns, leaves: Sequence[int]) -> list[Spec]:
@@ -411,11 +413,7 @@ class _Waiting:
     """The moments of the leaves, some of which may still be computed; and the specs of the leaves when it began."""
 
     def __init__(
-        self,
-        columns: Columns,
-        leaves: Sequence[int],
-        specs: list[Spec],
-        gradients: dict[int, Any] | None = None,
+        self, columns: Columns, leaves: Sequence[int], specs: list[Spec], gradients: dict[int, Any] | None = None
     ) -> None:
         self._columns, self._leaves, self._specs = columns, leaves, specs
         self._gradients = gradients  # by leaf, if they are a tree of their own
@@ -442,15 +440,12 @@ class _Waiting:
     def moments(self) -> dict[int, Moments]:
         if self._pending:
             with self._lock:
-                self._wait()
+                while self._pending:
+                    leaves, wait = self._pending[0]
+                    with _naming(self._columns, leaves):
+                        self._moments.update(zip(leaves, wait(), strict=True))
+                    del self._pending[0]
         return self._moments
-
-    def _wait(self) -> None:
-        while self._pending:
-            leaves, wait = self._pending[0]
-            with _naming(self._columns, leaves):
-                self._moments.update(zip(leaves, wait(), strict=True))
-            del self._pending[0]
 
     def nonfinite(self, of: str, crew: Crew | None = None) -> dict[int, Places]:
         """Where the NaN and infinite values are, by leaf."""

@@ -14,16 +14,15 @@ from leafwise.core.results.moments import COUNTS, NUMBERS, Moments, none_finite
 from leafwise.kernels.cpu import trimmed
 from leafwise.kernels.dtypes import (
     KERNELS,
-    byte_values,
     check_known,
     exact_extremes,
     is_byte_float,
     is_whole,
     item_bytes,
     smallest_normal,
+    values_of_bytes,
 )
-from leafwise.kernels.triton.host_memory import host_memory
-from leafwise.kernels.triton.launches import Launch
+from leafwise.kernels.triton.launches import Launch, copied_to, host_memory, numbered
 from leafwise.kernels.triton.triton_kernels import FIELDS, ROWS, fold_chunks, measure_carefully, measure_whole_chunks
 
 CHUNK = 1 << 16  # a multiple of eight blocks
@@ -65,14 +64,12 @@ class RunTable:
         self.careful_count = self.chunks - self.whole_count
         self.first_chunks = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)  # and the number of all chunks
         # For each array.
-        there = _copied(
-            {
-                "addresses": addresses, "sizes": sizes, "items": items, "counts": counts, "whole": whole,
-                "first_chunks": self.first_chunks, "kinds": kinds, "tinies": by_dtype(smallest_normal, np.float64),
-                "values": _values_of_bytes(runs),  # of the 256 bytes, for floats of a byte
-            },
-            self.device,
-        )  # fmt: skip
+        here = {
+            "addresses": addresses, "sizes": sizes, "items": items, "counts": counts, "whole": whole,
+            "first_chunks": self.first_chunks, "kinds": kinds, "tinies": by_dtype(smallest_normal, np.float64),
+            "values": _byte_values(runs),  # of the 256 bytes, for floats of a byte
+        }  # fmt: skip
+        there = dict(zip(here, copied_to(self.device, list(here.values())), strict=True))
         self.on_device = there | self._chunk_tables(there)
         self.lock = Lock()  # held while a thread launches kernels that use the memory of this table
         self._passes: dict[bool, _Pass] = {}
@@ -81,51 +78,28 @@ class RunTable:
         """The tables with a row for each chunk, which are computed on the device, because there may be 100,000 chunks:
         its array, address and size; and the numbers of the chunks for each of the two kernels."""
         first_chunks, whole, counts = there["first_chunks"][:-1], there["whole"], there["counts"]
-        arrays, in_array = _spread(torch.zeros_like(counts), counts, self.chunks)
+        arrays, in_array = numbered(counts, self.chunks)
+        of_whole, whole_in_array = numbered(whole, self.whole_count)
+        of_careful, careful_in_array = numbered(counts - whole, self.careful_count)
         starts = in_array * self.chunk
         return {
             "arrays": arrays.int(),
             "addresses": there["addresses"][arrays] + starts * there["items"][arrays],
             "sizes": (there["sizes"][arrays] - starts).clamp(max=self.chunk).int(),
-            "whole": _spread(first_chunks, whole, self.whole_count)[1].int(),
-            "careful": _spread(first_chunks + whole, counts - whole, self.careful_count)[1].int(),
+            "whole": (first_chunks[of_whole] + whole_in_array).int(),
+            "careful": ((first_chunks + whole)[of_careful] + careful_in_array).int(),
         }
 
     def prepared(self, histogram: bool) -> "_Pass":
         """What measures the arrays, with or without the histogram."""
-        measuring = self._passes.get(histogram)
-        if measuring is None:
-            measuring = self._passes[histogram] = _Pass(self, histogram)
-        return measuring
+        if histogram not in self._passes:
+            self._passes[histogram] = _Pass(self, histogram)
+        return self._passes[histogram]
 
 
-def _spread(firsts: Any, counts: Any, total: int) -> tuple[Any, Any]:
-    """For each array, `counts` consecutive numbers from `firsts` on: the array of each number, and the number. `total`
-    is the sum of the counts; computing it here would wait for the device."""
-    numbers = torch.arange(len(counts), device=counts.device)
-    arrays = torch.repeat_interleave(numbers, counts, output_size=total)
-    before = counts.cumsum(0) - counts
-    return arrays, firsts[arrays] + torch.arange(total, device=counts.device) - before[arrays]
-
-
-def _copied(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """NumPy arrays as tensors on a device, by one copy."""
-    starts = np.cumsum([0, *(-(-array.nbytes // 16) * 16 for array in arrays.values())]).tolist()
-    everything = np.zeros(starts[-1], np.uint8)
-    for start, array in zip(starts[:-1], arrays.values(), strict=True):
-        everything[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    there = torch.from_numpy(everything).to(device)
-    return {
-        name: there[start : start + array.nbytes].view(getattr(torch, array.dtype.name))
-        for start, (name, array) in zip(starts[:-1], arrays.items(), strict=True)
-    }
-
-
-def _values_of_bytes(runs: Sequence[Run]) -> Any:
-    if not any(is_byte_float(run.dtype) for run in runs):
-        return np.zeros(1, np.float32)
-    nothing = np.zeros(_BINS, np.float32)
-    return np.stack([byte_values(run.dtype) if is_byte_float(run.dtype) else nothing for run in runs])
+def _byte_values(runs: Sequence[Run]) -> Any:
+    dtypes = [run.dtype for run in runs]
+    return values_of_bytes(dtypes) if any(map(is_byte_float, dtypes)) else np.zeros(1, np.float32)
 
 
 def table_of(runs: Sequence[Run], device: Any, chunk: int = CHUNK) -> RunTable:
@@ -167,7 +141,7 @@ class _Pass:
             given = {"by_chunk": by_chunk, "chunks": chunks, "first_chunks": tables["first_chunks"]}
             given |= {"results": self.results, "arrays": arrays, "BLOCK": 128 if chunks > 32 * arrays else 32}
             self._add(fold_chunks, arrays, given, 1)
-        self._spare: list[tuple[Any, Any]] = []  # memory of the host and events, for reuse
+        self.spare: list[tuple[Any, Any]] = []  # memory of the host and events, for reuse
 
     def _add(self, kernel: Any, programs: int, arguments: dict[str, Any], warps: int) -> None:
         self.launches.append(Launch(kernel, programs, arguments, num_warps=warps, enable_fp_fusion=True))
@@ -180,17 +154,13 @@ class _Pass:
     def copy(self) -> tuple[Any, Any]:
         """Starts copying the results to memory of the host that a GPU can write to; with the event that it is done."""
         try:
-            copied, done = self._spare.pop()
+            copied, done = self.spare.pop()
         except IndexError:
             copied = host_memory(self.words, torch.int64, self.results.device)
             done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.copy_(self.results, non_blocking=True)
         done.record()
         return copied, done
-
-    def give_back(self, copied: Any, done: Any) -> None:
-        """Allows the next copy to use the memory."""
-        self._spare.append((copied, done))
 
 
 def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moments]]:
@@ -207,7 +177,7 @@ def measure(table: RunTable, histogram: bool = True) -> Callable[[], list[Moment
     def wait() -> list[Moments]:
         done.synchronize()
         moments = _moments(table, copied.numpy(), histogram)
-        measuring.give_back(copied, done)
+        measuring.spare.append((copied, done))
         return moments
 
     return wait

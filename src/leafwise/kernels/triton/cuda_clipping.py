@@ -1,6 +1,7 @@
 """Clipping gradients on a GPU: everything is launched before the first result is needed."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,7 @@ import torch
 from leafwise.core.memory.runs import Run
 from leafwise.kernels.dtypes import item_bytes
 from leafwise.kernels.triton.cuda import RunTable, table_of
-from leafwise.kernels.triton.host_memory import host_memory
-from leafwise.kernels.triton.launches import Launch
+from leafwise.kernels.triton.launches import Launch, host_memory
 from leafwise.kernels.triton.triton_clipping import MOST_SQUARES, add_squares, find_factor, scale_chunks
 
 # Elements that a program processes at a time, and the number of warps.
@@ -22,9 +22,9 @@ _FACTOR_BLOCK, _FACTOR_WARPS = 4096, 16
 class PreparedClip:
     """Clips the arrays of a table, any number of times, as long as no array moves."""
 
-    def __init__(self, runs: list[Run], device: Any, chunk: int | None = None) -> None:
-        table = table_of(runs, device) if chunk is None else table_of(runs, device, chunk)
-        self._table, chunks = table, table.chunks
+    def __init__(self, runs: list[Run], device: Any) -> None:
+        self._table = table = table_of(runs, device)
+        chunks = table.chunks
         self._squares = torch.empty(chunks, dtype=torch.float64, device=device)
         self._limit = torch.ones(1, dtype=torch.float64, device=device)
         self._factor = torch.ones(1, dtype=torch.float64, device=device)
@@ -95,9 +95,4 @@ def _norms(table: RunTable, squares: Any) -> list[float]:
 def overlap(runs: list[Run]) -> bool:
     """Whether two arrays share memory: they would be scaled twice, or not, depending on the order."""
     filled = sorted((run.address, run.size * item_bytes(run.dtype)) for run in runs if run.size)
-    end = -math.inf
-    for address, nbytes in filled:
-        if address < end:
-            return True
-        end = address + nbytes
-    return False
+    return any(address + nbytes > following for (address, nbytes), (following, _) in pairwise(filled))

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from leafwise.core.dtypes import is_float
-from leafwise.core.path import escape
 from leafwise.core.results.comparison import Comparison
-from leafwise.kernels.dtypes import KERNELS, byte_values, check_known, is_byte_float, item_bytes
-from leafwise.kernels.triton.host_memory import host_memory
+from leafwise.kernels.dtypes import KERNELS, check_known, is_byte_float, item_bytes, values_of_bytes
+from leafwise.kernels.triton.launches import host_memory, numbered
 from leafwise.kernels.triton.triton_comparing import FIELDS, ROWS, compare_carefully, compare_whole_chunks, fold_pairs
 
 CHUNK = 1 << 16  # elements
@@ -20,7 +19,6 @@ CHUNK = 1 << 16  # elements
 _BLOCK, _WARPS = 512, 4
 _CAREFUL_BLOCK, _CAREFUL_WARPS = 256, 4
 _CAREFUL_PROGRAMS = 1056  # eight for each multiprocessor of a large GPU
-_BYTES = 256
 # Floats for which kernels know whether one side is a cast of the other.
 CASTABLE = frozenset({"float64", "float32", "float16", "bfloat16"})
 # The rows of the result: counts, the bits of doubles, and integers.
@@ -85,10 +83,6 @@ class Outcomes:
         """Whether samples of a square matrix agree with the other side transposed."""
         return list((self._transposed != 0).tolist())
 
-    def __repr__(self) -> str:
-        columns = ("comparisons", "forth", "back", "transposed")
-        return escape(f"Outcomes({', '.join(f'{name}={getattr(self, name)!r}' for name in columns)})")
-
     def may_be_transposed(self) -> list[int]:
         """The numbers of the pairs that changed, and are the same transposed as far as samples show."""
         return list(self.changed[self._transposed[self.changed] != 0].tolist())
@@ -135,16 +129,15 @@ def table_of(columns: PairColumns, device: Any, chunk: int = CHUNK) -> PairTable
         raise TypeError(f"kernels do not compare {wrong[0][0]} with {wrong[0][1]}")
     of_pairs = _PairRows.of(columns, chunk)
     there = of_pairs.on_device(device)
-    pairs, starts = there.counted(there.chunks, int(of_pairs.chunks.sum()))
-    whole_pairs, whole = there.counted(there.whole, int(of_pairs.whole.sum()))
-    careful_pairs, careful = there.counted(there.chunks - there.whole, int((of_pairs.chunks - of_pairs.whole).sum()))
+    pairs, starts = numbered(there.chunks, int(of_pairs.chunks.sum()))
+    whole_pairs, whole = numbered(there.whole, int(of_pairs.whole.sum()))
+    careful_pairs, careful = numbered(there.chunks - there.whole, int((of_pairs.chunks - of_pairs.whole).sum()))
     first_chunks = torch.zeros(len(columns.sizes) + 1, dtype=torch.int64, device=device)
     torch.cumsum(there.chunks, 0, out=first_chunks[1:])
     starts *= chunk
     values = np.zeros(1, np.float32)
     if any(is_byte_float(dtype) for dtype, _ in distinct):
-        nothing = np.zeros(_BYTES, np.float32)
-        values = np.stack([byte_values(dtype) if is_byte_float(dtype) else nothing for dtype in columns.dtypes])
+        values = values_of_bytes(columns.dtypes)
     return PairTable(
         columns,
         chunk,
@@ -207,13 +200,6 @@ class _PairRows(NamedTuple):
         here = host_memory(rows.size, torch.int64, torch.device(device)).view(rows.shape)
         here.numpy()[...] = rows
         return _PairRows._make(here.to(device, non_blocking=True))
-
-    def counted(self, counts: Any, total: int) -> tuple[Any, Any]:
-        """For each of so many elements of each pair: the number of the pair, and its own number in the pair."""
-        numbers = torch.arange(len(counts), device=counts.device)
-        pairs = torch.repeat_interleave(numbers, counts, output_size=total)
-        before = torch.cumsum(counts, 0) - counts
-        return pairs, torch.arange(total, device=counts.device) - before[pairs]
 
 
 def _is_narrow(dtype: str, other: str) -> bool:
@@ -292,8 +278,7 @@ def _comparisons(sizes: list[int], rows: Any) -> list[Comparison]:
     comparisons = [*map(Comparison, sizes, *(column.tolist() for column in columns))]
     for place in np.flatnonzero(powers.any(0)).tolist():  # some are scaled
         found = comparisons[place]
-        scaled = zip(found[3:6], powers[:, place].tolist(), strict=True)
-        distance, norm, other_norm = scaled
+        distance, norm, other_norm = zip(found[3:6], powers[:, place].tolist(), strict=True)
         comparisons[place] = Comparison.of(
             found[:3], (distance, norm, other_norm), found.cosine, found.largest, found.nonfinite_changed
         )

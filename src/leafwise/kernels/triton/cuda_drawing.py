@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
-from itertools import accumulate, chain
+from itertools import chain
 from math import exp, log2, pi, prod, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from leafwise.core.capabilities.filling import Draw
-from leafwise.kernels.triton.host_memory import host_memory
+from leafwise.kernels.triton.launches import copied_to
 from leafwise.kernels.triton.triton_drawing import (
     COLUMNS,
     CONSTANT,
@@ -100,7 +100,7 @@ def draw_all(targets: Iterable[Target], device: Any) -> bool:
         whole, careful = _tables(members, _BYTES[dtype])
         whole_pieces = _pieces(whole, -(-whole[:, _RUN] // CHUNK))
         careful_pieces = _pieces(careful, -(-8 * careful[:, _ROWS] * careful[:, _RUN_BLOCKS] // CAREFUL_CHUNK))
-        there = _on(device, [whole, whole_pieces, careful, careful_pieces])
+        there = copied_to(device, [whole, whole_pieces, careful, careful_pieces])
         options = {"DTYPE": DTYPES[dtype], "SHAPE": shape, "WIDTH": WIDTH, "enable_fp_fusion": False}
         options["NVIDIA"] = device.type == "cuda" and torch.version.hip is None  # not in the interpreter
         if len(whole):
@@ -148,21 +148,6 @@ def _pieces(table: Any, counts: Any) -> Any:
     """The row of each chunk, if each row of the table has this number of chunks; the table gets its first chunks."""
     table[:, _FIRST_CHUNK] = np.cumsum(counts) - counts
     return np.repeat(np.arange(len(table), dtype=np.int32), counts)
-
-
-def _on(device: torch.device, arrays: list[Any]) -> list[Any]:
-    """NumPy arrays as tensors on a device, by one copy, and from pinned memory, so that it does not wait for kernels
-    that run already. Each begins at a multiple of 16 bytes: Triton compiles other kernels for other addresses."""
-    starts = list(accumulate((-(-array.nbytes // 16) * 16 for array in arrays), initial=0))
-    here = host_memory(starts.pop(), torch.uint8, device)
-    bytes_here = here.numpy()
-    for start, array in zip(starts, arrays, strict=True):
-        bytes_here[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
-    there = here.to(device, non_blocking=True)
-    return [
-        there[start : start + array.nbytes].view(getattr(torch, array.dtype.name))
-        for start, array in zip(starts, arrays, strict=True)
-    ]
 
 
 @cache

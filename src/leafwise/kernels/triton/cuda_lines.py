@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from leafwise.core.dtypes import DTYPES
-from leafwise.kernels.dtypes import KERNELS, byte_values, is_byte_float, item_bytes
+from leafwise.kernels.dtypes import KERNELS, byte_values, is_byte_float, item_bytes, values_of_bytes
 from leafwise.kernels.lines import CELL, COORDINATES, LEAST, ODD, ONTO, SAMPLED, SHIFTS
 from leafwise.kernels.triton.triton_lines import FIELDS, ZERO_FIELDS, line_cells, near_pairs, nonzero_lines
 
@@ -123,8 +123,7 @@ def _layout(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], axis: 
             break
         offsets[sampled] = sum(place * strides[number] for place, number in zip(index, others, strict=True))
         sampled += 1
-    values = byte_values(dtype) if is_byte_float(dtype) else np.zeros(256, np.float32)
-    return _Layout(KERNELS[dtype], shape[axis], strides[axis], sampled, offsets, values)
+    return _Layout(KERNELS[dtype], shape[axis], strides[axis], sampled, offsets, values_of_bytes([dtype])[0])
 
 
 def _programs(lines: Any) -> Any:

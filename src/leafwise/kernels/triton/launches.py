@@ -1,4 +1,4 @@
-"""Launching Triton kernels again and again with the same arguments.
+"""Launching Triton kernels again and again with the same arguments, and the tables and copies that launches need.
 
 An ordinary call of a kernel compares every argument, option and global with those of earlier calls, which takes longer
 on the host than small kernels take on the device. `Launch` makes the first call in the ordinary way, and then uses the
@@ -6,8 +6,11 @@ compiled kernel that this call returned.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 import triton  # type: ignore[import-untyped]
 
@@ -43,3 +46,36 @@ class Launch:
 def _release() -> tuple[int, int]:
     major, minor = triton.__version__.split(".")[:2]
     return int(major), int(minor)
+
+
+def host_memory(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Memory for copies from or to a device: pinned for a GPU, so that copies do not wait for kernels that run already;
+    ordinary memory where the system refuses that. PyTorch keeps pinned memory until copies are done."""
+    # The host is named, because the default may be another device: inside `with torch.device("cuda"):`.
+    if device.type == "cuda":
+        with suppress(RuntimeError):  # the limit for locked memory may be reached
+            return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
+    return torch.empty(count, dtype=dtype, device="cpu")
+
+
+def copied_to(device: torch.device, arrays: list[Any]) -> list[Any]:
+    """NumPy arrays as tensors on a device, by one copy, and from pinned memory, so that it does not wait for kernels
+    that run already. Each begins at a multiple of 16 bytes: Triton compiles other kernels for other addresses."""
+    starts = list(accumulate((-(-array.nbytes // 16) * 16 for array in arrays), initial=0))
+    here = host_memory(starts.pop(), torch.uint8, device)
+    bytes_here = here.numpy()
+    for start, array in zip(starts, arrays, strict=True):
+        bytes_here[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
+    there = here.to(device, non_blocking=True)
+    return [
+        there[start : start + array.nbytes].view(getattr(torch, array.dtype.name))
+        for start, array in zip(starts, arrays, strict=True)
+    ]
+
+
+def numbered(counts: Any, total: int) -> tuple[Any, Any]:
+    """For each of so many elements of each array: the number of the array, and its own number in the array. `total` is
+    the sum of the counts; computing it here would wait for the device."""
+    arrays = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
+    before = counts.cumsum(0) - counts
+    return arrays, torch.arange(total, device=counts.device) - before[arrays]

@@ -28,16 +28,11 @@ class Tiling(NamedTuple):
     block: int = 1024  # lanes: elements that are loaded at once
     turns: int = 8  # blocks in one round of the loop; fields of the histogram hold up to eight
     warps: int = 4
-    # How values are added up: "double" in 64 bits; "flushed" in 32 bits within a round, in 64 bits from there on;
-    # "single" in 32 bits within a chunk, without any 64-bit numbers in the kernel.
-    sums: str = "flushed"
-    # How exponents are counted: "doubles" in fields of three doubles, "words" in fields of five 32-bit words.
-    fields: str = "doubles"
 
 
 # The fastest on an H200, by `benchmarks/bench_jax.py kernels`.
-TILING = Tiling(sums="single")
-TILING_WITH_HISTOGRAM = Tiling(block=256, warps=2, sums="single")
+TILING = Tiling()
+TILING_WITH_HISTOGRAM = Tiling(block=256, warps=2)
 COMPILER_OPTIONS: dict[str, Any] = {}  # of XLA, for the pass as a whole
 
 WINDOW = 64  # the length of a row of exponents; the last of them are not used
@@ -45,16 +40,15 @@ _INFINITY = 0xFF << 23
 _SIGN = 0x7FFFFFFF
 # In 32 bits, squares of larger numbers overflow, and squares of numbers that are much smaller vanish.
 _SQUARES_FIT_BELOW, _SMALL = 2.0**59, 2.0**-30
-_CONDITION = 16  # how much larger than the spread the squared mean may be, if values are added up in 32 bits
-# "doubles": thirteen fields of four bits in each of three doubles. Each value adds a power of two to each double, one
-# sixteenth if it belongs to another one.
-_PER_DOUBLE = 13
+_CONDITION = 16  # how much larger than the spread the squared mean may be
+# Exponents are counted in thirteen fields of four bits in each of three doubles. Each value adds a power of two to each
+# double, one sixteenth if it belongs to another one. After a round, even and odd fields go to words with
+# fields of eight bits.
+_DOUBLES, _PER_DOUBLE = 3, 13
+_EXPONENTS = _DOUBLES * _PER_DOUBLE
 _ONE_AT_FIRST = np.uint32((1023 + 48) << 20)  # the upper half of the double that adds one to the first field
 _FIELD_DOWN = np.uint32(2**32 - (4 << 20))  # added to it for each further field, modulo 2**32
 _EVEN, _ODD = np.int64(0x000F0F0F0F0F0F0F), np.int64(0x00000F0F0F0F0F0F)
-# "words": eight fields of four bits in each of five words.
-_PER_WORD = 8
-_NIBBLES_OF_WORD = np.int32(0x0F0F0F0F)
 
 
 def _loaded(x_ref: Any, start: Any, block: int) -> tuple[Any, Any]:
@@ -70,72 +64,27 @@ def _one_in_double(exponents: Any, first: Any) -> Any:
     return lax.bitcast_convert_type(upper.astype(jnp.uint64) << np.uint64(32), jnp.float64)
 
 
-class _Doubles:
-    """Counts exponents in three doubles. Even and odd fields go to words with fields of eight bits after a round."""
-
-    exponents = 3 * _PER_DOUBLE
-
-    @staticmethod
-    def start(block: int) -> tuple[Any, ...]:
-        return tuple(jnp.zeros(block, jnp.int64) for _ in range(6))
-
-    @staticmethod
-    def round(kept: tuple[Any, ...], turns: list[Any], lowest: Any) -> tuple[Any, ...]:
-        moved = []
-        for number in range(3):
-            ones = [_one_in_double(exponents, lowest + np.int32(number * _PER_DOUBLE)) for exponents in turns]
-            # Added to 2**52, the whole part is in the last bits. What the ones elsewhere left is at most one half.
-            whole = (sum(ones[1:], ones[0]) - np.float64(0.25)) + np.float64(2.0**52)
-            bits = lax.bitcast_convert_type(whole, jnp.int64)
-            even, odd = kept[2 * number : 2 * number + 2]
-            moved += [even + (bits & _EVEN), odd + ((bits >> np.int64(4)) & _ODD)]
-        return tuple(moved)
-
-    @staticmethod
-    def counts(kept: tuple[Any, ...]) -> list[Any]:
-        counts = []
-        for number in range(3):
-            for field in range(_PER_DOUBLE):
-                bits = kept[2 * number + field % 2] >> np.int64((_PER_DOUBLE - 1 - field) // 2 * 8)
-                counts.append((bits & np.int64(255)).astype(jnp.int32))
-        return counts
+def _with_round(kept: tuple[Any, ...], turns: list[Any], lowest: Any) -> tuple[Any, ...]:
+    """The words with the exponents of a round added to them."""
+    moved = []
+    for number in range(_DOUBLES):
+        ones = [_one_in_double(exponents, lowest + np.int32(number * _PER_DOUBLE)) for exponents in turns]
+        # Added to 2**52, the whole part is in the last bits. What the ones elsewhere left is at most one half.
+        whole = (sum(ones[1:], ones[0]) - np.float64(0.25)) + np.float64(2.0**52)
+        bits = lax.bitcast_convert_type(whole, jnp.int64)
+        even, odd = kept[2 * number : 2 * number + 2]
+        moved += [even + (bits & _EVEN), odd + ((bits >> np.int64(4)) & _ODD)]
+    return tuple(moved)
 
 
-class _Words:
-    """Counts exponents in five words of 32 bits."""
-
-    exponents = 5 * _PER_WORD
-
-    @staticmethod
-    def start(block: int) -> tuple[Any, ...]:
-        return tuple(jnp.zeros(block, jnp.int32) for _ in range(10))
-
-    @staticmethod
-    def round(kept: tuple[Any, ...], turns: list[Any], lowest: Any) -> tuple[Any, ...]:
-        places = [exponents - lowest for exponents in turns]
-        ones = [jnp.int32(1) << ((place & np.int32(7)) << np.int32(2)) for place in places]
-        words = [place >> np.int32(3) for place in places]
-        moved = []
-        for number in range(5):
-            added = [
-                jnp.where(word == np.int32(number), bit, np.int32(0)) for word, bit in zip(words, ones, strict=True)
-            ]
-            bits = sum(added[1:], added[0])
-            even, odd = kept[2 * number : 2 * number + 2]
-            upper = lax.shift_right_logical(bits, np.int32(4))
-            moved += [even + (bits & _NIBBLES_OF_WORD), odd + (upper & _NIBBLES_OF_WORD)]
-        return tuple(moved)
-
-    @staticmethod
-    def counts(kept: tuple[Any, ...]) -> list[Any]:
-        return [
-            lax.shift_right_logical(kept[2 * number + field % 2], np.int32(field // 2 * 8)) & np.int32(255)
-            for number in range(5)
-            for field in range(_PER_WORD)
-        ]
-
-
-_COUNTERS: dict[str, Any] = {"doubles": _Doubles, "words": _Words}
+def _counts(kept: tuple[Any, ...]) -> list[Any]:
+    """How many values of each lane have each exponent, from the words."""
+    counts = []
+    for number in range(_DOUBLES):
+        for field in range(_PER_DOUBLE):
+            bits = kept[2 * number + field % 2] >> np.int64((_PER_DOUBLE - 1 - field) // 2 * 8)
+            counts.append((bits & np.int64(255)).astype(jnp.int32))
+    return counts
 
 
 def _total(x: Any) -> Any:
@@ -164,10 +113,8 @@ def _key(number: Any) -> Any:
 def _measure_chunk(x_ref: Any, whole_ref: Any, sums_ref: Any, *window_ref: Any, tiling: Tiling, tiny: int) -> None:
     block, turns = tiling.block, tiling.turns
     per_round = block * turns
-    wide = jnp.float32 if tiling.sums == "single" else jnp.float64
-    counter = _COUNTERS[tiling.fields] if window_ref else None
     lowest = jnp.int32(0)
-    if counter is not None:
+    if window_ref:
         # The window is chosen from a few values, with room for values that are four times larger.
         starts = range(0, tiling.chunk, max(tiling.chunk // 4, block))
         samples = [_loaded(x_ref, np.int32(start), block)[1] for start in starts]
@@ -175,36 +122,32 @@ def _measure_chunk(x_ref: Any, whole_ref: Any, sums_ref: Any, *window_ref: Any, 
         for sample in samples[1:]:
             largest_sample = jnp.maximum(largest_sample, sample)
         top = jnp.max(largest_sample) >> np.int32(23)
-        lowest = jnp.maximum(top + np.int32(3 - counter.exponents), np.int32(1))
+        lowest = jnp.maximum(top + np.int32(3 - _EXPONENTS), np.int32(1))
 
     def one_round(number: Any, kept: Any) -> Any:
-        sums, (least, largest, smallest), counts = kept
-        within = tuple(jnp.zeros(block, jnp.float32) for _ in range(3)) if tiling.sums == "flushed" else sums
+        (total, l1, square), (least, largest, smallest), words = kept
         exponents = []
         for turn in range(turns):
             x, magnitude = _loaded(x_ref, number * np.int32(per_round) + np.int32(turn * block), block)
             least, largest = jnp.minimum(least, x), jnp.maximum(largest, x)
             smallest = jnp.minimum(smallest, magnitude)
-            value = x.astype(jnp.float64) if tiling.sums == "double" else x
-            within = (within[0] + value, within[1] + jnp.abs(value), within[2] + value * value)
+            total, l1, square = total + x, l1 + jnp.abs(x), square + x * x
             exponents.append(magnitude >> np.int32(23))
-        if tiling.sums == "flushed":
-            within = tuple(total + part.astype(jnp.float64) for total, part in zip(sums, within, strict=True))
-        if counter is not None:
+        if window_ref:
             for at in range(0, turns, 8):
-                counts = counter.round(counts, exponents[at : at + 8], lowest)
-        return within, (least, largest, smallest), counts
+                words = _with_round(words, exponents[at : at + 8], lowest)
+        return (total, l1, square), (least, largest, smallest), words
 
     start = (
-        tuple(jnp.zeros(block, wide) for _ in range(3)),
+        tuple(jnp.zeros(block, jnp.float32) for _ in range(3)),
         (
             jnp.full(block, np.inf, jnp.float32),
             jnp.full(block, -np.inf, jnp.float32),
             jnp.full(block, _SIGN, jnp.int32),
         ),
-        () if counter is None else counter.start(block),
+        tuple(jnp.zeros(block, jnp.int64) for _ in range(2 * _DOUBLES)) if window_ref else (),
     )
-    sums, (least, largest, smallest), counts = _loop(np.int32(tiling.chunk // per_round), one_round, start)
+    sums, (least, largest, smallest), words = _loop(np.int32(tiling.chunk // per_round), one_round, start)
 
     def one_block(number: Any, kept: Any) -> Any:
         _, magnitude = _loaded(x_ref, number * np.int32(block), block)
@@ -216,9 +159,9 @@ def _measure_chunk(x_ref: Any, whole_ref: Any, sums_ref: Any, *window_ref: Any, 
     small = _loop(blocks, one_block, (jnp.zeros(block, jnp.int32), jnp.zeros(block, jnp.int32)))
     extremes = [_key(jnp.min(least)), _key(jnp.max(largest))]
     whole_ref[...] = _row([*map(_total, small), *extremes, lowest], 8, jnp.int32)
-    sums_ref[...] = _row([_total(lanes) for lanes in sums], 4, wide)
-    if counter is not None:
-        window_ref[0][...] = _row([_total(lanes) for lanes in counter.counts(counts)], WINDOW, jnp.int32)
+    sums_ref[...] = _row([_total(lanes) for lanes in sums], 4, jnp.float32)
+    if window_ref:
+        window_ref[0][...] = _row([_total(lanes) for lanes in _counts(words)], WINDOW, jnp.int32)
 
 
 def _one_array(x: Any, histogram: bool, tiling: Tiling, interpret: bool) -> Any:
@@ -226,8 +169,7 @@ def _one_array(x: Any, histogram: bool, tiling: Tiling, interpret: bool) -> Any:
     _check(tiling, histogram)
     flat = x.reshape(-1)
     chunks = flat.size // tiling.chunk
-    wide = jnp.float32 if tiling.sums == "single" else jnp.float64
-    rows = [(8, jnp.int32), (4, wide), *([(WINDOW, jnp.int32)] if histogram else [])]
+    rows = [(8, jnp.int32), (4, jnp.float32), *([(WINDOW, jnp.int32)] if histogram else [])]
     tiny = int(np.float32(smallest_normal(x.dtype.name)).view(np.int32))
     return pl.pallas_call(
         partial(_measure_chunk, tiling=tiling, tiny=tiny),
@@ -279,7 +221,7 @@ def _first_pass(arrays: tuple[Any, ...], histogram: bool, tiling: Tiling, interp
         first_bin = figures.counts[:, int(smallest_normal(dtype.name) == smallest_normal("float32"))]
         bins = jnp.where(jnp.arange(BINS) == 0, first_bin[:, None], bins)
         figures = figures._replace(lowest=jnp.zeros(len(arrays), jnp.int32), bins=bins)
-    unsure = _is_unsure(figures, size, tiling, smallest_normal(dtype.name))
+    unsure = _is_unsure(figures, size, smallest_normal(dtype.name))
     return figures._replace(extremes=jnp.where(unsure[:, None], jnp.int64(_INFINITY), figures.extremes))
 
 
@@ -291,7 +233,7 @@ def _placed(windows: Any, lowest: Any) -> Any:
     return jnp.where(inside, counts, 0).astype(jnp.int64).sum(1)
 
 
-def _is_unsure(figures: Figures, size: int, tiling: Tiling, tiny: float) -> Any:
+def _is_unsure(figures: Figures, size: int, tiny: float) -> Any:
     """Whether arrays must be measured once more."""
     keys = figures.extremes.astype(jnp.int32)
     bits = jnp.where(keys < 0, keys ^ np.int32(_SIGN), keys)
@@ -300,8 +242,6 @@ def _is_unsure(figures: Figures, size: int, tiling: Tiling, tiny: float) -> Any:
     # A subnormal number that is an extreme may have been treated as zero.
     has_subnormals = figures.counts[:, 1] > figures.counts[:, 0]
     unsure = ~jnp.isfinite(l1) | (has_subnormals & (magnitudes.min(-1) < tiny))
-    if tiling.sums == "double":
-        return unsure
     magnitude = magnitudes.max(-1)
     of_mean = total * total / size
     spread = (of_mean <= _CONDITION * (square - of_mean)) | (keys[:, 0] == keys[:, 1])

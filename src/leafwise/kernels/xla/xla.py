@@ -129,12 +129,12 @@ def _parts(array: Any) -> list[Any]:
 
 def _host_chunks(arrays: Sequence[Any], histogram: bool) -> list[list[Moments]]:
     """The moments of the chunks of arrays, by C code. The memory of a CPU is not copied."""
-    by_number: dict[int, list[Moments]] = {}
-    here = [number for number, array in enumerate(arrays) if _is_on_cpu(array)]
-    values = [_host_values(arrays[number]) for number in here]
-    by_number |= zip(here, cpu.measure_chunks([cpu.run_of(array) for array in values], histogram), strict=True)
-    for number in [number for number in range(len(arrays)) if number not in by_number]:  # one at a time, to save memory
-        [by_number[number]] = cpu.measure_chunks([cpu.run_of(_host_values(arrays[number]))], histogram)
+    here = {number: _host_values(array) for number, array in enumerate(arrays) if _is_on_cpu(array)}
+    measured = cpu.measure_chunks([cpu.run_of(values) for values in here.values()], histogram)
+    by_number = dict(zip(here, measured, strict=True))
+    for number, array in enumerate(arrays):
+        if number not in by_number:  # one at a time, to save memory
+            [by_number[number]] = cpu.measure_chunks([cpu.run_of(_host_values(array))], histogram)
     return [by_number[number] for number in range(len(arrays))]
 
 
@@ -290,17 +290,14 @@ class _Facts(NamedTuple):
         subtracted from the values that were added up."""
         if self.least == self.largest:
             return float(self.least), 0.0, 0.0
-        distance, square = (self.sums[name] for name in self._about_shift)
+        about_shift = ("distance", "deviation") if "distance" in self.sums else ("total", "square")
+        distance, square = (self.sums[name] for name in about_shift)
         step = distance / finite
         deviation = square - distance * step
         if not distance * step <= _CONDITION * deviation:
             return None
         mean = shift + step
         return mean, (shift - mean) + step, math.sqrt(deviation / finite)
-
-    @property
-    def _about_shift(self) -> tuple[str, str]:
-        return ("distance", "deviation") if "distance" in self.sums else ("total", "square")
 
     def is_precise(self, dtype: str) -> bool:
         """Whether sums are precise, although subnormals may have been treated as zero, and although squares of very

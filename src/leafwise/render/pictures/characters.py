@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leafwise.inspect.image.bins import bin_sizes, binned, side
+from leafwise.inspect.image.bins import bin_sizes, binned
 from leafwise.inspect.image.grids import Grid
+from leafwise.inspect.image.picture import side
 from leafwise.render.pictures.pixels import colors, enlarged
 from leafwise.render.pictures.scale import EMPTY, GAP, palette, shares
 

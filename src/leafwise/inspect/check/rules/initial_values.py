@@ -25,7 +25,7 @@ def scale(evidence: Evidence) -> Reports:
     explode or vanish. Skips frozen weights and weights of one byte per value, which are scaled elsewhere. A warning if
     it is 100 times too large, or 100 times as large as its siblings (weights of the same role in layers of the same
     type). Otherwise only a note, since models that are always loaded from a checkpoint may start with any values."""
-    parameters = evidence.float_leaves(kind="parameter")
+    parameters = evidence.float_parameters
     known: _KnownFans = {}
     weights = [weight for leaf, row in parameters if (weight := _weight(evidence, leaf, row, known))]
     outliers = _sibling_outliers(weights)

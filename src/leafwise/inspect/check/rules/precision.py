@@ -54,7 +54,7 @@ def does_not_fit_float8(evidence: Evidence) -> Reports:
 def _shrinking(evidence: Evidence, dtype: str) -> Iterator[tuple[LeafEvidence, Row]]:
     """Parameters that the cast would shrink and that are not all zero; for float8, only matrices."""
     nbytes = 2 if dtype == _FLOAT16 else 1
-    for leaf, row in evidence.float_leaves(kind="parameter"):
+    for leaf, row in evidence.float_parameters:
         shrinks = leaf.spec.nbytes > nbytes * leaf.spec.size or leaf.spec.dtype == "bfloat16"
         if shrinks and row.l2 and (dtype == _FLOAT16 or leaf.is_matrix):
             yield leaf, row

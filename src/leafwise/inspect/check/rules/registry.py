@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leafwise.errors import QueryError
-from leafwise.inspect.check.findings import Finding, Level
+from leafwise.inspect.check.findings import LEVELS, Finding, Level
 from leafwise.inspect.indices import Places
 
 if TYPE_CHECKING:
@@ -15,36 +16,19 @@ if TYPE_CHECKING:
     from leafwise.inspect.check.leaf_evidence import LeafEvidence
 
 
-class Report(NamedTuple):
-    """A finding of a rule function, without the code, which `CheckRule` adds."""
-
-    level: Level
-    path: str
-    message: str
-    places: Places
-
-
-Reports = Iterator[Report]
+Reports = Iterator[Finding]
 CheckFunction: TypeAlias = "Callable[[Evidence], Reports]"
 
 
 _WHOLE = Places((), None, 0)  # not at particular indices
 
 
-def report(level: Level, where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Report:
-    return Report(level, where if isinstance(where, str) else where.path, message, places)
+def report(level: Level, where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Finding:
+    """A finding, without the code, which `CheckRule` adds."""
+    return Finding("", level, where if isinstance(where, str) else where.path, message, *places)
 
 
-def error(where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Report:
-    return report("error", where, message, places)
-
-
-def warning(where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Report:
-    return report("warning", where, message, places)
-
-
-def note(where: "LeafEvidence | str", message: str, places: Places = _WHOLE) -> Report:
-    return report("note", where, message, places)
+error, warning, note = (partial(report, level) for level in LEVELS)
 
 
 # In the order in which they run and are listed.
@@ -61,8 +45,8 @@ class CheckRule(NamedTuple):
     opt_in: bool = False
 
     def findings(self, evidence: "Evidence") -> Iterator[Finding]:
-        for level, path, message, places in self.function(evidence):
-            yield Finding(self.code, level, path, message, *places)
+        for finding in self.function(evidence):
+            yield finding._replace(code=self.code)
 
 
 _RULES: dict[str, CheckRule] = {}

@@ -23,7 +23,7 @@ def dead_units(evidence: Evidence) -> Reports:
     which axis is `out`."""
     weights = [
         (leaf, row, leaf.out_axis)
-        for leaf, row in evidence.float_leaves(kind="parameter")
+        for leaf, row in evidence.float_parameters
         if 0 < row.zeros < row.count and (leaf.is_matrix or leaf.is_weight) and "embedding.table" not in leaf.roles
     ]
     for leaf, dead in _zero_lines(weights):
@@ -45,7 +45,7 @@ def unused_inputs(evidence: Evidence) -> Reports:
     """Inputs of a layer whose weights are all zero, so that the layer ignores them."""
     weights = [
         (leaf, row, 1 - leaf.out_axis)
-        for leaf, row in evidence.float_leaves(kind="parameter")
+        for leaf, row in evidence.float_parameters
         if 0 < row.zeros < row.count and leaf.is_matrix and leaf.is_weight
     ]
     for leaf, unused in _zero_lines(weights):
@@ -161,7 +161,7 @@ def low_rank(evidence: Evidence) -> Reports:
     from leafwise.inspect.check.spectrum import all_leading_shares
 
     places = []
-    for leaf, row in evidence.float_leaves(kind="parameter"):
+    for leaf, row in evidence.float_parameters:
         shape = (leaf.shape[0], prod(leaf.shape[1:])) if leaf.is_matrix else (0, 0)
         if min(shape) >= _LEAST and row.finite == row.count and row.absmax:
             places.append((leaf, min(min(shape) // _LEADING, _MOST_LEADING), row.absmax))

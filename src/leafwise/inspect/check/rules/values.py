@@ -15,7 +15,7 @@ def not_finite(evidence: Evidence) -> Reports:
     """NaN or infinite values in parameters, buffers and optimizer state. Only a note for infinities in a buffer, since
     attention masks contain them. In other state, such as random states and metrics, infinities are usual; NaN is a
     warning, or a note if it is a single number, such as a loss."""
-    for leaf, row in evidence.float_leaves():
+    for leaf, row in evidence.float_leaves:
         if row.finite == row.count:
             continue
         if leaf.section == "rest" and not row.nan:
@@ -66,7 +66,7 @@ def _count_nonfinite(row: Row) -> str:
 def all_zero(evidence: Evidence) -> Reports:
     """A weight or an embedding that contains only zeros. Only a note, since the last layer of a residual branch often
     starts that way."""
-    for leaf, row in evidence.float_leaves(kind="parameter"):
+    for leaf, row in evidence.float_parameters:
         if row.zeros == row.count and _is_weight_or_table(leaf):
             yield note(
                 leaf,
@@ -79,7 +79,7 @@ def all_zero(evidence: Evidence) -> Reports:
 def constant(evidence: Evidence) -> Reports:
     """A weight whose values are all the same nonzero number: its units compute the same output, get the same gradient,
     and stay equal. Only a note if it is frozen or has a single unit, and for leaves that are not weights of a layer."""
-    for leaf, row in evidence.float_leaves(kind="parameter"):
+    for leaf, row in evidence.float_parameters:
         if row.count > 1 and row.finite == row.count and row.min == row.max != 0 and _is_weight_or_table(leaf):
             several = leaf.is_weight and leaf.shape[leaf.out_axis] > 1
             yield report(
