@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 import leafwise as lw
 from leafwise.files.arrays.arrays import ITEM_BYTES
-from leafwise.files.dcp import dcp_writer
+from leafwise.files.dcp import writer as dcp_writer
 from leafwise.files.dcp.torch_items import tensor_zip, value_zip
 from leafwise.files.pickles.pickle_writer import pickled
 from leafwise.files.sources import disk as local

@@ -11,7 +11,7 @@ from leafwise.files.arrays.arrays import ITEM_BYTES, Stored, spec_of
 from leafwise.files.arrays.pieces import NotTiledError, Pieces
 from leafwise.files.arrays.slices import counts
 from leafwise.files.checksums import checksum
-from leafwise.files.dcp import dcp_record
+from leafwise.files.dcp import record
 from leafwise.files.formats.torch_zip import entries, unpickled
 from leafwise.files.limits import LimitError, names_cost
 from leafwise.files.pickles.pickle_objects import (
@@ -66,11 +66,11 @@ def read(folder: Folder) -> StoredFile:
     """Opens the folder: by leafwise's record if there is one, otherwise by `.metadata`."""
     source = folder.open(".metadata")
     data = bytes(source.read(0, source.size))
-    if (opened := dcp_record.read(folder, source, data)) is not None:
+    if (opened := record.read(folder, source, data)) is not None:
         return opened
     tensors, storage_data = _described(source, data)
     places = _PieceLocations(folder, source, storage_data)
-    dcp_record.check_foreign(folder, source, places.files())
+    record.check_foreign(folder, source, places.files())
     if not all(isinstance(name, str) for name in tensors):
         raise source.error(0, "the pickle contains a tensor whose name is not text")
     arrays = {name: _entry(source, name, description, places) for name, description in tensors.items()}

@@ -17,8 +17,8 @@ from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import Unreadable
 from leafwise.files.checksums import checksum
 from leafwise.files.limits import names_cost
-from leafwise.files.orbax import orbax_metadata
-from leafwise.files.orbax.orbax_metadata import (
+from leafwise.files.orbax import metadata as orbax_metadata
+from leafwise.files.orbax.metadata import (
     METADATA,
     RANDOM_KEYS,
     SCALAR,
@@ -27,8 +27,8 @@ from leafwise.files.orbax.orbax_metadata import (
     OrbaxValue,
     parsed_json,
 )
-from leafwise.files.orbax.orbax_names import PROCESS, STEP, unfinished, unfinished_error
-from leafwise.files.orbax.orbax_values import restore_types
+from leafwise.files.orbax.names import PROCESS, STEP, unfinished, unfinished_error
+from leafwise.files.orbax.values import restore_types
 from leafwise.files.orbax.zarr_arrays import ZarrArray, ZarrStore, inode, open_arrays
 from leafwise.files.record import KEY
 from leafwise.files.sources.folder import Folder, is_bare

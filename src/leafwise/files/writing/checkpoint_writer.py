@@ -15,11 +15,10 @@ from leafwise.files.checksums import CHUNK, DIGITS, checksum, count
 from leafwise.files.folders.shard_names import own_front
 from leafwise.files.formats.safetensors import rows_of
 from leafwise.files.sources.folder import INDEX
-from leafwise.files.writing.destination import destination
+from leafwise.files.writing.destination import check_readable, destination
 from leafwise.files.writing.item_writer import Checkpoint, Item, PlacedItem, TiedCopies, stored_arrays, write_items
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.streaming import Streaming
-from leafwise.files.writing.verify_written import check_readable
 
 MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
 

@@ -21,7 +21,7 @@ from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_order
 from leafwise.errors import FileError, WriteError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored
-from leafwise.files.arrays.elementwise import Elementwise
+from leafwise.files.arrays.computed import Elementwise
 from leafwise.files.arrays.ranges import Ranged, fill_range, rooms
 from leafwise.files.casts import SATURATE
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher, checksummer, count

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from leafwise.files.dcp.dcp_names import Keys, flat_name
+from leafwise.files.dcp.names import Keys, flat_name
 from leafwise.files.pickles.pickle_writer import Call, Global, Made, pickled
 
 _METADATA = "torch.distributed.checkpoint.metadata."

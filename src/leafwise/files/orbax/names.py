@@ -4,7 +4,7 @@ import os
 
 from leafwise.core.path import listed, shown_file
 from leafwise.errors import FileError
-from leafwise.files.orbax.orbax_metadata import METADATA, parsed_json
+from leafwise.files.orbax.metadata import METADATA, parsed_json
 from leafwise.files.sources.folder import Folder
 from leafwise.files.stored_file import StoredFile
 

@@ -22,10 +22,11 @@ from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WalkError
 from leafwise.files.arrays.arrays import CHUNK, Stored
 from leafwise.files.limits import Limits
-from leafwise.files.orbax import orbax, orbax_metadata
-from leafwise.files.orbax.orbax_metadata import METADATA, RANDOM_KEYS, SCALAR, STRING
-from leafwise.files.orbax.orbax_names import COMMITTED, PROCESS, STEP, UNFINISHED
-from leafwise.files.orbax.orbax_values import (
+from leafwise.files.orbax import metadata as orbax_metadata
+from leafwise.files.orbax import orbax
+from leafwise.files.orbax.metadata import METADATA, RANDOM_KEYS, SCALAR, STRING
+from leafwise.files.orbax.names import COMMITTED, PROCESS, STEP, UNFINISHED
+from leafwise.files.orbax.values import (
     Keys,
     OrbaxNames,
     PlainLeaf,

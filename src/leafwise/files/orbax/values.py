@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from leafwise.core.path import escape
 from leafwise.errors import WalkError
-from leafwise.files.orbax.orbax_metadata import SCALAR, STRING, OrbaxKey
+from leafwise.files.orbax.metadata import SCALAR, STRING, OrbaxKey
 from leafwise.files.plain_values import decoded, encoded
 from leafwise.files.record import NodeType
 from leafwise.files.sources.source import Source

@@ -21,10 +21,19 @@ from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files import record
 from leafwise.files.checksums import CHUNK, running_checksum
-from leafwise.files.dcp import dcp, dcp_record
-from leafwise.files.dcp.dcp_metadata import Shape, StoredBox, StoredTensor, metadata_bytes
-from leafwise.files.dcp.dcp_names import Keys, TorchNames, flat_name
-from leafwise.files.dcp.dcp_record import OWN_FILE, OWN_RECORD, RecordedArray, RecordedBox, data_name, record_name
+from leafwise.files.dcp import dcp
+from leafwise.files.dcp.metadata import Shape, StoredBox, StoredTensor, metadata_bytes
+from leafwise.files.dcp.names import Keys, TorchNames, flat_name
+from leafwise.files.dcp.record import (
+    OWN_FILE,
+    OWN_RECORD,
+    RecordedArray,
+    RecordedBox,
+    data_header,
+    data_name,
+    record_bytes,
+    record_name,
+)
 from leafwise.files.dcp.torch_items import tensor_zip, value_zip
 from leafwise.files.pickles.pickle_writer import can_pickle
 from leafwise.files.sources import disk as local
@@ -145,7 +154,7 @@ def write_rank(
 ) -> WrittenFile:
     """Writes the file of one process. `items` are its parts of each array, in the order of the plan; each has the shape
     of the part."""
-    header = dcp_record.data_header(rank, plan.save)
+    header = data_header(rank, plan.save)
     output.write(header)
     around_arrays = running_checksum()
     around_arrays.update(header)
@@ -230,7 +239,7 @@ def finish(
     sizes = [(file.name, file.nbytes, file.around) for file in files]
     like = os.path.join(folder, METADATA)
     transaction.open(os.path.join(folder, record_name(plan.save)), like).write(
-        dcp_record.record_bytes(entry, metadata, sizes, recorded, checkpoint.metadata)
+        record_bytes(entry, metadata, sizes, recorded, checkpoint.metadata)
     )
     transaction.open(like).write(metadata)
 

@@ -18,7 +18,7 @@ from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, s
 from leafwise.files.arrays.pieces import NotTiledError, Piece, Pieces
 from leafwise.files.arrays.slices import is_shape
 from leafwise.files.checksums import CHUNK, checksum, running_checksum
-from leafwise.files.dcp.dcp_metadata import Shape
+from leafwise.files.dcp.metadata import Shape
 from leafwise.files.formats.safetensors import without_duplicates
 from leafwise.files.limits import json_cost, names_cost
 from leafwise.files.record import add_ties, is_trusted, read_record
