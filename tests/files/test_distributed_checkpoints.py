@@ -403,8 +403,8 @@ def test_several_processes_write_one_checkpoint_by_a_plan(tmp_path: Path) -> Non
         ]
 
     folder = str(tmp_path)
-    first = Checkpoint([item(0)], [], [], {"step": 3}, {}, {}, {})
-    plan = dcp_writer.make_plan(first, {"model.w": whole.shape}, boxes)
+    first = Checkpoint([item(0)._replace(shape=whole.shape)], [], [], {"step": 3}, {}, {}, {})
+    plan = dcp_writer.make_plan(first, boxes)
     assert plan.ranks == [0, 1, 2]
     written = []
     for rank in plan.ranks:

@@ -83,21 +83,16 @@ class SavePlan(NamedTuple):
         return sorted({0, *(box.rank for array in self.arrays for box in array.boxes)})
 
 
-def make_plan(
-    checkpoint: Checkpoint,
-    shapes: Mapping[str, Shape] | None = None,
-    boxes: Callable[[str], list[PlannedBox]] | None = None,
-) -> SavePlan:
-    """Plans a save. The items of the checkpoint describe whole arrays, unless `shapes` has the shape of the whole;
-    `boxes` returns the parts of an array and who writes each. By default, process 0 writes everything."""
+def make_plan(checkpoint: Checkpoint, boxes: Callable[[str], list[PlannedBox]] | None = None) -> SavePlan:
+    """Plans a save. The items of the checkpoint describe whole arrays; `boxes` returns the parts of an array and who
+    writes each. By default, process 0 writes everything."""
     names = [item.name for item in checkpoint.items]
     ties = [(name, of) for name, of, op in checkpoint.ties if op == "same" and name not in set(names)]
     keys_of = _keys_of([*names, *(name for name, _ in ties)], checkpoint)
     arrays = []
     for item in checkpoint.items:
-        shape = (shapes or {}).get(item.name, item.shape)
-        parts = [PlannedBox(0, (0,) * len(shape), shape)] if boxes is None else boxes(item.name)
-        arrays.append(PlannedArray(item.name, keys_of[item.name], item.dtype, shape, parts))
+        parts = [PlannedBox(0, (0,) * len(item.shape), item.shape)] if boxes is None else boxes(item.name)
+        arrays.append(PlannedArray(item.name, keys_of[item.name], item.dtype, item.shape, parts))
     taken = {flat_name(keys) for keys in keys_of.values()}
     values = []
     for keys, value in TorchNames(keys_of, checkpoint.scalars, checkpoint.keyed).of_values():
@@ -244,7 +239,7 @@ def finish(
     transaction.open(like).write(metadata)
 
 
-def ending(plan: SavePlan, checkpoint: Checkpoint, folder: str, rank: int = 0) -> FileTransaction:
+def ending(plan: SavePlan, checkpoint: Checkpoint, folder: str) -> FileTransaction:
     """The transaction for `finish`. When it ends, it reads everything back, makes the new checkpoint visible, and
     removes the files of the old one."""
     former = _files_of_former(folder)
@@ -265,7 +260,7 @@ def ending(plan: SavePlan, checkpoint: Checkpoint, folder: str, rank: int = 0) -
         finally:
             opened.close()
 
-    return FileTransaction(staged_name(rank), check_staged, lambda: _remove_former(folder, plan.save, former))
+    return FileTransaction(staged_name(0), check_staged, lambda: _remove_former(folder, plan.save, former))
 
 
 def staged_name(rank: int) -> str:

@@ -38,7 +38,7 @@ class Destination:
         raise NotImplementedError
 
     def transaction(
-        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool = False
+        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool
     ) -> AbstractContextManager[Transaction]:
         """The files of the checkpoint. Before the last one makes them visible, `check_staged` is called. Afterwards,
         an earlier checkpoint in the other layout is removed, and so are shards that no index refers to; but nothing is
@@ -100,7 +100,7 @@ class LocalDestination(Destination):
         return os.path.join(self.folder, file_name)
 
     def transaction(
-        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool = False
+        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool
     ) -> AbstractContextManager[Any]:
         tidy = None if in_shards is None else lambda: self._remove_earlier(bool(in_shards))
         return FileTransaction(self.name, check_staged, tidy)

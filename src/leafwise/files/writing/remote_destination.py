@@ -55,7 +55,7 @@ class RemoteDestination(Destination):
         return Folder(parent_url(self.whole), self._files, folder, Limits.none())
 
     def transaction(
-        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool = False
+        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool
     ) -> AbstractContextManager[Any]:
         def open_output(url: str) -> Any:
             return new_upload(url, self._files, self._inside_of(url.removeprefix(self.joined(""))), reads_back)

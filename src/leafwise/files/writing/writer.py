@@ -28,7 +28,7 @@ from leafwise.core.work.threads import WRITERS
 from leafwise.errors import FileError
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.file_memory import FileMemory
-from leafwise.files.sources.source import BorrowedSource, LocalSource, Source
+from leafwise.files.sources.source import BorrowedSource, Source
 from leafwise.files.writing.output import Output
 
 # A file in memory is mapped if it has at least this many bytes, and if there are enough threads: two of them are not
@@ -80,7 +80,8 @@ class LocalOutput(Output):
         assert self._file is not None
         local.disk.write(self._file, data)
         length = memoryview(data).nbytes
-        self._went_on(length)
+        self.at += length
+        self.start_writing(self.at)
         return length
 
     def skip(self, length: int) -> None:
@@ -101,25 +102,10 @@ class LocalOutput(Output):
         else:
             local.disk.fill_mapped(self._memory, self._file, data, start)
 
-    def copy(self, source: Source, start: int, stop: int, chunk: int = 1 << 26) -> None:
-        """Copies a range of another file, inside the kernel if possible."""
-        assert self._file is not None
-        if isinstance(source, LocalSource):
-            local.disk.copy(source.file, start, self._file, stop - start)
-            self._went_on(stop - start)
-            return
-        while start < stop:
-            self.write(source.read(start, min(start + chunk, stop)))
-            start += chunk
-
     def source(self) -> Source:
         # It shares the open file, because the number of open files is limited.
         assert self._file is not None
         return BorrowedSource(self.path, self._file)
-
-    def _went_on(self, length: int) -> None:
-        self.at += length
-        self.start_writing(self.at)
 
     def start_writing(self, stop: int) -> None:
         # Lets the system begin to write to the disk.
@@ -336,22 +322,3 @@ def remove_abandoned(
         finally:
             for file in held.values():
                 local.disk.close(file)
-
-
-def durable(path: str, check_staged: StagedCheck | None = None) -> "_DurableFile":
-    """One file, written durably: `with durable(path) as output:`. For `check_staged` see `FileTransaction`."""
-    return _DurableFile(path, check_staged)
-
-
-class _DurableFile:
-    def __init__(self, path: str, check_staged: StagedCheck | None) -> None:
-        self._path = path
-        self._transaction = FileTransaction(check_staged=check_staged)
-
-    def __enter__(self) -> LocalOutput:
-        return self._transaction.open(self._path)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._transaction.__exit__(kind, error, traceback)
