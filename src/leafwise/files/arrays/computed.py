@@ -16,10 +16,11 @@ class Computed(Stored):
     """The base of arrays that are made from others: their bytes and their checksums are those of the others."""
 
     __slots__ = ()
+    inputs: Any  # the others
 
     @property
     def made_from(self) -> Iterable[Stored]:
-        raise NotImplementedError
+        return self.inputs  # type: ignore[no-any-return]
 
     def storages(self) -> list[Storage]:
         return [storage for value in self.made_from for storage in value.storages()]
@@ -96,10 +97,6 @@ class Elementwise(Computed, Ranged):
     @property
     def reads_parts(self) -> bool:  # type: ignore[override]
         return all(value.reads_parts for value in self.inputs)
-
-    @property
-    def made_from(self) -> tuple[Stored, ...]:
-        return self.inputs
 
 
 class Combined(Elementwise):

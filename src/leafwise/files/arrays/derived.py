@@ -9,31 +9,19 @@ from typing import Any
 from leafwise.core.dtypes import DTYPES
 from leafwise.files.arrays.arrays import Stored, numpy_dtype, spec_of
 from leafwise.files.arrays.computed import Computed
-from leafwise.files.arrays.slices import Index, box_of, expanded
+from leafwise.files.arrays.slices import Index, box_of
 from leafwise.files.casts import cast_to
 
 _BLOCK = 1 << 21  # elements that are computed at a time
 
 
-class _Derived(Computed):
-    """An array that is computed from others."""
-
-    inputs: tuple[Stored, ...]
-
-    @property
-    def made_from(self) -> tuple[Stored, ...]:
-        return self.inputs
-
-
-class LowRankSum(_Derived):
+class LowRankSum(Computed):
     """`base + scale * up @ down`: a weight with a LoRA adapter. `up` has the shape (out, rank), perhaps with more axes
     of size 1, and `down` (rank, in, …). With `transposed`, `base` has the shape (in, out).
 
     Computed in float64, or in float32 if the base has at most 16 bits, and rounded once to the dtype of the base."""
 
-    def __init__(
-        self, base: Stored, up: Stored, down: Stored, scale: float, transposed: bool = False, saturate: bool = False
-    ) -> None:
+    def __init__(self, base: Stored, up: Stored, down: Stored, scale: float, transposed: bool, saturate: bool) -> None:
         super().__init__(spec_of(base.spec.shape or (), base.spec.dtype))
         self.base, self.inputs, self.scale, self.transposed = base, (base, up, down), scale, transposed
         self.saturate = saturate
@@ -48,10 +36,9 @@ class LowRankSum(_Derived):
     def read(self, index: Index = ()) -> Any:
         import numpy as np
 
-        shape = self.spec.shape or ()
-        boxed = box_of(index, shape)
+        boxed = box_of(index, self.spec.shape or ())
         if boxed is None:
-            return np.asarray(self.read()[expanded(index, shape)])
+            return super().read(index)
         box, without_axes = boxed
         values = np.array(self.base.read(tuple(slice(*ends) for ends in box)))
         rows = max(1, _BLOCK // max(1, prod(values.shape[1:])))
@@ -76,10 +63,8 @@ class LowRankSum(_Derived):
         return product.T if self.transposed else product
 
 
-class MeanAlong(_Derived):
+class MeanAlong(Computed):
     """The mean of an array along one axis, which keeps size 1: the values for new rows of an embedding."""
-
-    reads_parts = True
 
     def __init__(self, values: Stored, axis: int) -> None:
         shape = values.spec.shape or ()

@@ -20,7 +20,7 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.core.path import escape, shown_file
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WalkError
-from leafwise.files.arrays.arrays import CHUNK, Stored
+from leafwise.files.arrays.arrays import CHUNK
 from leafwise.files.limits import Limits
 from leafwise.files.orbax import metadata as orbax_metadata
 from leafwise.files.orbax import orbax
@@ -67,7 +67,7 @@ def write(checkpoint: Checkpoint, path: str, progress: Count) -> str:
             if isinstance(error, FileError):
                 raise
             raise FileError(f"cannot write {shown_file(path)}: {escape(short_reason(error))}") from error
-        _check_sources([array for _, array in arrays])
+        reader.unchanged(storage.source for _, array in arrays for storage in array.storages())
         staged.write(orbax.STRINGS, json.dumps(content.strings()) if content.strings() else "")
         staged.write(METADATA, metadata)
         if keys := content.random_keys():
@@ -265,10 +265,6 @@ def _header(shape: tuple[int, ...], chunk: tuple[int, ...], dtype: str) -> bytes
         "zarr_format": 2,
     }
     return json.dumps(header).encode()
-
-
-def _check_sources(arrays: list[Stored]) -> None:
-    reader.unchanged({id(storage.source): storage.source for array in arrays for storage in array.storages()}.values())
 
 
 # -- folders -------------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def measure(values: list[Stored], histogram: bool, count: Count) -> list[Moments
         merged_moments(pieces[number]) if number in pieces else _counted(value, histogram, count)
         for number, value in enumerate(values)
     ]
-    unchanged({id(run[0].source): run[0].source for run in runs.values()}.values())
+    unchanged(storage.source for storage, _, _ in runs.values())
     return moments
 
 

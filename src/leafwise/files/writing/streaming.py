@@ -50,7 +50,7 @@ class Streaming:
     """Streams arrays into the files of one checkpoint. All arrays are given at the beginning, by their names in the
     checkpoint, so that each of their storages is verified only once."""
 
-    def __init__(self, arrays: Iterable[tuple[str, Stored]], crew: Crew | None = None) -> None:
+    def __init__(self, arrays: Iterable[tuple[str, Stored]], crew: Crew | None) -> None:
         self._arrays, self._crew = dict(arrays), crew
         self._ways = {name: _way(array) for name, array in self._arrays.items()}
         self._locks: dict[int, threading.Lock] = {}  # by the identity of a compressed source
@@ -122,8 +122,7 @@ class Streaming:
                 if isinstance(leaf, _Watched)
             ]
         )
-        storages = [storage for array in self._arrays.values() for storage in array.storages()]
-        reader.unchanged({id(storage.source): storage.source for storage in storages}.values())
+        reader.unchanged(storage.source for array in self._arrays.values() for storage in array.storages())
 
 
 class _Way(NamedTuple):
