@@ -4,7 +4,7 @@ import os
 
 from leafwise.core.path import listed, shown_file
 from leafwise.errors import FileError
-from leafwise.files.orbax.metadata import METADATA, parsed_json
+from leafwise.files.orbax.metadata import METADATA, json_in
 from leafwise.files.sources.folder import Folder
 from leafwise.files.stored_file import StoredFile
 
@@ -29,9 +29,7 @@ def unfinished(folder: Folder) -> FileError | None:
     if METADATA not in folder.names and any(name.startswith(PROCESS) for name in folder.names):
         return unfinished_error(folder, f"it has no {METADATA}")
     if STEP in folder.names and COMMITTED not in folder.names:
-        source = folder.open(STEP)
-        described = parsed_json(source)
-        source.close()
+        described = json_in(folder, STEP)
         if isinstance(described, dict) and described.get("commit_timestamp_nsecs", 0) is None:
             return unfinished_error(folder, f"{STEP} has no commit_timestamp_nsecs")
     return None

@@ -24,14 +24,12 @@ from leafwise.files.arrays.arrays import CHUNK
 from leafwise.files.limits import Limits
 from leafwise.files.orbax import metadata as orbax_metadata
 from leafwise.files.orbax import orbax
-from leafwise.files.orbax.metadata import METADATA, RANDOM_KEYS, SCALAR, STRING
+from leafwise.files.orbax.metadata import METADATA, RANDOM_KEYS, SCALAR, STRING, Keys, stored_name
 from leafwise.files.orbax.names import COMMITTED, PROCESS, STEP, UNFINISHED
 from leafwise.files.orbax.values import (
-    Keys,
     OrbaxNames,
     PlainLeaf,
     plain_leaves,
-    stored_name,
     type_rows,
     with_whole_lists,
 )
