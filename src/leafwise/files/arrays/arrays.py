@@ -65,6 +65,19 @@ def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, train
     return Spec(shape, dtype, "file", size, size * ITEM_BYTES[dtype] if nbytes is None else nbytes, trainable)
 
 
+def part_indices(spec: Spec) -> Iterator[tuple[slice, ...]]:
+    """The indices of the parts of an array, in C order: it is split along the first axis with more than one element,
+    into parts of at most a chunk, or one row."""
+    shape = spec.shape or ()
+    axis = next((axis for axis, size in enumerate(shape) if size > 1), None)
+    if axis is None or spec.nbytes <= CHUNK:
+        yield ()
+        return
+    rows = max(1, CHUNK * shape[axis] // spec.nbytes)
+    for start in range(0, shape[axis], rows):
+        yield (*[slice(None)] * axis, slice(start, start + rows))
+
+
 class Storage:
     """A range of bytes in a source, which several arrays may share. `start` may be a function, called when needed."""
 
@@ -142,18 +155,10 @@ class Stored:
             yield as_bytes(part)
 
     def parts(self) -> Iterator[Any]:
-        """The values in C order as arrays, split along the first axis with more than one element into parts of at most
-        a chunk, or one row."""
-        shape = self.spec.shape or ()
-        axis = next((axis for axis, size in enumerate(shape) if size > 1), None)
-        if axis is None or self.spec.nbytes <= CHUNK:
-            yield self.read()
-            return
-        rows = max(1, CHUNK * shape[axis] // self.spec.nbytes)
+        """The values in C order as arrays; see `part_indices`."""
         whole = None if self.reads_parts else self.read()
-        for start in range(0, shape[axis], rows):
-            part = (*[slice(None)] * axis, slice(start, start + rows))
-            yield self.read(part) if whole is None else whole[part]
+        for part in part_indices(self.spec):
+            yield self.read(part) if whole is None else whole[(*part, ...)]
 
     def plain_run(self) -> "tuple[Storage, int, int] | None":
         """Storage, start and stop, if the array is one contiguous range of bytes that can be copied unchanged."""

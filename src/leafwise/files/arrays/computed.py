@@ -2,12 +2,11 @@
 element by element, and weighted sums of checkpoints."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import prod
 from typing import Any
 
 from leafwise.core.dtypes import is_inexact
 from leafwise.errors import WriteError
-from leafwise.files.arrays.arrays import CHUNK, ITEM_BYTES, Storage, Stored, numpy_dtype, spec_of
+from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, numpy_dtype, part_indices, spec_of
 from leafwise.files.arrays.ranges import Ranged, fill_range, over, rooms
 from leafwise.files.arrays.slices import Index
 
@@ -61,17 +60,9 @@ class Elementwise(Computed, Ranged):
         return self._computed([value.read(index) for value in self.inputs])
 
     def parts(self) -> Iterator[Any]:
-        shape = self.spec.shape or ()
-        axis = next((axis for axis, size in enumerate(shape) if size > 1), None)
-        if axis is None:
-            yield self.read()
-            return
-        row = prod(shape[axis + 1 :]) * ITEM_BYTES[self.spec.dtype]
-        rows = max(1, CHUNK // max(row, 1))
         # Inputs of which no part can be read are read once.
         values = [value if value.reads_parts else value.read() for value in self.inputs]
-        for start in range(0, shape[axis], rows):
-            part = (*[slice(None)] * axis, slice(start, start + rows))
+        for part in part_indices(self.spec):
             yield self._computed([value[part] for value in values])
 
     def fill_range(self, start: int, view: memoryview) -> None:

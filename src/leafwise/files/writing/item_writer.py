@@ -113,14 +113,16 @@ def write_items(
     stop = output.at + sum(len(before) + item.nbytes + len(after) for item, before, after in items)
     output.expect(stop, in_threads=has_live)
     progress = output.counted(progress)
-    ways: dict[str, Callable[[Output, list[PlacedItem], TiedCopies, Count], list[list[str]]]] = {
-        "streamed": partial(_stream_items, streaming),
-        "live": _write_live,
-        "pieces": _write_pieces,
-    }
+    stream_items = partial(_stream_items, streaming)
+
+    def way(placed: PlacedItem) -> Callable[[Output, list[PlacedItem], TiedCopies, Count], list[list[str]]]:
+        if placed.item.array is not None:
+            return stream_items
+        return _write_live if placed.item.live is not None and not copies.holds(placed.item) else _write_pieces
+
     digits: list[list[str]] = []
-    for way, group in groupby(items, lambda placed: _way(placed.item, copies)):
-        digits += ways[way](output, list(group), copies, progress)
+    for write, group in groupby(items, way):
+        digits += write(output, list(group), copies, progress)
     return digits
 
 
@@ -134,13 +136,6 @@ def _checked(item: Item) -> Stored:
             f"{spec.shape}; nothing was written"
         )
     return item.array
-
-
-def _way(item: Item, copies: TiedCopies) -> str:
-    """How an item is written."""
-    if item.array is not None:
-        return "streamed"
-    return "live" if item.live is not None and not copies.holds(item) else "pieces"
 
 
 def _write_live(output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Count) -> list[list[str]]:

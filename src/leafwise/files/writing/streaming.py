@@ -148,9 +148,11 @@ class _Watched(Ranged):
 
     __slots__ = ("checksum_pass", "checksums", "first", "inner", "piece", "storage")
 
-    def __init__(self, inner: Stored, storage: Storage, checksums: Checksums, first: int = 0) -> None:
+    def __init__(self, inner: Stored, checksums: Checksums, first: int = 0) -> None:
         super().__init__(inner.spec)
-        self.inner, self.storage, self.checksums, self.first = inner, storage, checksums, first
+        run = inner.plain_run()
+        assert run is not None
+        self.inner, self.storage, self.checksums, self.first = inner, run[0], checksums, first
         self.piece = checksums.piece
         self.checksum_pass: ChecksumPass = checksums.new_pass()
 
@@ -179,7 +181,7 @@ def _way(array: Stored) -> _Way:
         aligned = lcm(elements * own, run[0].checksums.piece) // own
         if run[0].checksums.piece % own == 0 and aligned * widest <= _LARGEST:
             elements = aligned
-            watched[id(leaf)] = _Watched(leaf, run[0], run[0].checksums)
+            watched[id(leaf)] = _Watched(leaf, run[0].checksums)
     gathered = any(leaf.plain_run() is None for leaf in leaves)
     scattered = any(leaf.is_scattered for leaf in leaves)
     if gathered:
@@ -270,13 +272,11 @@ class _SentChecksums(NamedTuple):
 
 
 class _SentPart(NamedTuple):
-    """A range of an array that a worker writes; `offset` is where the array begins in the new file."""
+    """A range of an array that a worker writes; `offset` is where the array begins in the new file. In its way, nothing
+    is watched: the worker does this, with the checksums in `watched`."""
 
     name: str
-    array: Stored
-    unit: int
-    gathered: bool
-    scattered: bool
+    way: _Way
     watched: list[_SentChecksums]
     offset: int
     start: int
@@ -291,23 +291,17 @@ class _SentPart(NamedTuple):
                 own = ITEM_BYTES[leaf.spec.dtype]
                 first, last = start // item * own, stop // item * own
                 watched.append(_SentChecksums(number, first, leaf.checksums.part(first, last)))
-        return cls(name, array, way.unit, way.gathered, way.scattered, watched, offset, start, stop)
+        return cls(name, way._replace(array=array), watched, offset, start, stop)
 
     def write(self, output: SharedOutput) -> tuple[list[str], list[Any]]:
         """Writes the range. Returns the checksums of its chunks, and what is known about the checksums of the
         sources."""
-        leaves = list(_leaves(self.array))
-        seen: dict[int, _Watched] = {}
-        for number, start, checksums in self.watched:
-            leaf = leaves[number]
-            run = leaf.plain_run()
-            assert run is not None
-            seen[number] = _Watched(leaf, run[0], checksums, start)
-        array = _with_leaves(self.array, {id(leaves[number]): leaf for number, leaf in seen.items()})
-        way = _Way(array, self.unit, self.gathered, self.scattered)
+        leaves = list(_leaves(self.way.array))
+        seen = [_Watched(leaves[number], checksums, start) for number, start, checksums in self.watched]
+        way = self.way._replace(array=_with_leaves(self.way.array, {id(leaf.inner): leaf for leaf in seen}))
         sums = [""] * count(self.stop, CHUNK)
         _Task(self.name, way, [], sums, self.offset, self.start, self.stop).run(output)
-        return sums[self.start // CHUNK :], [seen[number].checksum_pass.state() for number, _, _ in self.watched]
+        return sums[self.start // CHUNK :], [leaf.checksum_pass.state() for leaf in seen]
 
 
 class _WritingTask:
