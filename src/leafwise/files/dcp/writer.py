@@ -13,13 +13,12 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
-from leafwise.core.path import shown_file
 from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
-from leafwise.files import record
 from leafwise.files.checksums import CHUNK, running_checksum
 from leafwise.files.dcp import dcp
 from leafwise.files.dcp.metadata import Shape, StoredBox, StoredTensor, metadata_bytes
@@ -38,10 +37,11 @@ from leafwise.files.dcp.torch_items import tensor_zip, value_zip
 from leafwise.files.pickles.pickle_writer import can_pickle
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.folder import Folder, StagedFolder
+from leafwise.files.writing.destination import check_names
 from leafwise.files.writing.item_writer import Checkpoint, Item, PlacedItem, TiedCopies, stored_arrays, write_items
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.streaming import Streaming
-from leafwise.files.writing.writer import FileTransaction, remove_abandoned
+from leafwise.files.writing.writer import FileTransaction, remove_abandoned, write_errors
 
 METADATA = ".metadata"
 _ALIGNED = 64  # bytes; the offset of each array is a multiple of it
@@ -220,16 +220,11 @@ def finish(
     }
     metadata = metadata_bytes(tensors, values, f"leafwise/1 {plan.save}")
     described = {item.name: item for item in checkpoint.items}
-    entry = record.text_of(
+    entry = checkpoint.entry(
         chunk=CHUNK,
         sums="".join(digits for array in recorded for box in array.boxes for digits in box.sums),
         kinds="".join(described[array.name].kind for array in recorded),
         roles=[described[array.name].role for array in recorded],
-        ties=checkpoint.ties,
-        tie_roles=checkpoint.tie_roles,
-        scalars=checkpoint.scalars,
-        nodes=checkpoint.nodes,
-        orders=checkpoint.orders,
     )
     sizes = [(file.name, file.nbytes, file.around) for file in files]
     like = os.path.join(folder, METADATA)
@@ -246,19 +241,8 @@ def ending(plan: SavePlan, checkpoint: Checkpoint, folder: str) -> FileTransacti
 
     def check_staged(staged: dict[str, Output]) -> None:
         files = {os.path.basename(output.path): output.source for output in staged.values()}
-        names = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
-        try:
-            opened = dcp.read(StagedFolder(folder, files, beside=True))
-        except FileError as error:
-            raise FileError(f"the new checkpoint cannot be read back, so nothing was replaced: {error}") from error
-        try:
-            plain_names = opened.record.scalars.keys() if opened.record is not None else frozenset()
-            if opened.content.keys() != names or plain_names != checkpoint.scalars.keys():
-                raise FileError(
-                    f"cannot write {shown_file(folder)}: the new checkpoint has the wrong names; nothing was replaced"
-                )
-        finally:
-            opened.close()
+        read = partial(dcp.read, StagedFolder(folder, files, beside=True))
+        check_names(folder, "checkpoint", read, checkpoint.names, checkpoint.scalars.keys())
 
     return FileTransaction(staged_name(0), check_staged, lambda: _remove_former(folder, plan.save, former))
 
@@ -296,11 +280,9 @@ def write(checkpoint: Checkpoint, path: str, progress: Count, crew: Crew | None 
     checkpoint or the new one. If there is a crew, its workers write arrays of files."""
     folder = os.path.realpath(path)
     is_new = not os.path.isdir(folder)
-    try:
-        if is_new:
+    if is_new:
+        with write_errors(path):
             local.disk.make_folder(folder)
-    except OSError as error:
-        raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
     try:
         _write_into(folder, checkpoint, progress, crew)
     except BaseException:

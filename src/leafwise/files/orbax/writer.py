@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -39,6 +39,7 @@ from leafwise.files.record import KEY
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.folder import Folder
 from leafwise.files.writing.item_writer import Checkpoint, Item
+from leafwise.files.writing.writer import write_errors
 
 _AHEAD = 8 * CHUNK  # bytes that may wait to be written
 _HANDLER = "orbax.checkpoint._src.handlers.pytree_checkpoint_handler.PyTreeCheckpointHandler"
@@ -71,7 +72,7 @@ def write(checkpoint: Checkpoint, path: str, progress: Count) -> str:
         if keys := content.random_keys():
             staged.write(os.path.join(orbax.ARRAY_METADATA, "process_0"), _key_metadata(keys))
         staged.write(COMMITTED, f"Checkpoint commit was successful to {folder}")
-        staged.finish(content.array_names())
+        staged.finish({name for name, _ in content.items()})
     except BaseException:
         staged.discard()
         raise
@@ -110,9 +111,13 @@ class _Content:
         self._random_keys = keys_by_name if isinstance(keys_by_name, dict) else {}
 
     def described(self) -> str:
-        """The text of `_METADATA`."""
+        """The text of `_METADATA`, with what Orbax calls the type of each value."""
+        kinds: dict[Keys, str] = {}
+        for name, (keys, value) in self._values.items():
+            array = "jax.Array" if name in self._random_keys else "np.ndarray"
+            kinds[keys] = array if isinstance(value, Item) else value.kind
         try:
-            return orbax_metadata.text_of(self._kinds(), self.metadata)
+            return orbax_metadata.text_of(kinds, self.metadata)
         except TypeError as error:
             raise WalkError(
                 f"cannot save the metadata of the source: Orbax stores it as JSON ({error}); save the arrays only, as "
@@ -137,17 +142,6 @@ class _Content:
             for name, (_, value) in self._values.items()
             if isinstance(value, PlainLeaf) and value.kind == STRING
         }
-
-    def _kinds(self) -> dict[Keys, str]:
-        """What Orbax calls the type of each value."""
-        kinds: dict[Keys, str] = {}
-        for name, (keys, value) in self._values.items():
-            array = "jax.Array" if name in self._random_keys else "np.ndarray"
-            kinds[keys] = array if isinstance(value, Item) else value.kind
-        return kinds
-
-    def array_names(self) -> set[str]:
-        return {name for name, _ in self.items()}
 
 
 def _key_metadata(keys: list[tuple[Item, str]]) -> str:
@@ -294,7 +288,7 @@ class _Staged:
 
     def begin(self) -> None:
         """Makes the folder. Its first file is locked until the folder is complete, so that nobody removes it."""
-        with _named(self._target):
+        with write_errors(self._target):
             local.disk.make_folder(self.path)
             self._lock = local.disk.create(os.path.join(self.path, STEP))
             local.disk.lock(self._lock)
@@ -303,7 +297,7 @@ class _Staged:
         """Writes a small file; none if it has no text."""
         if not text:
             return
-        with _named(self._target):
+        with write_errors(self._target):
             if os.path.dirname(name):
                 local.disk.make_folder(os.path.join(self.path, os.path.dirname(name)))
             file = local.disk.create(os.path.join(self.path, name))
@@ -325,13 +319,13 @@ class _Staged:
             "custom_metadata": {},
         }
         folder = os.path.realpath(self._target)
-        with _named(self._target):
+        with write_errors(self._target):
             local.disk.write(self._lock, json.dumps(step).encode())
             local.disk.sync(self._lock)
             for inside, _, _ in os.walk(self.path):
                 local.disk.sync_folder(inside)
         self._check_readable(arrays)
-        with _named(self._target):
+        with write_errors(self._target):
             if os.path.isdir(folder) and local.disk.names_in(folder):
                 self._exchange(folder)
             else:
@@ -371,15 +365,6 @@ class _Staged:
             local.disk.close(self._lock)
         with suppress(OSError):
             local.disk.remove_tree(self.path)
-
-
-@contextmanager
-def _named(target: str) -> Iterator[None]:
-    """Turns an error of the file system into one that names what should be written."""
-    try:
-        yield
-    except OSError as error:
-        raise FileError(f"cannot write {shown_file(target)}: {error.strerror or error}") from error
 
 
 def _names_in(content: Any) -> Iterator[str]:

@@ -3,7 +3,7 @@ before it replaces the old checkpoint, so that an unreadable file never replaces
 
 import errno
 import os
-from collections.abc import Set
+from collections.abc import Callable, Set
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from leafwise.files.formats import detect
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.folder import INDEX, StagedFolder
 from leafwise.files.sources.remote import is_url
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import FileTransaction, StagedCheck, remove_abandoned
 
@@ -160,16 +161,27 @@ def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], value
     files = {os.path.basename(output.path): output.source for output in staged.values()}
     folder = StagedFolder(os.path.dirname(path), files)
     name = os.path.basename(path)
-    try:
+
+    def read() -> StoredFile:
         if path in staged:
-            opened = detect.read(folder.open(name))
-        else:
-            opened = shards.read_index(folder.open(name + INDEX), folder)
+            return detect.read(folder.open(name))
+        return shards.read_index(folder.open(name + INDEX), folder)
+
+    check_names(path, "file", read, arrays, values)
+
+
+def check_names(path: str, what: str, read: Callable[[], StoredFile], arrays: Set[str], values: Set[str]) -> None:
+    """Raises unless `read` opens the new file or checkpoint (`what`), and it contains arrays and plain values with
+    exactly these names."""
+    try:
+        opened = read()
     except FileError as error:
-        raise FileError(f"the new file cannot be read back, so nothing was replaced: {error}") from error
+        raise FileError(f"the new {what} cannot be read back, so nothing was replaced: {error}") from error
     try:
         plain_names = opened.record.scalars.keys() if opened.record is not None else frozenset()
         if opened.content.keys() != arrays or plain_names != values:
-            raise FileError(f"cannot write {shown_file(path)}: the new file has the wrong names; nothing was replaced")
+            raise FileError(
+                f"cannot write {shown_file(path)}: the new {what} has the wrong names; nothing was replaced"
+            )
     finally:
         opened.close()

@@ -57,6 +57,22 @@ class Checkpoint(NamedTuple):
     metadata: dict[str, str]
     keyed: frozenset[str] = frozenset()
 
+    @property
+    def names(self) -> set[str]:
+        """The names of all arrays, also of those that are only tied to others."""
+        return {item.name for item in self.items} | {name for name, _, _ in self.ties}
+
+    def entry(self, **columns: Any) -> str:
+        """The text of leafwise's entry, with further columns of `record.text_of`."""
+        return record.text_of(
+            ties=self.ties,
+            tie_roles=self.tie_roles,
+            scalars=self.scalars,
+            nodes=self.nodes,
+            orders=self.orders,
+            **columns,
+        )
+
 
 class TiedCopies:
     """Tied names that are written as copies, for readers that need them. Each gets the bytes that were written for the

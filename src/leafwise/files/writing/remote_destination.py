@@ -5,7 +5,6 @@ it has replaced consisted of, and leftovers that are at least a day older than t
 file system.
 """
 
-import re
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from typing import Any
@@ -20,7 +19,7 @@ from leafwise.files.sources.remote import forget_cached, is_s3, is_web, parent_u
 from leafwise.files.sources.retries import retried
 from leafwise.files.writing.destination import Destination
 from leafwise.files.writing.remote_writer import RemoteTransaction, new_upload
-from leafwise.files.writing.writer import StagedCheck, staged_prefix
+from leafwise.files.writing.writer import StagedCheck, unfinished_of
 
 _ABANDONED = timedelta(days=1)
 
@@ -111,8 +110,7 @@ class RemoteDestination(Destination):
             for shard in own:
                 if shard not in used and (shard in self._former or self._is_abandoned(shard, placed)):
                     self._remove(shard)
-        is_unfinished = re.compile(re.escape(staged_prefix(self.name)) + r"[0-9a-f]{16}\.part").fullmatch
-        for name in filter(is_unfinished, names):
+        for name in unfinished_of(self.name, names):
             if self._is_abandoned(name, placed):
                 self._remove(name)
         if is_s3(self._files) and placed is not None:

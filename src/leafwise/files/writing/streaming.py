@@ -304,11 +304,11 @@ class _SentPart(NamedTuple):
         return sums[self.start // CHUNK :], [leaf.checksum_pass.state() for leaf in seen]
 
 
-class _WritingTask:
+class _WritingTask(NamedTuple):
     """A task: writes parts of arrays into a file that another process has begun."""
 
-    def __init__(self, staged: str, parts: list[_SentPart]) -> None:
-        self.staged, self.parts = staged, parts
+    staged: str
+    parts: list[_SentPart]
 
     @property
     def nbytes(self) -> int:

@@ -16,8 +16,8 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -41,6 +41,12 @@ _AHEAD = 1 << 25  # bytes that are written before the system is asked to begin w
 def staged_prefix(name: str) -> str:
     """The prefix of the temporary names of files that will become the file with this name, or a part of it."""
     return f".leafwise-{hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()}-"
+
+
+def unfinished_of(name: str, names: list[str]) -> list[str]:
+    """Which of these are temporary names of files that should have become the file with this name, or a part of it."""
+    is_unfinished = re.compile(re.escape(staged_prefix(name)) + r"[0-9a-f]{16}\.part").fullmatch
+    return list(filter(is_unfinished, names))
 
 
 class LocalOutput(Output):
@@ -224,14 +230,11 @@ class FileTransaction:
 
     def open(self, path: str, like: str = "") -> LocalOutput:
         """Opens a file to write. It gets the mode of the file it replaces, or of the file `like`."""
-        try:
+        with write_errors(path):
             if not self._outputs:
                 remove_unfinished(os.path.realpath(path), self._of)
-            output = LocalOutput(path, like, self._of)
-        except OSError as error:
-            raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
-        self._outputs.append(output)
-        return output
+            self._outputs.append(LocalOutput(path, like, self._of))
+        return self._outputs[-1]
 
     def __enter__(self) -> "FileTransaction":
         return self
@@ -284,6 +287,15 @@ class FileTransaction:
                 )
 
 
+@contextmanager
+def write_errors(path: str) -> Iterator[None]:
+    """Turns an error of the file system into one that names what should be written."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
+
+
 def _mode_like(path: str) -> int | None:
     try:
         return local.mode_for(path)
@@ -296,8 +308,7 @@ def _mode_like(path: str) -> int | None:
 def remove_unfinished(path: str, of: str = "") -> None:
     """Removes unfinished files that earlier writers of this file left behind."""
     folder, name = os.path.split(path)
-    is_unfinished = re.compile(re.escape(staged_prefix(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
-    remove_abandoned(folder, lambda names: [file_name for file_name in names if is_unfinished(file_name)])
+    remove_abandoned(folder, lambda names: unfinished_of(of or name, names))
 
 
 def remove_abandoned(
