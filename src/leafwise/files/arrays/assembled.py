@@ -174,15 +174,10 @@ class Assembled(Computed):
             return np.zeros(recipe.shape, numpy_dtype(self.spec.dtype))
         if isinstance(recipe, Summed):
             return self._sum(recipe)
-        if isinstance(recipe, Cut):
-            index = (*[slice(None)] * recipe.axis, slice(recipe.start, recipe.stop))
-            if isinstance(recipe.inner, Taken):
-                return self.inputs[recipe.inner.name].read(index)
-            return self._array(recipe.inner)[index]
         if isinstance(recipe, Taken):
             return self.inputs[recipe.name].read()
-        if isinstance(recipe, Lengthened):
-            return self._padded_box(recipe, [(0, size) for size in recipe.shape])
+        if isinstance(recipe, Cut | Lengthened):
+            return self._box(recipe, [(0, size) for size in recipe.shape])
         values = np.empty(recipe.shape, numpy_dtype(self.spec.dtype))
         self._fill(recipe, values)
         return values

@@ -8,7 +8,7 @@ from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Stored, spec_of
-from leafwise.files.arrays.pieces import NotTiledError, Pieces
+from leafwise.files.arrays.pieces import NotTiledError, Piece, Pieces
 from leafwise.files.arrays.slices import counts
 from leafwise.files.checksums import checksum
 from leafwise.files.dcp import record
@@ -124,13 +124,18 @@ def _object(source: Source, name: str, places: "_PieceLocations") -> Any:
 def _unpickled_object(source: Source, name: str, item: Callable[[], Source]) -> Any:
     part = item()
     part.limits = source.limits
+    content = _unzipped(part, f"{name!a}")
+    source.pickle_names.update(part.pickle_names)
+    return content
+
+
+def _unzipped(part: Source, what: str) -> Any:
+    """The content of an item, which is a zip file of `torch.save`. Errors refer to it as `what`."""
     zip_entries = entries(part)
     pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1:
-        raise part.error(0, f"{name!a} is not a PyTorch zip file")
-    content = unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
-    source.pickle_names.update(part.pickle_names)
-    return content
+        raise part.error(0, f"{what} is not a PyTorch zip file")
+    return unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
 
 
 class _PieceLocations:
@@ -207,7 +212,7 @@ def _entry(source: Source, name: str, description: Any, places: _PieceLocations)
         return _object(source, name, places)
     shape = counts(description.get("size"), source, 0, f"the shape of {name!a}")
     dtype = _dtype(source, name, description.get("properties"))
-    pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []
+    pieces: list[Piece] = []
     chunks = description.get("chunks") or []
     if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, Opaque) for chunk in chunks):
         raise source.error(0, f"the list of the pieces of {name!a} has an unknown form")
@@ -243,11 +248,7 @@ def _dtype(source: Source, name: str, properties: Any) -> str:
 def _piece(item: Callable[[], Source], name: str, shape: tuple[int, ...], dtype: str) -> Callable[[], Stored]:
     def open_piece() -> Stored:
         part = item()
-        zip_entries = entries(part)
-        pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
-        if len(pickles) != 1:
-            raise part.error(0, f"the piece of {name!a} is not a PyTorch zip file")
-        array = unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
+        array = _unzipped(part, f"the piece of {name!a}")
         if not isinstance(array, Stored) or array.spec.shape != shape or array.spec.dtype != dtype:
             raise part.error(
                 0, f"the piece of {name!a} does not have the shape {shape} and dtype {dtype} that .metadata lists"

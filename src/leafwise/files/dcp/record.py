@@ -6,7 +6,7 @@ record does not count. It says where the bytes of each array are, with their che
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -266,18 +266,16 @@ def _arrays(
         if len(parts) == 1 and array.boxes[0].size == array.shape:
             arrays[array.name] = parts[0], parts
             continue
-        pieces = list(_pieces(array, parts))
+        pieces: list[Piece] = [
+            (box.position, box.size, lambda part=part: part)  # type: ignore[misc]
+            for box, part in zip(array.boxes, parts, strict=True)
+        ]
         try:
             arrays[array.name] = Pieces(spec, pieces, source.limits), parts
         except NotTiledError:
             text = f"the parts of {array.name!a} do not cover each of its {spec.size:,} elements exactly once"
             raise source.error(0, text) from None
     return arrays
-
-
-def _pieces(array: RecordedArray, parts: list[Stored]) -> Iterator[Piece]:
-    for box, part in zip(array.boxes, parts, strict=True):
-        yield box.position, box.size, lambda part=part: part  # type: ignore[misc]
 
 
 def _part(box: RecordedBox, dtype: str, file: Source) -> Strided:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Iterator
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.loading import Landing
@@ -130,12 +131,8 @@ def verify_arrays(
     if crew is None:
         in_threads(check, alone)
     else:
-        run_each(crew, _check, alone, lambda array: array.spec.nbytes, progress)
+        run_each(crew, methodcaller("check"), alone, lambda array: array.spec.nbytes, progress)
     return compared + sum(array.spec.nbytes for array in alone)
-
-
-def _check(array: Stored) -> None:
-    array.check()
 
 
 def verify_sections(sections: Iterable[tuple[str, Stored]]) -> None:
