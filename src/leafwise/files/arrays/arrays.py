@@ -173,18 +173,6 @@ class Stored:
     def __getitem__(self, index: Index) -> Any:
         return self.read(index)
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return self.spec.shape
-
-    @property
-    def dtype(self) -> str:
-        return self.spec.dtype
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        array = self.read()
-        return array if dtype is None else array.astype(dtype)
-
     def __repr__(self) -> str:
         return escape(f"<{type(self).__name__} {self.spec.shape} {self.spec.dtype}>")
 
