@@ -6,7 +6,6 @@ from leafwise.core.path import listed, shown_file
 from leafwise.errors import FileError
 from leafwise.files.orbax.metadata import METADATA, json_in
 from leafwise.files.sources.folder import Folder
-from leafwise.files.stored_file import StoredFile
 
 STEP = "_CHECKPOINT_METADATA"  # in the folder of a step, and of a checkpoint that is not part of one
 COMMITTED = "commit_success.txt"
@@ -46,10 +45,3 @@ def unfinished_error(folder: Folder, reason: str) -> FileError:
         f"cannot open {shown_file(folder.path)}: the Orbax checkpoint was not saved completely, or is being saved: "
         f"{reason}; wait for the save, or open an earlier checkpoint"
     )
-
-
-def read(folder: Folder) -> StoredFile:
-    """Opens a checkpoint, or a step."""
-    from leafwise.files.orbax import orbax
-
-    return orbax.read(folder)

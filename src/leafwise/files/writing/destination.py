@@ -5,7 +5,7 @@ import errno
 import os
 from collections.abc import Callable, Set
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
@@ -100,9 +100,7 @@ class LocalDestination(Destination):
     def joined(self, file_name: str) -> str:
         return os.path.join(self.folder, file_name)
 
-    def transaction(
-        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool
-    ) -> AbstractContextManager[Any]:
+    def transaction(self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool) -> FileTransaction:
         tidy = None if in_shards is None else lambda: self._remove_earlier(bool(in_shards))
         return FileTransaction(self.name, check_staged, tidy)
 

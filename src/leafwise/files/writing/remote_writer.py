@@ -12,7 +12,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +20,7 @@ from leafwise.core.path import shown_file
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
-from leafwise.files.sources.remote import forget_cached, is_s3, remote_source
+from leafwise.files.sources.remote import forget_cached, remote_source
 from leafwise.files.sources.remote_reasons import is_transient
 from leafwise.files.sources.retries import retried
 from leafwise.files.sources.source import Source
@@ -174,7 +174,7 @@ class StagedUpload(RemoteOutput):
         return ", ".join(filter(None, (_removed(self.path, self._files, path) for path in paths)))
 
 
-class RemoteTransaction:
+class RemoteTransaction(AbstractContextManager["RemoteTransaction"]):
     """A context manager for files that become visible together, or not at all; see `FileTransaction`."""
 
     def __init__(
@@ -191,13 +191,16 @@ class RemoteTransaction:
         """Opens a file to write. The one before must be complete: it is sent, so that memory and disk are free again.
         No index lists it yet, so it is as good as invisible."""
         if self._outputs:
-            self._outputs[-1].finish()
-            _place_earlier(self._outputs[-1])
+            last = self._outputs[-1]
+            last.finish()
+            try:
+                last.place()
+            except BaseException as problem:
+                # Then it has to be removed. No other save uses its name.
+                last.is_placed = last.is_placed or _may_arrive(problem) or _has_arrived(last)
+                raise
         self._outputs.append(self._open_output(path))
         return self._outputs[-1]
-
-    def __enter__(self) -> "RemoteTransaction":
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -247,15 +250,6 @@ class RemoteTransaction:
             problem.add_note(f"{', '.join(left)} could not be removed; the next save there removes it after a day")
 
 
-def _place_earlier(output: RemoteOutput) -> None:
-    try:
-        output.place()
-    except BaseException as problem:
-        # Then it has to be removed. No other save uses its name.
-        output.is_placed = output.is_placed or _may_arrive(problem) or _has_arrived(output)
-        raise
-
-
 def _may_arrive(problem: BaseException) -> bool:
     """Whether nobody knows if the last request was handled, or will be: it was interrupted, or its response lost."""
     cause = problem.__cause__
@@ -268,30 +262,26 @@ def _has_arrived(output: RemoteOutput) -> bool:
     return False
 
 
-def new_upload(url: str, files: Any, path: str, reads_back: bool) -> RemoteOutput:
-    """Opens a file behind a URL to write. `reads_back` is whether the writer reads bytes that it has written."""
-    if is_s3(files) and not reads_back:
-        from leafwise.files.sources.multipart import MultipartUpload
-
-        return MultipartUpload(url, files, path)
-    return StagedUpload(url, files, path)
-
-
 def written_source(url: str, files: Any, path: str) -> Source:
     forget_cached(files, path)
     return remote_source(url, files, path, Limits.none())
 
 
-def _removed(url: str, files: Any, path: str) -> str:
-    """Removes a file if it is there. Returns its name if that is not possible."""
+def remove(url: str, files: Any, path: str) -> None:
+    """Removes a file if it is there."""
 
     def attempt() -> None:
         with suppress(FileNotFoundError):
             files.rm_file(path)
         forget_cached(files, path)
 
+    retried(url, attempt, "write")
+
+
+def _removed(url: str, files: Any, path: str) -> str:
+    """Removes a file if it is there. Returns its name if that is not possible."""
     try:
-        retried(url, attempt, "write")
+        remove(url, files, path)
     except FileError:
         return shown_file(path)
     return ""

@@ -17,7 +17,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -144,7 +144,7 @@ class LocalOutput(Output):
             local.disk.remove(self.staged)
 
 
-class SharedOutput:
+class SharedOutput(AbstractContextManager["SharedOutput"]):
     """A file that another process is writing, some gaps of which this process fills. Its name and its lock belong to
     the other process."""
 
@@ -163,9 +163,6 @@ class SharedOutput:
             local.disk.write_at(self._file, data, start)
         except OSError as error:
             raise self._failed(error) from error
-
-    def __enter__(self) -> "SharedOutput":
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -210,7 +207,7 @@ class WrittenParts:
 StagedCheck = Callable[[dict[str, Output]], None]
 
 
-class FileTransaction:
+class FileTransaction(AbstractContextManager["FileTransaction"]):
     """A context manager for files that become visible together, or not at all.
 
     When the block ends without an error, the files are renamed into place in the order in which they were opened.
@@ -235,9 +232,6 @@ class FileTransaction:
                 remove_unfinished(os.path.realpath(path), self._of)
             self._outputs.append(LocalOutput(path, like, self._of))
         return self._outputs[-1]
-
-    def __enter__(self) -> "FileTransaction":
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
