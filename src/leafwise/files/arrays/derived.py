@@ -1,6 +1,5 @@
 """Arrays that are computed from stored ones when they are read: a sum with a low-rank product, and means of rows."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from math import prod
 from threading import Lock
@@ -81,18 +80,12 @@ class MeanAlong(Computed):
         import numpy as np
 
         (values,) = self.inputs
-        size = (values.spec.shape or ())[self.axis]
+        shape: tuple[int, ...] = values.spec.shape or ()
+        rows = max(1, _BLOCK // max(1, prod(shape[1:])))
+        whole = None if values.reads_parts else values.read()
         total = np.zeros(self.spec.shape or (), np.float64)
-        for start, part in _along_first_axis(values):
-            wide = part.astype(np.float64).sum(self.axis, keepdims=True)
-            total[slice(None) if self.axis == 0 else slice(start, start + len(part))] += wide
-        return cast_to(total / size, self.spec.dtype)
-
-
-def _along_first_axis(values: Stored) -> Iterator[tuple[int, Any]]:
-    """The parts of an array along its first axis, each with the position of its first element."""
-    shape = values.spec.shape or ()
-    rows = max(1, _BLOCK // max(1, prod(shape[1:])))
-    whole = None if values.reads_parts else values.read()
-    for start in range(0, shape[0], rows):
-        yield start, values.read(slice(start, start + rows)) if whole is None else whole[start : start + rows]
+        for start in range(0, shape[0], rows):
+            taken = slice(start, start + rows)
+            part = values.read(taken) if whole is None else whole[taken]
+            total[slice(None) if self.axis == 0 else taken] += part.astype(np.float64).sum(self.axis, keepdims=True)
+        return cast_to(total / shape[self.axis], self.spec.dtype)

@@ -34,14 +34,12 @@ _ARRAY = 900  # bytes of memory for an array
 
 
 class RecordedBox(NamedTuple):
-    """A part of an array: the number of the file, the offset of its first byte, its position and its shape, and the
-    checksums of its chunks."""
+    """A part of an array: the number of the file, the offset of its first byte, its position and its shape."""
 
     file: int
     start: int
     position: Shape
     size: Shape
-    sums: list[str]
 
 
 class RecordedArray(NamedTuple):
@@ -208,7 +206,7 @@ def _box_row(row: Any, shape: Shape, files: int) -> RecordedBox:
         raise ValueError("a part of an array is not valid")
     if any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
         raise ValueError("a part of an array does not fit into it")
-    return RecordedBox(file, start, tuple(position), tuple(size), [])
+    return RecordedBox(file, start, tuple(position), tuple(size))
 
 
 def _opened(folder: Folder, sizes: dict[str, int], record_file: str) -> dict[str, Source]:

@@ -211,7 +211,7 @@ def finish(
             raise FileError(f"cannot write {array.name!r}: not all of its parts were written; nothing was saved")
         boxes = [StoredBox(box.position, box.size, file.name, box.offset, box.length) for file, box in parts]
         tensors.append(StoredTensor(array.keys, array.dtype, array.shape, boxes))
-        own = [RecordedBox(numbers[file.name], box.start, box.position, box.size, box.sums) for file, box in parts]
+        own = [RecordedBox(numbers[file.name], box.start, box.position, box.size) for file, box in parts]
         recorded.append(RecordedArray(array.name, array.dtype, array.shape, own))
     by_name = {array.name: tensor for array, tensor in zip(plan.arrays, tensors, strict=True)}
     tensors += [by_name[of]._replace(keys=keys) for keys, of in plan.further]
@@ -222,7 +222,7 @@ def finish(
     described = {item.name: item for item in checkpoint.items}
     entry = checkpoint.entry(
         chunk=CHUNK,
-        sums="".join(digits for array in recorded for box in array.boxes for digits in box.sums),
+        sums="".join(digits for array in recorded for _, box in written.get(array.name, []) for digits in box.sums),
         kinds="".join(described[array.name].kind for array in recorded),
         roles=[described[array.name].role for array in recorded],
     )
