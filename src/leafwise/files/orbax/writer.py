@@ -67,7 +67,8 @@ def write(checkpoint: Checkpoint, path: str, progress: Count) -> str:
                 raise
             raise FileError(f"cannot write {shown_file(path)}: {escape(short_reason(error))}") from error
         reader.unchanged(storage.source for _, array in arrays for storage in array.storages())
-        staged.write(orbax.STRINGS, json.dumps(content.strings()) if content.strings() else "")
+        if strings := content.strings():
+            staged.write(orbax.STRINGS, json.dumps(strings))
         staged.write(METADATA, metadata)
         if keys := content.random_keys():
             staged.write(os.path.join(orbax.ARRAY_METADATA, "process_0"), _key_metadata(keys))
@@ -294,9 +295,7 @@ class _Staged:
             local.disk.lock(self._lock)
 
     def write(self, name: str, text: str) -> None:
-        """Writes a small file; none if it has no text."""
-        if not text:
-            return
+        """Writes a small file."""
         with write_errors(self._target):
             if os.path.dirname(name):
                 local.disk.make_folder(os.path.join(self.path, os.path.dirname(name)))

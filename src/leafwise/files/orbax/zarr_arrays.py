@@ -181,15 +181,11 @@ class ZarrArray(Stored):
         """Raises if a chunk does not fit into the memory of the machine: tensorstore would end the process."""
         itemsize = self.spec.nbytes // max(self.spec.size, 1)
         nbytes = prod(self.chunk_shape) * itemsize
-        if nbytes > _memory():
+        if nbytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
             raise FileError(
                 f"{shown_file(self.store.folder)}: {escape(self.name)} is stored in chunks of {nbytes:,} bytes, more "
                 "than the memory of this machine"
             )
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _forward(parts: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[tuple[Any, ...], tuple[slice, ...]]:

@@ -2,6 +2,7 @@
 chunks are combined in order, so that the bits of the results do not depend on the cuts."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.delegating import Delegating
@@ -17,7 +18,7 @@ from leafwise.files.sources.source import LocalSource
 
 class FileDelegating(Delegating):
     def measure(self, crew: Crew, values: list[Stored], histogram: bool, count: Count) -> list[Moments]:
-        from leafwise.files.reading.measuring import StoredPart, runs_of
+        from leafwise.files.reading.measuring import StoredPart, measure_whole, runs_of
 
         runs = runs_of(values)
         parts = (
@@ -32,12 +33,9 @@ class FileDelegating(Delegating):
             for number, moments in measured:
                 chunks.setdefault(number, []).extend(moments)
         others = [number for number in range(len(values)) if number not in runs]
+        measure_one = partial(measure_whole, histogram=histogram)
         wholes = run_each(
-            crew,
-            _measure_whole,
-            [(values[number], histogram) for number in others],
-            lambda item: item[0].spec.nbytes,
-            count,
+            crew, measure_one, [values[number] for number in others], lambda value: value.spec.nbytes, count
         )
         moments_of = {number: merged_moments(moments) for number, moments in chunks.items()}
         moments_of |= zip(others, wholes, strict=True)
@@ -107,12 +105,6 @@ class _MeasuringTask(NamedTuple):
 
         chunks = measure_parts(self.parts, self.histogram)
         return [(part.array, moments) for part, moments in zip(self.parts, chunks, strict=True)]
-
-
-def _measure_whole(item: tuple[Stored, bool]) -> Moments:
-    from leafwise.files.reading.measuring import measure_whole
-
-    return measure_whole(*item)
 
 
 class _SentPair(NamedTuple):

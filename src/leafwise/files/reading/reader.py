@@ -1,6 +1,5 @@
 """Reads bytes from files into memory, with several threads, and compares them with their checksums."""
 
-import threading
 from collections.abc import Iterable, Iterator
 from operator import methodcaller
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays.arrays import Signed, Storage, Stored, Strided, numpy_dtype
+from leafwise.files.arrays.ranges import rooms
 from leafwise.files.arrays.sections import Section, is_dense, joined, touched
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums
 from leafwise.files.reading.landings import LandingRead, Transfers, fill_landings
@@ -259,9 +259,6 @@ def _cuts(nbytes: int, piece: int, largest: int = _TASK) -> Iterator[tuple[int, 
         yield start, min(start + step, nbytes)
 
 
-_rooms = threading.local()
-
-
 def _blocks(storage: Storage, start: int, stop: int, piece: int) -> Iterator[tuple[int, Any]]:
     """The bytes from `start` to `stop`, in multiples of the bytes that have one checksum. Local files are read through
     one buffer per thread, which is small enough to stay in the cache."""
@@ -269,13 +266,11 @@ def _blocks(storage: Storage, start: int, stop: int, piece: int) -> Iterator[tup
         yield start, memoryview(storage.read(start, stop))
         return
     step = max(_ROOM // piece, 1) * piece
-    room = getattr(_rooms, "room", None)
-    if room is None or len(room) < min(step, stop - start):
-        room = _rooms.room = memoryview(bytearray(max(min(step, stop - start), CHUNK)))
-    for at in range(start, stop, step):
-        part = room[: min(step, stop - at)]
-        storage.read_into(at, part)
-        yield at, part
+    with rooms([max(min(step, stop - start), CHUNK)]) as [room]:
+        for at in range(start, stop, step):
+            part = room[: min(step, stop - at)]
+            storage.read_into(at, part)
+            yield at, part
 
 
 def raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:

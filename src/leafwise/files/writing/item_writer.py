@@ -22,7 +22,7 @@ from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.writing import live_arrays
 from leafwise.files.writing.live_arrays import LiveArray, PlacedLive
 from leafwise.files.writing.output import Output
-from leafwise.files.writing.streaming import PlacedArray, Streaming
+from leafwise.files.writing.streaming import Streaming
 
 _PIECE = 1 << 20  # bytes that are copied, hashed and written at a time; few enough for the processor's cache
 
@@ -167,11 +167,8 @@ def _stream_items(
     streaming: Streaming, output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Count
 ) -> list[list[str]]:
     """Writes arrays from files, in several threads."""
-    arrays = []
-    for item, start in _gaps_left(output, items, copies):
-        assert item.array is not None
-        arrays.append(PlacedArray(item.name, item.array, start))
-    return streaming.write(output, arrays, progress)
+    places = [(item.name, start) for item, start in _gaps_left(output, items, copies)]
+    return streaming.write(output, places, progress)
 
 
 def _gaps_left(output: Output, items: list[PlacedItem], copies: TiedCopies) -> list[tuple[Item, int]]:

@@ -38,14 +38,6 @@ _SCATTERED = 24 << 20
 _SCATTERED_LOCK = threading.Lock()
 
 
-class PlacedArray(NamedTuple):
-    """An array, its name in the new file, and the offset of its first byte there."""
-
-    name: str
-    array: Stored
-    start: int
-
-
 class Streaming:
     """Streams arrays into the files of one checkpoint. All arrays are given at the beginning, by their names in the
     checkpoint, so that each of their storages is verified only once."""
@@ -62,14 +54,15 @@ class Streaming:
         ]
         reader.verify_arrays(apart, crew=crew)
 
-    def write(self, output: Output, arrays: list[PlacedArray], progress: Count) -> list[list[str]]:
-        """Writes arrays into gaps of a file. Returns the checksums of the chunks of each."""
+    def write(self, output: Output, places: list[tuple[str, int]], progress: Count) -> list[list[str]]:
+        """Writes arrays into gaps of a file: `places` are their names, and the offset of the first byte of each.
+        Returns the checksums of the chunks of each."""
         if self._crew is not None:
-            return self._write_by(self._crew, output, arrays, progress)
-        sums = [[""] * count(array.spec.nbytes, CHUNK) for _, array, _ in arrays]
+            return self._write_by(self._crew, output, places, progress)
+        sums = [[""] * count(self._arrays[name].spec.nbytes, CHUNK) for name, _ in places]
         tasks = [
             _Task(name, self._ways[name], self._locks_of(name), sums_of_array, offset, start, stop)
-            for (name, _, offset), sums_of_array in zip(arrays, sums, strict=True)
+            for (name, offset), sums_of_array in zip(places, sums, strict=True)
             for start, stop in self._ways[name].cuts()
         ]
         written = WrittenParts(output, progress)
@@ -81,14 +74,14 @@ class Streaming:
         in_order(work, tasks, threads.THREADS)
         return sums
 
-    def _write_by(self, crew: Crew, output: Output, arrays: list[PlacedArray], progress: Count) -> list[list[str]]:
+    def _write_by(self, crew: Crew, output: Output, places: list[tuple[str, int]], progress: Count) -> list[list[str]]:
         """`write`, where workers read the sources and write the file."""
         assert isinstance(output, LocalOutput)  # workers could not open any other
-        sums: list[list[str]] = [[] for _ in arrays]
+        sums: list[list[str]] = [[] for _ in places]
         parts, sums_of_parts = [], []
-        for (name, array, offset), sums_of_array in zip(arrays, sums, strict=True):
+        for (name, offset), sums_of_array in zip(places, sums, strict=True):
             for start, stop in self._ways[name].cuts(crews.TASK):
-                parts.append(_SentPart.of(name, array, self._ways[name], offset, start, stop))
+                parts.append(_SentPart.of(name, self._arrays[name], self._ways[name], offset, start, stop))
                 sums_of_parts.append(sums_of_array)
         bundles = list(bundled(parts, lambda part: part.stop - part.start))
         by_bundle = crew.run((_WritingTask(output.staged, bundle) for bundle in bundles), progress)
