@@ -256,23 +256,20 @@ class Strided(Stored):
 
     def _array(self, buffer: Any, low: int, part: Memory) -> Any:
         """An array over bytes that begin at `low` in the storage."""
-        try:
-            return self._over(buffer, numpy_dtype(part.dtype), part.offset - low, part.shape, part.strides)
-        except (ValueError, MemoryError, OverflowError) as error:
-            raise self.storage.source.error(self.storage.start + low, f"the array cannot be read ({error})") from error
-
-    def _over(self, buffer: Any, dtype: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
         import numpy as np
 
-        itemsize = dtype.itemsize
-        words = WORDS.get(itemsize)
-        if self.big_endian and itemsize > 1:
+        dtype, offset = numpy_dtype(part.dtype), part.offset - low
+        itemsize, words = dtype.itemsize, WORDS.get(dtype.itemsize)
+        try:
+            if not self.big_endian or itemsize == 1:
+                return np.ndarray(part.shape, dtype, buffer, offset, part.strides)
             if words is None or dtype.kind == "c":
-                half = np.dtype(f"u{itemsize // 2}")
-                pairs = np.ndarray((*shape, 2), half, buffer, offset, (*strides, itemsize // 2)).byteswap()
+                shape, strides = (*part.shape, 2), (*part.strides, itemsize // 2)
+                pairs = np.ndarray(shape, np.dtype(f"u{itemsize // 2}"), buffer, offset, strides).byteswap()
                 return pairs.view(dtype)[..., 0]
-            return np.ndarray(shape, words, buffer, offset, strides).byteswap().view(dtype)
-        return np.ndarray(shape, dtype, buffer, offset, strides)
+            return np.ndarray(part.shape, words, buffer, offset, part.strides).byteswap().view(dtype)
+        except (ValueError, MemoryError, OverflowError) as error:
+            raise self.storage.source.error(self.storage.start + low, f"the array cannot be read ({error})") from error
 
     def plain_run(self) -> tuple[Storage, int, int] | None:
         memory = self.memory()

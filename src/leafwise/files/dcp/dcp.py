@@ -108,8 +108,8 @@ def _described(source: Source, data: bytes) -> tuple[dict[Any, Any], dict[Any, A
 def _object(source: Source, name: str, places: "_PieceLocations") -> Any:
     """A plain value, or another object, as its pickle describes it. If it is large or cannot be read, only a text that
     says so: the tensors can still be read."""
-    length = places.length(source, name)
-    item = places.item(source, name, ())
+    length = places.length(name)
+    item = places.item(name, ())
     if length > _LONGEST_OBJECT:
         places.unread.append(lambda: _unpickled_object(source, name, item))
         return UnreadObject(f"an object of {length:,} bytes, not read")
@@ -142,7 +142,7 @@ class _PieceLocations:
     """Where each piece is stored, by the name of the tensor and the position of the piece."""
 
     def __init__(self, folder: Folder, source: Source, storage_data: dict[Any, Any]) -> None:
-        self.folder = folder
+        self._folder, self._source = folder, source
         self.opened: dict[str, Source] = {}
         self.unread: list[Callable[[], object]] = []  # read the objects that are only listed
         # Keyed by the text of the position: a hostile file can choose tuples of numbers that have the same hash.
@@ -170,23 +170,23 @@ class _PieceLocations:
         """The files with pieces."""
         return {file for file, _, _ in self._by_key.values()}
 
-    def length(self, source: Source, name: str) -> int:
+    def length(self, name: str) -> int:
         place = self._by_key.get((name, "()"))
         if place is None:
-            raise source.error(0, f"the pickle does not say where {name!a} is stored")
+            raise self._source.error(0, f"the pickle does not say where {name!a} is stored")
         return place[2]
 
-    def item(self, source: Source, name: str, position: tuple[int, ...]) -> Callable[[], Source]:
+    def item(self, name: str, position: tuple[int, ...]) -> Callable[[], Source]:
         place = self._by_key.get((name, str(position)))
         if place is None and not any(position):
             place = self._by_key.get((name, "()"))
         if place is None:
-            raise source.error(0, f"the pickle does not say where the piece of {name!a} at {position} is stored")
+            raise self._source.error(0, f"the pickle does not say where the piece of {name!a} at {position} is stored")
         file, start, length = place
 
         def open_item() -> Source:
             if file not in self.opened:
-                self.opened[file] = self.folder.open(file)
+                self.opened[file] = self._folder.open(file)
             return PartSource(self.opened[file], start, start + length)
 
         return open_item
@@ -225,7 +225,7 @@ def _entry(source: Source, name: str, description: Any, places: _PieceLocations)
         fits = len(position) == len(size) == len(shape)
         if not fits or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
             raise source.error(0, f"the piece of {name!a} at {position}, of shape {size}, does not fit into {shape}")
-        pieces.append((position, size, _piece(places.item(source, name, position), name, size, dtype)))
+        pieces.append((position, size, _piece(places.item(name, position), name, size, dtype)))
     source.limits.spend_bytes(names_cost([name], source.limits.bytes))
     try:
         return Pieces(spec_of(shape, dtype), pieces, source.limits)

@@ -215,9 +215,7 @@ def finish(
         recorded.append(RecordedArray(array.name, array.dtype, array.shape, own))
     by_name = {array.name: tensor for array, tensor in zip(plan.arrays, tensors, strict=True)}
     tensors += [by_name[of]._replace(keys=keys) for keys, of in plan.further]
-    values = {
-        keys: StoredBox(None, (), file.name, offset, length) for file in files for keys, offset, length in file.values
-    }
+    values = {keys: (file.name, offset, length) for file in files for keys, offset, length in file.values}
     metadata = metadata_bytes(tensors, values, f"leafwise/1 {plan.save}")
     described = {item.name: item for item in checkpoint.items}
     entry = checkpoint.entry(
