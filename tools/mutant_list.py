@@ -408,7 +408,7 @@ _FILES = (
         ("dict(sorted(arrays.items(), key=lambda item: item[1].storage.start))", "dict(arrays.items())"),
     ),
     *_mutants(
-        "files/writing/verify_written.py",
+        "files/writing/destination.py",
         "checkpoint/test_saving.py",
         ("opened.content.keys() != arrays or plain_names != values:", "opened.content.keys() != arrays:"),
     ),

@@ -219,7 +219,7 @@ def test_workers_write_the_same_distributed_checkpoint(
     options: dict[str, Any], pair: tuple[str, str], pool: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The names of the files contain a random number, which is stored in them, too.
-    monkeypatch.setattr("leafwise.files.dcp.dcp_writer.secrets", SimpleNamespace(token_hex=lambda count: "07" * count))
+    monkeypatch.setattr("leafwise.files.dcp.writer.secrets", SimpleNamespace(token_hex=lambda count: "07" * count))
     lw.edit(pair[0], tmp_path / "one", format="dcp", **options)
     with tasks_of(1 << 20):
         edited = lw.edit(pair[0], tmp_path / "two", format="dcp", executor=pool, **options)

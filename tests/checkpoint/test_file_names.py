@@ -11,7 +11,7 @@ import pytest
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.writing import checkpoint_writer, destination, verify_written
+from leafwise.files.writing import checkpoint_writer, destination
 from leafwise.files.writing.writer import LocalOutput
 
 SINGLE: dict[str, Any] = {}
@@ -280,7 +280,7 @@ def test_a_result_that_cannot_be_opened_replaces_nothing(
         def refuse(*_: Any) -> None:
             raise lw.FileError("cannot be")
 
-        monkeypatch.setattr(verify_written.detect, "read", refuse)
+        monkeypatch.setattr(destination.detect, "read", refuse)
     with pytest.raises(lw.FileError, match=r"nothing was replaced|nothing was saved"):
         lw.save(state(2), path, **after)
     monkeypatch.undo()

@@ -278,7 +278,7 @@ VICTIM = 1
 def killed_while_saving(folder: Path, background: bool, moment: str) -> tuple[str, int | None, float]:
     import leafwise.homes.torch.parallel.messages as messages
     from leafwise.checkpoint.saving.saving_together import JointSave
-    from leafwise.files.dcp import dcp_writer
+    from leafwise.files.dcp import writer as dcp_writer
 
     model = fsdp(Net(), init_device_mesh("cpu", (distributed.get_world_size(),)))
     filled(model, 1)
@@ -348,7 +348,7 @@ def saved_again(run: Path) -> None:
 
 def first_rank_killed(folder: Path) -> str:
     import leafwise.homes.torch.parallel.messages as messages
-    from leafwise.files.dcp import dcp_writer
+    from leafwise.files.dcp import writer as dcp_writer
 
     model = fsdp(Net(), init_device_mesh("cpu", (2,)))
     lw.save({"model": model, "step": 1}, folder / "run", format="dcp")
@@ -371,7 +371,7 @@ def test_if_the_first_rank_is_killed_before_the_end_the_others_do_not_wait(tmp_p
 
 
 def failing_on_one_rank(folder: Path, odd: int) -> str:
-    from leafwise.files.dcp import dcp_writer
+    from leafwise.files.dcp import writer as dcp_writer
 
     rank = distributed.get_rank()
     model = fsdp(Net(), init_device_mesh("cpu", (2,)))

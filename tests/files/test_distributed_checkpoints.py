@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 import leafwise as lw
 from leafwise.files.arrays.arrays import ITEM_BYTES
-from leafwise.files.dcp import dcp_writer
+from leafwise.files.dcp import writer as dcp_writer
 from leafwise.files.dcp.torch_items import tensor_zip, value_zip
 from leafwise.files.pickles.pickle_writer import pickled
 from leafwise.files.sources import disk as local
@@ -403,8 +403,8 @@ def test_several_processes_write_one_checkpoint_by_a_plan(tmp_path: Path) -> Non
         ]
 
     folder = str(tmp_path)
-    first = Checkpoint([item(0)], [], [], {"step": 3}, {}, {}, {})
-    plan = dcp_writer.make_plan(first, {"model.w": whole.shape}, boxes)
+    first = Checkpoint([item(0)._replace(shape=whole.shape)], [], [], {"step": 3}, {}, {}, {})
+    plan = dcp_writer.make_plan(first, boxes)
     assert plan.ranks == [0, 1, 2]
     written = []
     for rank in plan.ranks:

@@ -23,7 +23,7 @@ from tests.long import short_or_long
 import leafwise as lw
 from leafwise.core.memory.memory import SAME
 from leafwise.files.arrays.arrays import InMemory, Storage, Stored, Strided, spec_of
-from leafwise.files.arrays.combined import Combined
+from leafwise.files.arrays.computed import Combined
 from leafwise.files.arrays.ranges import boxes, fill_range
 from leafwise.files.casts import CastArray
 from leafwise.files.sources import disk as local
@@ -556,7 +556,7 @@ def test_memory_does_not_grow_with_the_leaf(way: str, tmp_path: Path) -> None:
     from leafwise.files.arrays.arrays import Storage, Strided, spec_of
     from leafwise.files.casts import CastArray
     from leafwise.files.writing.checkpoint_writer import Checkpoint, Item, write
-    from leafwise.files.arrays.combined import Combined
+    from leafwise.files.arrays.computed import Combined
     from leafwise.files.sources.source import LocalSource
 
     path, way = sys.argv[1:]

@@ -21,13 +21,14 @@ from leafwise.files.sources import disk as local
 from leafwise.files.sources import source as source_module
 from leafwise.files.sources.disk import Disk, is_far
 from leafwise.files.sources.source import LocalSource
-from leafwise.files.writing.writer import FileTransaction, durable
+from leafwise.files.writing.writer import FileTransaction
 
 OLD, NEW = b"old" * 1000, b"new!" * 5000
 
 
 def write_new(path: Path) -> None:
-    with durable(str(path)) as output:
+    with FileTransaction() as transaction:
+        output = transaction.open(str(path))
         for start in range(0, len(NEW), 7000):
             output.write(NEW[start : start + 7000])
 
@@ -95,8 +96,8 @@ def test_an_exception_while_values_are_written_leaves_the_old_file(tmp_path: Pat
     path.write_bytes(OLD)
 
     def fail() -> None:
-        with durable(str(path)) as output:
-            output.write(b"half")
+        with FileTransaction() as transaction:
+            transaction.open(str(path)).write(b"half")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -124,8 +125,8 @@ def test_mode_and_links_are_kept(tmp_path: Path) -> None:
 
 
 def test_writing_into_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(lw.FileError, match=r"No such file or directory"), durable(str(tmp_path / "no" / "file")):
-        pass
+    with pytest.raises(lw.FileError, match=r"No such file or directory"), FileTransaction() as transaction:
+        transaction.open(str(tmp_path / "no" / "file"))
 
 
 # -- reading through the same layer ------------------------------------------------------------------------

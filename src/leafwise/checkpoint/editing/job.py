@@ -14,11 +14,11 @@ from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.progress import bar
 from leafwise.errors import EditError, WriteError
 from leafwise.files.arrays.arrays import Stored, same_values
-from leafwise.files.arrays.combined import Combined
+from leafwise.files.arrays.computed import Combined
 from leafwise.files.casts import SATURATE, CastArray
-from leafwise.files.dcp import dcp_writer
+from leafwise.files.dcp import writer as dcp_writer
 from leafwise.files.formats.format import Format
-from leafwise.files.orbax import orbax_writer
+from leafwise.files.orbax import writer as orbax_writer
 from leafwise.files.writing import checkpoint_writer
 from leafwise.files.writing.item_writer import Checkpoint, Item
 

@@ -8,7 +8,7 @@ from leafwise.core.dtypes import number_kind
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 from leafwise.files.arrays.arrays import ITEM_BYTES, Stored, same_values
-from leafwise.files.arrays.combined import Combined
+from leafwise.files.arrays.computed import Combined
 
 
 class Merge:

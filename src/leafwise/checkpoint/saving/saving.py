@@ -18,9 +18,9 @@ from leafwise.core.work.progress import Count, bar
 from leafwise.errors import QueryError
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.casts import checked_cast, checked_dtype
-from leafwise.files.dcp import dcp_writer
+from leafwise.files.dcp import writer as dcp_writer
 from leafwise.files.formats.safetensors import CODES
-from leafwise.files.orbax import orbax_writer
+from leafwise.files.orbax import writer as orbax_writer
 from leafwise.files.reading import reader
 from leafwise.files.writing import checkpoint_writer
 from leafwise.files.writing.item_writer import Checkpoint

@@ -18,10 +18,10 @@ from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, RankError, WalkError
 from leafwise.files.arrays.arrays import ITEM_BYTES
 from leafwise.files.arrays.pieces import tiled
-from leafwise.files.dcp import dcp_writer
-from leafwise.files.dcp.dcp_metadata import Shape
-from leafwise.files.dcp.dcp_record import OWN_FILE, data_name
-from leafwise.files.dcp.dcp_writer import METADATA, PlannedArray, PlannedBox, SavePlan, WrittenBox, WrittenFile
+from leafwise.files.dcp import writer as dcp_writer
+from leafwise.files.dcp.metadata import Shape
+from leafwise.files.dcp.record import OWN_FILE, data_name
+from leafwise.files.dcp.writer import METADATA, PlannedArray, PlannedBox, SavePlan, WrittenBox, WrittenFile
 from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
 from leafwise.files.writing.item_writer import Checkpoint, Item, TiedCopies, stored_arrays

@@ -65,6 +65,19 @@ def spec_of(shape: tuple[int, ...], dtype: str, nbytes: int | None = None, train
     return Spec(shape, dtype, "file", size, size * ITEM_BYTES[dtype] if nbytes is None else nbytes, trainable)
 
 
+def part_indices(spec: Spec) -> Iterator[tuple[slice, ...]]:
+    """The indices of the parts of an array, in C order: it is split along the first axis with more than one element,
+    into parts of at most a chunk, or one row."""
+    shape = spec.shape or ()
+    axis = next((axis for axis, size in enumerate(shape) if size > 1), None)
+    if axis is None or spec.nbytes <= CHUNK:
+        yield ()
+        return
+    rows = max(1, CHUNK * shape[axis] // spec.nbytes)
+    for start in range(0, shape[axis], rows):
+        yield (*[slice(None)] * axis, slice(start, start + rows))
+
+
 class Storage:
     """A range of bytes in a source, which several arrays may share. `start` may be a function, called when needed."""
 
@@ -142,18 +155,10 @@ class Stored:
             yield as_bytes(part)
 
     def parts(self) -> Iterator[Any]:
-        """The values in C order as arrays, split along the first axis with more than one element into parts of at most
-        a chunk, or one row."""
-        shape = self.spec.shape or ()
-        axis = next((axis for axis, size in enumerate(shape) if size > 1), None)
-        if axis is None or self.spec.nbytes <= CHUNK:
-            yield self.read()
-            return
-        rows = max(1, CHUNK * shape[axis] // self.spec.nbytes)
+        """The values in C order as arrays; see `part_indices`."""
         whole = None if self.reads_parts else self.read()
-        for start in range(0, shape[axis], rows):
-            part = (*[slice(None)] * axis, slice(start, start + rows))
-            yield self.read(part) if whole is None else whole[part]
+        for part in part_indices(self.spec):
+            yield self.read(part) if whole is None else whole[(*part, ...)]
 
     def plain_run(self) -> "tuple[Storage, int, int] | None":
         """Storage, start and stop, if the array is one contiguous range of bytes that can be copied unchanged."""
@@ -167,18 +172,6 @@ class Stored:
 
     def __getitem__(self, index: Index) -> Any:
         return self.read(index)
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return self.spec.shape
-
-    @property
-    def dtype(self) -> str:
-        return self.spec.dtype
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        array = self.read()
-        return array if dtype is None else array.astype(dtype)
 
     def __repr__(self) -> str:
         return escape(f"<{type(self).__name__} {self.spec.shape} {self.spec.dtype}>")
@@ -263,23 +256,20 @@ class Strided(Stored):
 
     def _array(self, buffer: Any, low: int, part: Memory) -> Any:
         """An array over bytes that begin at `low` in the storage."""
-        try:
-            return self._over(buffer, numpy_dtype(part.dtype), part.offset - low, part.shape, part.strides)
-        except (ValueError, MemoryError, OverflowError) as error:
-            raise self.storage.source.error(self.storage.start + low, f"the array cannot be read ({error})") from error
-
-    def _over(self, buffer: Any, dtype: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
         import numpy as np
 
-        itemsize = dtype.itemsize
-        words = WORDS.get(itemsize)
-        if self.big_endian and itemsize > 1:
+        dtype, offset = numpy_dtype(part.dtype), part.offset - low
+        itemsize, words = dtype.itemsize, WORDS.get(dtype.itemsize)
+        try:
+            if not self.big_endian or itemsize == 1:
+                return np.ndarray(part.shape, dtype, buffer, offset, part.strides)
             if words is None or dtype.kind == "c":
-                half = np.dtype(f"u{itemsize // 2}")
-                pairs = np.ndarray((*shape, 2), half, buffer, offset, (*strides, itemsize // 2)).byteswap()
+                shape, strides = (*part.shape, 2), (*part.strides, itemsize // 2)
+                pairs = np.ndarray(shape, np.dtype(f"u{itemsize // 2}"), buffer, offset, strides).byteswap()
                 return pairs.view(dtype)[..., 0]
-            return np.ndarray(shape, words, buffer, offset, strides).byteswap().view(dtype)
-        return np.ndarray(shape, dtype, buffer, offset, strides)
+            return np.ndarray(part.shape, words, buffer, offset, part.strides).byteswap().view(dtype)
+        except (ValueError, MemoryError, OverflowError) as error:
+            raise self.storage.source.error(self.storage.start + low, f"the array cannot be read ({error})") from error
 
     def plain_run(self) -> tuple[Storage, int, int] | None:
         memory = self.memory()

@@ -34,6 +34,7 @@ class Assembled(Computed):
     `dtype` is given."""
 
     __slots__ = ("inputs", "recipe")
+    inputs: Mapping[str, Stored]
 
     def __init__(self, recipe: Recipe, inputs: Mapping[str, Stored], dtype: str = "") -> None:
         super().__init__(spec_of(recipe.shape, dtype or next(iter(inputs.values())).spec.dtype))
@@ -91,8 +92,8 @@ class Assembled(Computed):
         elif isinstance(recipe, Turned):
             self._fill(recipe.inner, out.transpose([recipe.order.index(axis) for axis in range(len(recipe.order))]))
         elif isinstance(recipe, Joined):
-            for part, place in _places(recipe, out):
-                self._fill(part, place)
+            for part, taken in _taken(recipe):
+                self._fill(part, out[taken])
         else:
             out[...] = self._array(recipe)
 
@@ -173,15 +174,10 @@ class Assembled(Computed):
             return np.zeros(recipe.shape, numpy_dtype(self.spec.dtype))
         if isinstance(recipe, Summed):
             return self._sum(recipe)
-        if isinstance(recipe, Cut):
-            index = (*[slice(None)] * recipe.axis, slice(recipe.start, recipe.stop))
-            if isinstance(recipe.inner, Taken):
-                return self.inputs[recipe.inner.name].read(index)
-            return self._array(recipe.inner)[index]
         if isinstance(recipe, Taken):
             return self.inputs[recipe.name].read()
-        if isinstance(recipe, Lengthened):
-            return self._padded_box(recipe, [(0, size) for size in recipe.shape])
+        if isinstance(recipe, Cut | Lengthened):
+            return self._box(recipe, [(0, size) for size in recipe.shape])
         values = np.empty(recipe.shape, numpy_dtype(self.spec.dtype))
         self._fill(recipe, values)
         return values
@@ -200,12 +196,6 @@ class Assembled(Computed):
 def _along(axis: int, ends: tuple[int, int], box: Box) -> Box:
     """A box with another start and stop along one axis."""
     return [*box[:axis], ends, *box[axis + 1 :]]
-
-
-def _places(recipe: Joined, out: Any) -> Iterator[tuple[Recipe, Any]]:
-    """The parts of joined arrays, each with the part of `out` that it fills."""
-    for part, taken in _taken(recipe):
-        yield part, out[taken]
 
 
 def _taken(recipe: Joined) -> Iterator[tuple[Recipe, Index]]:

@@ -1,6 +1,5 @@
 """Arrays that are computed from stored ones when they are read: a sum with a low-rank product, and means of rows."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from math import prod
 from threading import Lock
@@ -9,31 +8,19 @@ from typing import Any
 from leafwise.core.dtypes import DTYPES
 from leafwise.files.arrays.arrays import Stored, numpy_dtype, spec_of
 from leafwise.files.arrays.computed import Computed
-from leafwise.files.arrays.slices import Index, box_of, expanded
+from leafwise.files.arrays.slices import Index, box_of
 from leafwise.files.casts import cast_to
 
 _BLOCK = 1 << 21  # elements that are computed at a time
 
 
-class _Derived(Computed):
-    """An array that is computed from others."""
-
-    inputs: tuple[Stored, ...]
-
-    @property
-    def made_from(self) -> tuple[Stored, ...]:
-        return self.inputs
-
-
-class LowRankSum(_Derived):
+class LowRankSum(Computed):
     """`base + scale * up @ down`: a weight with a LoRA adapter. `up` has the shape (out, rank), perhaps with more axes
     of size 1, and `down` (rank, in, …). With `transposed`, `base` has the shape (in, out).
 
     Computed in float64, or in float32 if the base has at most 16 bits, and rounded once to the dtype of the base."""
 
-    def __init__(
-        self, base: Stored, up: Stored, down: Stored, scale: float, transposed: bool = False, saturate: bool = False
-    ) -> None:
+    def __init__(self, base: Stored, up: Stored, down: Stored, scale: float, transposed: bool, saturate: bool) -> None:
         super().__init__(spec_of(base.spec.shape or (), base.spec.dtype))
         self.base, self.inputs, self.scale, self.transposed = base, (base, up, down), scale, transposed
         self.saturate = saturate
@@ -48,10 +35,9 @@ class LowRankSum(_Derived):
     def read(self, index: Index = ()) -> Any:
         import numpy as np
 
-        shape = self.spec.shape or ()
-        boxed = box_of(index, shape)
+        boxed = box_of(index, self.spec.shape or ())
         if boxed is None:
-            return np.asarray(self.read()[expanded(index, shape)])
+            return super().read(index)
         box, without_axes = boxed
         values = np.array(self.base.read(tuple(slice(*ends) for ends in box)))
         rows = max(1, _BLOCK // max(1, prod(values.shape[1:])))
@@ -76,10 +62,8 @@ class LowRankSum(_Derived):
         return product.T if self.transposed else product
 
 
-class MeanAlong(_Derived):
+class MeanAlong(Computed):
     """The mean of an array along one axis, which keeps size 1: the values for new rows of an embedding."""
-
-    reads_parts = True
 
     def __init__(self, values: Stored, axis: int) -> None:
         shape = values.spec.shape or ()
@@ -96,18 +80,12 @@ class MeanAlong(_Derived):
         import numpy as np
 
         (values,) = self.inputs
-        size = (values.spec.shape or ())[self.axis]
+        shape: tuple[int, ...] = values.spec.shape or ()
+        rows = max(1, _BLOCK // max(1, prod(shape[1:])))
+        whole = None if values.reads_parts else values.read()
         total = np.zeros(self.spec.shape or (), np.float64)
-        for start, part in _along_first_axis(values):
-            wide = part.astype(np.float64).sum(self.axis, keepdims=True)
-            total[slice(None) if self.axis == 0 else slice(start, start + len(part))] += wide
-        return cast_to(total / size, self.spec.dtype)
-
-
-def _along_first_axis(values: Stored) -> Iterator[tuple[int, Any]]:
-    """The parts of an array along its first axis, each with the position of its first element."""
-    shape = values.spec.shape or ()
-    rows = max(1, _BLOCK // max(1, prod(shape[1:])))
-    whole = None if values.reads_parts else values.read()
-    for start in range(0, shape[0], rows):
-        yield start, values.read(slice(start, start + rows)) if whole is None else whole[start : start + rows]
+        for start in range(0, shape[0], rows):
+            taken = slice(start, start + rows)
+            part = values.read(taken) if whole is None else whole[taken]
+            total[slice(None) if self.axis == 0 else taken] += part.astype(np.float64).sum(self.axis, keepdims=True)
+        return cast_to(total / shape[self.axis], self.spec.dtype)

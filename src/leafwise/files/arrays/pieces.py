@@ -8,7 +8,7 @@ from typing import Any
 
 from leafwise.core.home import Memory, Spec
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, numpy_dtype
-from leafwise.files.arrays.slices import Index, c_strides, expanded, is_c_order, shifted, taken_of
+from leafwise.files.arrays.slices import Index, c_strides, expanded, is_c_order
 from leafwise.files.limits import Limits
 
 
@@ -66,7 +66,8 @@ class Pieces(Stored):
         import numpy as np
 
         shape = self.spec.shape or ()
-        ranges = [taken_of(part, size) for part, size in zip(expanded(index, shape), shape, strict=True)]
+        parts = expanded(index, shape)
+        ranges = [range(p, p + 1) if isinstance(p, int) else range(n)[p] for p, n in zip(parts, shape, strict=True)]
         lows = [min(r[0], r[-1]) if len(r) else 0 for r in ranges]
         highs = [max(r[0], r[-1]) + 1 if len(r) else 0 for r in ranges]
         box = np.empty([h - lo for lo, h in zip(lows, highs, strict=True)], numpy_dtype(self.spec.dtype))
@@ -81,11 +82,9 @@ class Pieces(Stored):
                 filled += prod(b - a for a, b in inside)
         if filled != box.size:  # `tiled` has ruled this out
             raise NotTiledError(f"the pieces fill {filled:,} of {box.size:,} elements")
-        inner = tuple(
-            part - lo if isinstance(part, int) else shifted(part, size, lo)
-            for part, size, lo in zip(expanded(index, shape), shape, lows, strict=True)
-        )
-        return np.asarray(box[inner])
+        # The box begins and ends with elements of the index.
+        steps = [0 if isinstance(p, int) else slice(None, None, r.step) for p, r in zip(parts, ranges, strict=True)]
+        return np.asarray(box[tuple(steps)])
 
 
 def tiled(shape: tuple[int, ...], boxes: "list[tuple[tuple[int, ...], tuple[int, ...]]]", limits: Limits) -> bool:

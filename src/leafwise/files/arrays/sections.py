@@ -61,23 +61,12 @@ def _section_of(open_piece: Callable[[], Stored], box: Box) -> Stored:
 class Section(Stored):
     """A part of an array that must be decoded, assembled or unpacked."""
 
-    __slots__ = ("box", "of")
+    __slots__ = ("box", "checks_itself", "checks_parts", "of", "reads_parts")
 
     def __init__(self, of: Stored, box: Box) -> None:
         super().__init__(spec_of(tuple(part.stop - part.start for part in box), of.spec.dtype))
         self.of, self.box = of, box
-
-    @property
-    def reads_parts(self) -> bool:  # type: ignore[override]
-        return self.of.reads_parts
-
-    @property
-    def checks_itself(self) -> bool:  # type: ignore[override]
-        return self.of.checks_itself
-
-    @property
-    def checks_parts(self) -> bool:  # type: ignore[override]
-        return self.of.checks_parts
+        self.reads_parts, self.checks_itself, self.checks_parts = of.reads_parts, of.checks_itself, of.checks_parts
 
     def check(self) -> None:
         if self.checks_parts:

@@ -58,18 +58,6 @@ def box_of(index: Index, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]],
     return box, tuple(0 if isinstance(part, int) else slice(None) for part in parts)
 
 
-def taken_of(part: slice | int, size: int) -> range:
-    return range(part, part + 1) if isinstance(part, int) else range(*part.indices(size))
-
-
-def shifted(part: slice, size: int, low: int) -> slice:
-    start, stop, step = part.indices(size)
-    if step < 0:
-        after = stop - low
-        return slice(start - low, None if after < 0 else after, step)
-    return slice(start - low, max(stop - low, 0), step)
-
-
 def sliced(memory: Memory, index: Index) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Offset, shape and strides of the part of an array that an index selects."""
     offset, shape, strides = memory.offset, [], []

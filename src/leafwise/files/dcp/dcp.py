@@ -8,10 +8,10 @@ from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Stored, spec_of
-from leafwise.files.arrays.pieces import NotTiledError, Pieces
+from leafwise.files.arrays.pieces import NotTiledError, Piece, Pieces
 from leafwise.files.arrays.slices import counts
 from leafwise.files.checksums import checksum
-from leafwise.files.dcp import dcp_record
+from leafwise.files.dcp import record
 from leafwise.files.formats.torch_zip import entries, unpickled
 from leafwise.files.limits import LimitError, names_cost
 from leafwise.files.pickles.pickle_objects import (
@@ -66,11 +66,11 @@ def read(folder: Folder) -> StoredFile:
     """Opens the folder: by leafwise's record if there is one, otherwise by `.metadata`."""
     source = folder.open(".metadata")
     data = bytes(source.read(0, source.size))
-    if (opened := dcp_record.read(folder, source, data)) is not None:
+    if (opened := record.read(folder, source, data)) is not None:
         return opened
     tensors, storage_data = _described(source, data)
     places = _PieceLocations(folder, source, storage_data)
-    dcp_record.check_foreign(folder, source, places.files())
+    record.check_foreign(folder, source, places.files())
     if not all(isinstance(name, str) for name in tensors):
         raise source.error(0, "the pickle contains a tensor whose name is not text")
     arrays = {name: _entry(source, name, description, places) for name, description in tensors.items()}
@@ -108,8 +108,8 @@ def _described(source: Source, data: bytes) -> tuple[dict[Any, Any], dict[Any, A
 def _object(source: Source, name: str, places: "_PieceLocations") -> Any:
     """A plain value, or another object, as its pickle describes it. If it is large or cannot be read, only a text that
     says so: the tensors can still be read."""
-    length = places.length(source, name)
-    item = places.item(source, name, ())
+    length = places.length(name)
+    item = places.item(name, ())
     if length > _LONGEST_OBJECT:
         places.unread.append(lambda: _unpickled_object(source, name, item))
         return UnreadObject(f"an object of {length:,} bytes, not read")
@@ -124,20 +124,25 @@ def _object(source: Source, name: str, places: "_PieceLocations") -> Any:
 def _unpickled_object(source: Source, name: str, item: Callable[[], Source]) -> Any:
     part = item()
     part.limits = source.limits
+    content = _unzipped(part, f"{name!a}")
+    source.pickle_names.update(part.pickle_names)
+    return content
+
+
+def _unzipped(part: Source, what: str) -> Any:
+    """The content of an item, which is a zip file of `torch.save`. Errors refer to it as `what`."""
     zip_entries = entries(part)
     pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1:
-        raise part.error(0, f"{name!a} is not a PyTorch zip file")
-    content = unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
-    source.pickle_names.update(part.pickle_names)
-    return content
+        raise part.error(0, f"{what} is not a PyTorch zip file")
+    return unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
 
 
 class _PieceLocations:
     """Where each piece is stored, by the name of the tensor and the position of the piece."""
 
     def __init__(self, folder: Folder, source: Source, storage_data: dict[Any, Any]) -> None:
-        self.folder = folder
+        self._folder, self._source = folder, source
         self.opened: dict[str, Source] = {}
         self.unread: list[Callable[[], object]] = []  # read the objects that are only listed
         # Keyed by the text of the position: a hostile file can choose tuples of numbers that have the same hash.
@@ -165,23 +170,23 @@ class _PieceLocations:
         """The files with pieces."""
         return {file for file, _, _ in self._by_key.values()}
 
-    def length(self, source: Source, name: str) -> int:
+    def length(self, name: str) -> int:
         place = self._by_key.get((name, "()"))
         if place is None:
-            raise source.error(0, f"the pickle does not say where {name!a} is stored")
+            raise self._source.error(0, f"the pickle does not say where {name!a} is stored")
         return place[2]
 
-    def item(self, source: Source, name: str, position: tuple[int, ...]) -> Callable[[], Source]:
+    def item(self, name: str, position: tuple[int, ...]) -> Callable[[], Source]:
         place = self._by_key.get((name, str(position)))
         if place is None and not any(position):
             place = self._by_key.get((name, "()"))
         if place is None:
-            raise source.error(0, f"the pickle does not say where the piece of {name!a} at {position} is stored")
+            raise self._source.error(0, f"the pickle does not say where the piece of {name!a} at {position} is stored")
         file, start, length = place
 
         def open_item() -> Source:
             if file not in self.opened:
-                self.opened[file] = self.folder.open(file)
+                self.opened[file] = self._folder.open(file)
             return PartSource(self.opened[file], start, start + length)
 
         return open_item
@@ -207,7 +212,7 @@ def _entry(source: Source, name: str, description: Any, places: _PieceLocations)
         return _object(source, name, places)
     shape = counts(description.get("size"), source, 0, f"the shape of {name!a}")
     dtype = _dtype(source, name, description.get("properties"))
-    pieces: list[tuple[tuple[int, ...], tuple[int, ...], Callable[[], Stored]]] = []
+    pieces: list[Piece] = []
     chunks = description.get("chunks") or []
     if not isinstance(chunks, list | tuple) or not all(isinstance(chunk, Opaque) for chunk in chunks):
         raise source.error(0, f"the list of the pieces of {name!a} has an unknown form")
@@ -220,7 +225,7 @@ def _entry(source: Source, name: str, description: Any, places: _PieceLocations)
         fits = len(position) == len(size) == len(shape)
         if not fits or any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
             raise source.error(0, f"the piece of {name!a} at {position}, of shape {size}, does not fit into {shape}")
-        pieces.append((position, size, _piece(places.item(source, name, position), name, size, dtype)))
+        pieces.append((position, size, _piece(places.item(name, position), name, size, dtype)))
     source.limits.spend_bytes(names_cost([name], source.limits.bytes))
     try:
         return Pieces(spec_of(shape, dtype), pieces, source.limits)
@@ -243,11 +248,7 @@ def _dtype(source: Source, name: str, properties: Any) -> str:
 def _piece(item: Callable[[], Source], name: str, shape: tuple[int, ...], dtype: str) -> Callable[[], Stored]:
     def open_piece() -> Stored:
         part = item()
-        zip_entries = entries(part)
-        pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
-        if len(pickles) != 1:
-            raise part.error(0, f"the piece of {name!a} is not a PyTorch zip file")
-        array = unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
+        array = _unzipped(part, f"the piece of {name!a}")
         if not isinstance(array, Stored) or array.spec.shape != shape or array.spec.dtype != dtype:
             raise part.error(
                 0, f"the piece of {name!a} does not have the shape {shape} and dtype {dtype} that .metadata lists"

@@ -14,7 +14,7 @@ from leafwise.files.folders.candidate import Candidate
 from leafwise.files.folders.shards import is_shard
 from leafwise.files.folders.weight_files import WeightFile, expected_suffixes, is_side_file, weight_files
 from leafwise.files.formats.format import FORMATS, Format, added_formats
-from leafwise.files.orbax import orbax_names
+from leafwise.files.orbax import names as orbax_names
 from leafwise.files.sources.folder import Folder
 from leafwise.files.stored_file import StoredFile
 
@@ -135,7 +135,7 @@ class _Search:
 
 def _unfinished(folder: Folder) -> FileError | None:
     """The error for a folder in which a checkpoint is not complete; None if there is none."""
-    from leafwise.files.dcp import dcp_record
+    from leafwise.files.dcp import record as dcp_record
 
     return dcp_record.unfinished(folder) or orbax_names.unfinished(folder) or orbax_names.only_unfinished(folder)
 

@@ -8,10 +8,9 @@ from leafwise.core.path import escape
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WriteError
 from leafwise.files.reading import reader
-from leafwise.files.writing.destination import destination
+from leafwise.files.writing.destination import check_readable, destination
 from leafwise.files.writing.item_writer import Item
 from leafwise.files.writing.output import Output
-from leafwise.files.writing.verify_written import check_readable
 
 
 def write_file(items: list[Item], path: str, progress: Count, fill: Callable[[Output, Count], None]) -> None:

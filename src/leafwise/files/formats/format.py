@@ -126,7 +126,7 @@ FORMATS = (
         "DCP", "PyTorch", "leafwise.files.dcp.dcp:read", in_folder=lambda names: ".metadata" in names
     ),
     Format(
-        "Orbax", "Orbax", "leafwise.files.orbax.orbax_names:read",
+        "Orbax", "Orbax", "leafwise.files.orbax.orbax:read",
         in_folder=lambda names: "_METADATA" in names or "_CHECKPOINT_METADATA" in names,
     ),
     Format(

@@ -17,18 +17,20 @@ from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import Unreadable
 from leafwise.files.checksums import checksum
 from leafwise.files.limits import names_cost
-from leafwise.files.orbax import orbax_metadata
-from leafwise.files.orbax.orbax_metadata import (
+from leafwise.files.orbax import metadata as orbax_metadata
+from leafwise.files.orbax.metadata import (
     METADATA,
     RANDOM_KEYS,
     SCALAR,
     STRING,
     OrbaxMetadata,
     OrbaxValue,
+    json_in,
     parsed_json,
+    under,
 )
-from leafwise.files.orbax.orbax_names import PROCESS, STEP, unfinished, unfinished_error
-from leafwise.files.orbax.orbax_values import restore_types
+from leafwise.files.orbax.names import PROCESS, STEP, unfinished, unfinished_error
+from leafwise.files.orbax.values import restore_types
 from leafwise.files.orbax.zarr_arrays import ZarrArray, ZarrStore, inode, open_arrays
 from leafwise.files.record import KEY
 from leafwise.files.sources.folder import Folder, is_bare
@@ -56,7 +58,7 @@ def read(folder: Folder) -> StoredFile:
 
 def read_tree(folder: Folder) -> StoredFile:
     """Opens a folder with `_METADATA`, whatever its name."""
-    return _Item(folder, _Files(folder)).opened()
+    return _opened(folder, _Files(folder))
 
 
 # -- a step --------------------------------------------------------------------------------------------------------
@@ -66,9 +68,8 @@ def _step(folder: Folder) -> StoredFile:
     """Opens a step. If only one of its items has arrays, that is the checkpoint, and the others are its metadata."""
     files = _Files(folder)
     source = folder.open(STEP)
-    described = parsed_json(source)
-    handlers = described.get("item_handlers") if isinstance(described, dict) else None
-    items, others = _items(folder, files, handlers if isinstance(handlers, dict) else {})
+    handlers = under(parsed_json(source), "item_handlers")
+    items, others = _items(folder, handlers if isinstance(handlers, dict) else {})
     if not items:
         raise FileError(
             f"cannot open {shown_file(folder.path)}: none of the items of this Orbax checkpoint contains arrays; "
@@ -77,13 +78,13 @@ def _step(folder: Folder) -> StoredFile:
     if len(items) == 1:
         source.close()
         (item,) = items.values()
-        opened = item.opened()
+        opened = _opened(item, files)
         opened.metadata |= others
         return opened
     content: dict[str, Any] = {}
     step = StoredFile(source, "Orbax", content)
     for names, item in items.items():
-        opened = item.opened()
+        opened = _opened(item, files)
         inside = content
         for name in names[:-1]:
             inside = inside.setdefault(name, {})
@@ -96,27 +97,23 @@ def _step(folder: Folder) -> StoredFile:
     return step
 
 
-def _items(
-    folder: Folder, files: "_Files", handlers: dict[str, Any]
-) -> "tuple[dict[tuple[str, ...], _Item], dict[str, Any]]":
-    """The items of a step that have arrays, by the names of their folders, and the content of the others."""
-    items: dict[tuple[str, ...], _Item] = {}
+def _items(folder: Folder, handlers: dict[str, Any]) -> tuple[dict[tuple[str, ...], Folder], dict[str, Any]]:
+    """The folders of the items of a step that have arrays, by their names, and the content of the other items."""
+    items: dict[tuple[str, ...], Folder] = {}
     others: dict[str, Any] = {}
     for name in sorted(folder.folders):
         below = folder.folder(name)
         if error := unfinished(below):
             raise error
         if METADATA in below.names:
-            items[name,] = _Item(below, files)
+            items[name,] = below
             continue
         inside = [inner for inner in sorted(below.folders) if METADATA in below.folder(inner).names]
         for inner in inside:  # of the item of a random key
-            items[name, inner] = _Item(below.folder(inner), files)
+            items[name, inner] = below.folder(inner)
         json_files = [file for file in _JSON if file in below.names and file not in below.folders]
         if json_files:
-            source = below.open(json_files[0])
-            others[name] = parsed_json(source)
-            source.close()
+            others[name] = json_in(below, json_files[0])
         elif not inside:
             others[name] = Opaque(str(handlers.get(name, "an item of Orbax"))[:200])
     return items, others
@@ -125,31 +122,17 @@ def _items(
 # -- a tree --------------------------------------------------------------------------------------------------------
 
 
-class _Item:
-    """A folder with `_METADATA`."""
-
-    def __init__(self, folder: Folder, files: "_Files") -> None:
-        self._folder, self._files = folder, files
-
-    def opened(self) -> StoredFile:
-        folder = self._folder
-        source = folder.open(METADATA)
-        try:
-            return self._opened(source)
-        except BaseException:
-            source.close()
-            raise
-
-    def _opened(self, source: Source) -> StoredFile:
-        folder = self._folder
+def _opened(folder: Folder, files: "_Files") -> StoredFile:
+    """Opens a folder with `_METADATA`; `files` are those of the whole checkpoint."""
+    source = folder.open(METADATA)
+    try:
         metadata = orbax_metadata.read(source)
         if metadata.is_database and MANIFEST not in folder.names:
             if any(name.startswith(PROCESS) for name in folder.names):
                 raise unfinished_error(folder, f"it has no {MANIFEST}")
             raise FileError(f"cannot open {shown_file(folder.path)}: {MANIFEST} is missing; is the copy complete?")
         source.limits.spend_bytes(names_cost((value.stored_name for value in metadata.values), source.limits.bytes))
-        contents = self._contents(source, metadata)
-        opened = StoredFile(source, "Orbax", orbax_metadata.nested(source, contents))
+        opened = StoredFile(source, "Orbax", orbax_metadata.nested(source, _contents(folder, source, metadata)))
         if isinstance(metadata.custom, dict) and KEY in metadata.custom:
             restore_types(metadata.custom.pop(KEY), opened.content, source)
         if metadata.is_database:
@@ -158,70 +141,55 @@ class _Item:
             opened.metadata |= metadata.custom
         elif metadata.custom is not None:
             opened.metadata["custom_metadata"] = metadata.custom
-        if keys := self._random_keys():
+        if keys := _random_keys(folder):
             opened.metadata[RANDOM_KEYS] = keys
-        opened.seal = self._files.seal()
+        opened.seal = files.seal()
         return opened
+    except BaseException:
+        source.close()
+        raise
 
-    def _contents(self, source: Source, metadata: OrbaxMetadata) -> list[tuple[OrbaxValue, Any]]:
-        """Each value of the tree with its content: an array that was opened, or a plain value."""
-        folder = os.path.realpath(self._folder.path)
-        store = ZarrStore(
-            folder,
-            metadata.is_database,
-            metadata.zarr_version,
-            metadata.fills,
-            source,
-            inode(os.path.join(folder, METADATA)),
-        )
-        times = Counter(value.stored_name for value in metadata.values if value.is_stored)
-        if not metadata.is_database:
-            _check_names(source, times)
-        arrays = {array.name: array for array in open_arrays(store, times)}
-        strings = self._json(STRINGS) if any(value.kind == STRING for value in metadata.values) else None
-        contents: list[tuple[OrbaxValue, Any]] = []
-        for value in metadata.values:
-            content: Any
-            if value.is_stored and times[value.stored_name] > 1:
-                content = Unreadable(arrays[value.stored_name].spec, _OVERWRITTEN)
-            elif value.kind == SCALAR:
-                content = _scalar(source, arrays[value.stored_name])
-            elif value.is_stored:
-                content = arrays[value.stored_name]
-            elif value.kind == STRING:
-                content = _string(source, strings, value.stored_name)
-            else:
-                content = orbax_metadata.empty_or_inert(value.kind)
-            contents.append((value, content))
-        return contents
 
-    def _json(self, name: str) -> Any:
-        source = self._folder.open(name)
-        try:
-            return parsed_json(source)
-        finally:
-            source.close()
+def _contents(folder: Folder, source: Source, metadata: OrbaxMetadata) -> list[tuple[OrbaxValue, Any]]:
+    """Each value of the tree with its content: an array that was opened, or a plain value."""
+    path = os.path.realpath(folder.path)
+    number = inode(os.path.join(path, METADATA))
+    store = ZarrStore(path, metadata.is_database, metadata.zarr_version, metadata.fills, source, number)
+    times = Counter(value.stored_name for value in metadata.values if value.is_stored)
+    if not metadata.is_database:
+        _check_names(source, times)
+    arrays = {array.name: array for array in open_arrays(store, times)}
+    strings = json_in(folder, STRINGS) if any(value.kind == STRING for value in metadata.values) else None
+    contents: list[tuple[OrbaxValue, Any]] = []
+    for value in metadata.values:
+        content: Any
+        if value.is_stored and times[value.stored_name] > 1:
+            content = Unreadable(arrays[value.stored_name].spec, _OVERWRITTEN)
+        elif value.kind == SCALAR:
+            content = _scalar(source, arrays[value.stored_name])
+        elif value.is_stored:
+            content = arrays[value.stored_name]
+        elif value.kind == STRING:
+            content = _string(source, strings, value.stored_name)
+        else:
+            content = orbax_metadata.empty_or_inert(value.kind)
+        contents.append((value, content))
+    return contents
 
-    def _random_keys(self) -> dict[str, str]:
-        """The implementation of each array that contains the data of typed random keys, by name."""
-        keys: dict[str, str] = {}
-        if ARRAY_METADATA not in self._folder.folders:
-            return keys
-        below = self._folder.folder(ARRAY_METADATA)
-        for name in below.names:
-            source = below.open(name)
-            try:
-                content = parsed_json(source)
-            finally:
-                source.close()
-            rows = content.get("array_metadatas") if isinstance(content, dict) else None
-            for row in rows if isinstance(rows, list) else ():
-                array = row.get("array_metadata") if isinstance(row, dict) else None
-                further = array.get("ext_metadata") if isinstance(array, dict) else None
-                kind = further.get(RANDOM_KEYS) if isinstance(further, dict) else None
-                if isinstance(array, dict) and isinstance(kind, str):
-                    keys[str(array.get("param_name"))] = kind
+
+def _random_keys(folder: Folder) -> dict[str, str]:
+    """The implementation of each array that contains the data of typed random keys, by name."""
+    keys: dict[str, str] = {}
+    if ARRAY_METADATA not in folder.folders:
         return keys
+    below = folder.folder(ARRAY_METADATA)
+    for name in below.names:
+        rows = under(json_in(below, name), "array_metadatas")
+        for row in rows if isinstance(rows, list) else ():
+            kind = under(row, "array_metadata", "ext_metadata", RANDOM_KEYS)
+            if isinstance(kind, str):
+                keys[str(under(row, "array_metadata", "param_name"))] = kind
+    return keys
 
 
 _OVERWRITTEN = (
@@ -243,9 +211,7 @@ def _scalar(source: Source, array: ZarrArray) -> Any:
 
 
 def _string(source: Source, strings: Any, name: str) -> str:
-    text = strings
-    for part in name.split("/"):
-        text = text.get(part) if isinstance(text, dict) else None
+    text = under(strings, *name.split("/"))
     if not isinstance(text, str):
         raise source.error(0, f"{STRINGS} has no text for {name[:200]!a}")
     return text
@@ -260,7 +226,10 @@ class _Files:
 
     def __init__(self, folder: Folder) -> None:
         self._root = os.path.realpath(folder.path)
-        self._allowed = [self._root, *_blobs(self._root)]
+        self._allowed = [self._root]
+        above, snapshots, _ = self._root.rpartition("/snapshots/")
+        if snapshots:  # the files of a folder in the cache of huggingface_hub are links to its blobs
+            self._allowed.append(f"{above}/blobs")
         self._sizes: dict[str, int] = {}  # by their paths in the folder
         pending = [self._root]
         while pending:
@@ -300,9 +269,3 @@ class _Files:
                 text += bytes(source.read(0, source.size))
                 source.close()
         return checksum(text)
-
-
-def _blobs(folder: str) -> list[str]:
-    """Where the files of a folder in the cache of huggingface_hub are, to which it has links."""
-    above, snapshots, _ = folder.rpartition("/snapshots/")
-    return [f"{above}/blobs"] if snapshots else []

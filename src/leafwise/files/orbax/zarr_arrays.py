@@ -81,7 +81,8 @@ def short_reason(error: BaseException) -> str:
 def open_arrays(store: ZarrStore, names: Iterable[str]) -> "Iterator[ZarrArray]":
     """Opens arrays; reads their headers, but no values."""
     ts = tensorstore()
-    context = _context(ts)
+    # The nodes of a database are kept: each contains the headers of many arrays.
+    context = ts.Context({"cache_pool#nodes": {"total_bytes_limit": 100_000_000}})
     waiting = list(names)
     for start in range(0, len(waiting), _BATCH):
         batch = waiting[start : start + _BATCH]
@@ -92,11 +93,6 @@ def open_arrays(store: ZarrStore, names: Iterable[str]) -> "Iterator[ZarrArray]"
             except Exception as error:
                 raise store.error(name, error) from error
             yield ZarrArray(store, name, opened)
-
-
-def _context(ts: Any) -> Any:
-    # The nodes of a database are kept: each contains the headers of many arrays.
-    return ts.Context({"cache_pool#nodes": {"total_bytes_limit": 100_000_000}})
 
 
 def _opening(ts: Any, store: ZarrStore, name: str, context: Any) -> Any:
@@ -185,15 +181,11 @@ class ZarrArray(Stored):
         """Raises if a chunk does not fit into the memory of the machine: tensorstore would end the process."""
         itemsize = self.spec.nbytes // max(self.spec.size, 1)
         nbytes = prod(self.chunk_shape) * itemsize
-        if nbytes > _memory():
+        if nbytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
             raise FileError(
                 f"{shown_file(self.store.folder)}: {escape(self.name)} is stored in chunks of {nbytes:,} bytes, more "
                 "than the memory of this machine"
             )
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _forward(parts: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[tuple[Any, ...], tuple[slice, ...]]:

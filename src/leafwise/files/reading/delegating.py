@@ -2,6 +2,7 @@
 chunks are combined in order, so that the bits of the results do not depend on the cuts."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.delegating import Delegating
@@ -18,7 +19,7 @@ from leafwise.files.sources.source import LocalSource
 
 class FileDelegating(Delegating):
     def measure(self, crew: Crew, values: list[Stored], histogram: bool, count: Count) -> list[Moments]:
-        from leafwise.files.reading.measuring import StoredPart, runs_of
+        from leafwise.files.reading.measuring import StoredPart, measure_whole, runs_of
 
         runs = runs_of(values)
         parts = (
@@ -33,12 +34,9 @@ class FileDelegating(Delegating):
             for number, moments in measured:
                 chunks.setdefault(number, []).extend(moments)
         others = [number for number in range(len(values)) if number not in runs]
+        measure_one = partial(measure_whole, histogram=histogram)
         wholes = run_each(
-            crew,
-            _measure_whole,
-            [(values[number], histogram) for number in others],
-            lambda item: item[0].spec.nbytes,
-            count,
+            crew, measure_one, [values[number] for number in others], lambda value: value.spec.nbytes, count
         )
         moments_of = {number: merged_moments(moments) for number, moments in chunks.items()}
         moments_of |= zip(others, wholes, strict=True)
@@ -57,8 +55,8 @@ class FileDelegating(Delegating):
         sides = list(runs.values())
 
         def compared(parts: list[Any], always: bool, counted: Count) -> list[Any]:
-            sent = [_SentPair(*_ranges(sides[part.pair], part, dtypes[part.pair]), dtypes[part.pair]) for part in parts]
-            bundles = list(task_bundles(sent, lambda pair: pair.stop - pair.start))
+            sent = [_SentPair.of(sides[part.pair], part, dtypes[part.pair]) for part in parts]
+            bundles = list(task_bundles(sent, lambda pair: pair.nbytes))
             tasks = (_ComparingTask(bundle, always) for bundle in bundles)
             results = [result for results in crew.run(tasks, counted) for result in results]
             return [
@@ -90,11 +88,11 @@ def _task_ranges(nbytes: int, itemsize: int) -> Iterator[tuple[int, int]]:
     return ranges(nbytes, CHUNK * itemsize, crews.TASK)
 
 
-class _MeasuringTask:
+class _MeasuringTask(NamedTuple):
     """A task: the moments of each chunk of some parts of arrays, by the number of the array."""
 
-    def __init__(self, parts: list[Any], histogram: bool) -> None:
-        self.parts, self.histogram = parts, histogram
+    parts: list[Any]
+    histogram: bool
 
     @property
     def nbytes(self) -> int:
@@ -107,67 +105,59 @@ class _MeasuringTask:
         return [(part.array, moments) for part, moments in zip(self.parts, chunks, strict=True)]
 
 
-def _measure_whole(item: tuple[Stored, bool]) -> Moments:
-    from leafwise.files.reading.measuring import measure_whole
-
-    return measure_whole(*item)
-
-
 class _SentPair(NamedTuple):
     """Two ranges of bytes of the same length, in two storages."""
 
     storage: Storage
     start: int
-    stop: int
     other: Storage
     other_start: int
+    nbytes: int
     dtype: str
 
+    @classmethod
+    def of(cls, sides: tuple[_StoredRun, _StoredRun], part: Any, dtype: str) -> "_SentPair":
+        (storage, first, _), (other, other_first, _) = sides
+        at, end = part.start * ITEM_BYTES[dtype], part.stop * ITEM_BYTES[dtype]
+        return cls(storage, first + at, other, other_first + at, end - at, dtype)
 
-def _ranges(sides: tuple[_StoredRun, _StoredRun], part: Any, dtype: str) -> tuple[Storage, int, int, Storage, int]:
-    (storage, first, _), (other, other_first, _) = sides
-    at, end = part.start * ITEM_BYTES[dtype], part.stop * ITEM_BYTES[dtype]
-    return storage, first + at, first + end, other, other_first + at
 
-
-class _ComparingTask:
+class _ComparingTask(NamedTuple):
     """A task: for each pair of ranges, the comparisons of its chunks, each with the elements where the chunk begins and
     ends; one None for the whole range if both sides are equal, unless norms are needed `always`."""
 
-    def __init__(self, pairs: list[_SentPair], always: bool) -> None:
-        self.pairs, self.always = pairs, always
+    pairs: list[_SentPair]
+    always: bool
 
     @property
     def nbytes(self) -> int:
-        return sum(pair.stop - pair.start for pair in self.pairs)
+        return sum(pair.nbytes for pair in self.pairs)
 
     def __call__(self) -> list[list[tuple[int, int, Comparison | None]]]:
+        from leafwise.files.reading.measuring import unread
         from leafwise.kernels.comparing import PairPart, compare_parts
 
-        runs = []
-        for pair in self.pairs:
-            length = pair.stop - pair.start
-            sides = (pair.storage, pair.start), (pair.other, pair.other_start)
-            first, second = (_run(storage, start, length, pair.dtype) for storage, start in sides)
-            runs.append((first, second))
+        runs = [
+            (
+                _run(pair.storage, pair.start, pair.nbytes, pair.dtype),
+                _run(pair.other, pair.other_start, pair.nbytes, pair.dtype),
+            )
+            for pair in self.pairs
+        ]
         parts = [PairPart(number, 0, first.size) for number, (first, _) in enumerate(runs)]
         try:
             compared = compare_parts(runs, parts, self.always)
         except UnreadError as error:
             pair = self.pairs[error.number]
             storage, start = (pair.other, pair.other_start) if error.side else (pair.storage, pair.start)
-            storage.read(start, start + pair.stop - pair.start)  # raises a more specific error, if the problem persists
-            raise storage.source.error(
-                storage.start + start, "the array cannot be read from here on; was the file cut off?"
-            ) from error
+            raise unread(storage, start, start + pair.nbytes) from error
         return [[(part.start, part.stop, comparison) for part, comparison in chunks] for chunks in compared]
 
 
-def _run(storage: Storage, start: int, length: int, dtype: str) -> Run:
-    size, source = length // ITEM_BYTES[dtype], storage.source
-    if isinstance(source, LocalSource):
-        return Run(storage.start + start, size, dtype, source, source.descriptor())
-    import numpy as np
+def _run(storage: Storage, start: int, nbytes: int, dtype: str) -> Run:
+    from leafwise.files.reading.measuring import read_run
 
-    data = np.frombuffer(storage.read(start, start + length), np.uint8)
-    return Run(data.__array_interface__["data"][0], size, dtype, data)
+    source = storage.source
+    if isinstance(source, LocalSource):
+        return Run(storage.start + start, nbytes // ITEM_BYTES[dtype], dtype, source, source.descriptor())
+    return read_run(storage, start, start + nbytes, dtype)

@@ -52,11 +52,14 @@ class Transfers:
         transfer = self._by_device[landing.device]
         return transfer if transfer is not None and transfer.takes(landing) else None
 
+    @property
+    def _opened(self) -> list[Transfer]:
+        return [transfer for transfer in self._by_device.values() if transfer is not None]
+
     def begin(self) -> None:
         """Called before copies are queued, when all arrays have their memory."""
-        for transfer in self._by_device.values():
-            if transfer is not None:
-                transfer.begin()
+        for transfer in self._opened:
+            transfer.begin()
 
     def spare(self, landings: list[Landing]) -> list[Landing | None]:
         """For each landing, one in spare memory of its device; None if there is too little."""
@@ -69,9 +72,8 @@ class Transfers:
 
     def release(self) -> None:
         """Frees spare memory, even if an error keeps the landings alive."""
-        for transfer in self._by_device.values():
-            if transfer is not None:
-                transfer.release()
+        for transfer in self._opened:
+            transfer.release()
 
     def move(self, pairs: list[tuple[Landing, Landing]]) -> None:
         """Copies values from spare memory to the landings that they were read for."""
@@ -88,10 +90,9 @@ class Transfers:
     def finish(self) -> None:
         """Waits for all copies. Raises the first error of a device."""
         errors: list[Exception] = []
-        for transfer in self._by_device.values():
+        for transfer in self._opened:
             try:
-                if transfer is not None:
-                    transfer.finish()
+                transfer.finish()
             except Exception as error:
                 errors.append(error)
         if errors:

@@ -12,6 +12,7 @@ from leafwise.core.results.moments import NOTHING, Moments, merged_moments, noth
 from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_threads
+from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
 from leafwise.files.reading.reader import unchanged
 from leafwise.files.sources.source import LocalSource
@@ -66,7 +67,7 @@ def measure(values: list[Stored], histogram: bool, count: Count) -> list[Moments
         merged_moments(pieces[number]) if number in pieces else _counted(value, histogram, count)
         for number, value in enumerate(values)
     ]
-    unchanged({id(run[0].source): run[0].source for run in runs.values()}.values())
+    unchanged(storage.source for storage, _, _ in runs.values())
     return moments
 
 
@@ -128,18 +129,23 @@ def _measure_in_file(parts: list[StoredPart], opened: dict[int, int], histogram:
         return cpu.measure_chunks(runs, histogram)
     except UnreadError as error:
         part = parts[error.number]
-        part.storage.read(part.start, part.stop)  # raises a more specific error, if the problem persists
-        raise part.storage.source.error(
-            part.storage.start + part.start, "the array cannot be read from here on; was the file cut off?"
-        ) from error
+        raise unread(part.storage, part.start, part.stop) from error
+
+
+def unread(storage: Storage, start: int, stop: int) -> FileError:
+    """The error for bytes that the C code could not read. Raises a more specific one, if the problem persists."""
+    storage.read(start, stop)
+    return storage.source.error(storage.start + start, "the array cannot be read from here on; was the file cut off?")
+
+
+def read_run(storage: Storage, start: int, stop: int, dtype: str) -> Run:
+    """Bytes of a storage, read into memory for the C code."""
+    data = np.frombuffer(storage.read(start, stop), np.uint8)
+    return Run(data.__array_interface__["data"][0], len(data) // ITEM_BYTES[dtype], dtype, data)
 
 
 def _measure_read(parts: list[StoredPart], histogram: bool) -> list[list[Moments]]:
-    runs = []
-    for part in parts:
-        data = np.frombuffer(part.storage.read(part.start, part.stop), np.uint8)
-        size = len(data) // ITEM_BYTES[part.dtype]
-        runs.append(Run(data.__array_interface__["data"][0], size, part.dtype, data))
+    runs = [read_run(part.storage, part.start, part.stop, part.dtype) for part in parts]
     return cpu.measure_chunks(runs, histogram, threads=1)
 
 

@@ -1,7 +1,7 @@
 """Reads bytes from files into memory, with several threads, and compares them with their checksums."""
 
-import threading
 from collections.abc import Iterable, Iterator
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.loading import Landing
@@ -13,7 +13,8 @@ from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads
 from leafwise.errors import ChecksumError, FileError
-from leafwise.files.arrays.arrays import Placed, Signed, Storage, Stored, Strided, numpy_dtype
+from leafwise.files.arrays.arrays import Signed, Storage, Stored, Strided, numpy_dtype
+from leafwise.files.arrays.ranges import rooms
 from leafwise.files.arrays.sections import Section, is_dense, joined, touched
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums
 from leafwise.files.reading.landings import LandingRead, Transfers, fill_landings
@@ -65,6 +66,19 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, cr
                 (storage, checksum_pass, start, stop)
                 for start, stop in ranges(storage.nbytes, storage.checksums.piece, largest)
             ]
+    if crew is None:
+        _compare(tasks, progress)
+    else:
+        parts = [_SentRange.of(storage, start, stop) for storage, _, start, stop in tasks]
+        states = run_each(crew, _state_of, parts, lambda part: part.stop - part.start, progress)
+        for (_, checksum_pass, start, _), state in zip(tasks, states, strict=True):
+            checksum_pass.include(start, state)
+    raise_damage(passes)
+    return sum(stop - start for _, _, start, stop in tasks)
+
+
+def _compare(tasks: list[tuple[Storage, ChecksumPass, int, int]], progress: Count) -> None:
+    """Reads ranges of storages in several threads, and compares them with their checksums."""
 
     def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
         storage, checksum_pass, start, stop = task
@@ -73,15 +87,7 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, cr
             checksum_pass.add(first, data)
         progress(stop - start)
 
-    if crew is None:
-        in_threads(compare, tasks, _threads_for(storage for _, storage, _ in passes))
-    else:
-        parts = [_SentRange.of(storage, start, stop) for storage, _, start, stop in tasks]
-        states = run_each(crew, _state_of, parts, lambda part: part.stop - part.start, progress)
-        for (_, checksum_pass, start, _), state in zip(tasks, states, strict=True):
-            checksum_pass.include(start, state)
-    raise_damage(passes)
-    return sum(stop - start for _, _, start, stop in tasks)
+    in_threads(compare, tasks, _threads_for(storage for storage, *_ in tasks))
 
 
 class _SentRange(NamedTuple):
@@ -126,15 +132,11 @@ def verify_arrays(
     if crew is None:
         in_threads(check, alone)
     else:
-        run_each(crew, _check, alone, lambda array: array.spec.nbytes, progress)
+        run_each(crew, methodcaller("check"), alone, lambda array: array.spec.nbytes, progress)
     return compared + sum(array.spec.nbytes for array in alone)
 
 
-def _check(array: Stored) -> None:
-    array.check()
-
-
-def verify_sections(sections: Iterable[tuple[str, Stored]], progress: Count = lambda count: None) -> None:
+def verify_sections(sections: Iterable[tuple[str, Stored]]) -> None:
     """Compares the checksums of parts of arrays, and of as little else as possible: each checksum that covers a byte of
     a part, once. Raises an error that lists every damaged array."""
     used: dict[int, list[tuple[int, int]]] = {}
@@ -153,15 +155,7 @@ def verify_sections(sections: Iterable[tuple[str, Stored]], progress: Count = la
         for first, last in joined(used[key]):
             cuts = ranges(last - first, storage.checksums.piece, _TASK)
             tasks += [(storage, checksum_pass, first + start, first + stop) for start, stop in cuts]
-
-    def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
-        storage, checksum_pass, start, stop = task
-        assert storage.checksums is not None
-        for first, data in _blocks(storage, start, stop, storage.checksums.piece):
-            checksum_pass.add(first, data)
-        progress(stop - start)
-
-    in_threads(compare, tasks, _threads_for(storage for _, storage, _ in passes.values()))
+    _compare(tasks, lambda count: None)
     raise_damage(list(passes.values()))
     in_threads(lambda array: array.check(), list(alone.values()))
 
@@ -170,9 +164,8 @@ def checked_section(name: str, array: Stored) -> Any:
     """The values of a part of an array, compared with their checksums. If they are close together, nothing is read
     twice, which matters for files on other machines."""
     storages = array.storages()
-    sums = storages[0].checksums if len(storages) == 1 else None
-    plain = type(array) in (Strided, Signed, Placed) and isinstance(array, Strided)
-    if sums is None or not plain or not isinstance(array, Strided) or not array.spec.size or not is_dense(array):
+    sums = storages[0].checksums if len(storages) == 1 and array.spec.size else None
+    if sums is None or not isinstance(array, Strided) or array.checks_itself or not is_dense(array):
         verify_sections([(name, array)])
         return array.read().copy()
     ((storage, start, stop),) = touched(array)
@@ -260,9 +253,6 @@ def _threads_for(storages: Iterable[Storage]) -> int:
     return CONNECTIONS if all(isinstance(source, RemoteSource) for source in sources) else THREADS
 
 
-_rooms = threading.local()
-
-
 def _blocks(storage: Storage, start: int, stop: int, piece: int) -> Iterator[tuple[int, Any]]:
     """The bytes from `start` to `stop`, in multiples of the bytes that have one checksum. Local files are read through
     one buffer per thread, which is small enough to stay in the cache."""
@@ -270,13 +260,11 @@ def _blocks(storage: Storage, start: int, stop: int, piece: int) -> Iterator[tup
         yield start, memoryview(storage.read(start, stop))
         return
     step = max(_ROOM // piece, 1) * piece
-    room = getattr(_rooms, "room", None)
-    if room is None or len(room) < min(step, stop - start):
-        room = _rooms.room = memoryview(bytearray(max(min(step, stop - start), CHUNK)))
-    for at in range(start, stop, step):
-        part = room[: min(step, stop - at)]
-        storage.read_into(at, part)
-        yield at, part
+    with rooms([max(min(step, stop - start), CHUNK)]) as [room]:
+        for at in range(start, stop, step):
+            part = room[: min(step, stop - at)]
+            storage.read_into(at, part)
+            yield at, part
 
 
 def raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
@@ -298,7 +286,7 @@ def raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
 
 
 def unchanged(sources: Iterable[Source]) -> None:
-    """Raises if a file was changed since it was opened."""
-    for source in sources:
+    """Raises if a file was changed since it was opened. Each is asked once, however often it is given."""
+    for source in {id(source): source for source in sources}.values():
         if source.was_changed():
             raise FileError(f"{shown_file(source.name)} was changed while it was being read; open it again")

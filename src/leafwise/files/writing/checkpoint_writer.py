@@ -15,11 +15,10 @@ from leafwise.files.checksums import CHUNK, DIGITS, checksum, count
 from leafwise.files.folders.shard_names import own_front
 from leafwise.files.formats.safetensors import rows_of
 from leafwise.files.sources.folder import INDEX
-from leafwise.files.writing.destination import destination
+from leafwise.files.writing.destination import check_readable, destination
 from leafwise.files.writing.item_writer import Checkpoint, Item, PlacedItem, TiedCopies, stored_arrays, write_items
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.streaming import Streaming
-from leafwise.files.writing.verify_written import check_readable
 
 MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
 
@@ -35,8 +34,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: C
     place = destination(path)
 
     def check_staged(staged: dict[str, Output]) -> None:
-        arrays = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
-        check_readable(place.whole, staged, arrays, checkpoint.scalars.keys())
+        check_readable(place.whole, staged, checkpoint.names, checkpoint.scalars.keys())
 
     in_shards = len(parts) > 1
     prefix = f"{own_front(place.name)}{secrets.token_hex(4)}"
@@ -80,19 +78,13 @@ def _parts(items: list[Item], shard_size: int | None) -> list[list[Item]]:
 
 
 def _index(checkpoint: Checkpoint, seals: dict[str, str], parts: list[list[Item]]) -> bytes:
-    entry_text = record.text_of(
-        ties=checkpoint.ties,
-        tie_roles=checkpoint.tie_roles,
-        scalars=checkpoint.scalars,
-        nodes=checkpoint.nodes,
-        orders=checkpoint.orders,
-        shards=seals,
-    )
     rest = {
         "metadata": {"total_size": sum(item.nbytes for item in checkpoint.items)},
         "weight_map": {item.name: name for name, items in zip(seals, parts, strict=True) for item in items},
     }
-    return record.sealed(f' {_escaped(entry_text)}",{json.dumps(rest, indent=0)[1:]}\n', record.INDEX, lead=0)
+    return record.sealed(
+        f' {_escaped(checkpoint.entry(shards=seals))}",{json.dumps(rest, indent=0)[1:]}\n', record.INDEX, lead=0
+    )
 
 
 def _escaped(text: str) -> str:
@@ -110,17 +102,8 @@ def _write_tensors(
     sums = sum(count(item.nbytes, CHUNK) for item in laid_out)
     in_order = {item.name: rows[item.name] for item in checkpoint.items}
     blank = "0" * (sums * DIGITS)
-    entry_text = record.text_of(
-        chunk=CHUNK,
-        sums=blank,
-        kinds="".join(item.kind for item in laid_out),
-        roles=[item.role for item in laid_out],
-        ties=checkpoint.ties,
-        tie_roles=checkpoint.tie_roles,
-        scalars=checkpoint.scalars,
-        nodes=checkpoint.nodes,
-        orders=checkpoint.orders,
-    )
+    kinds, roles = "".join(item.kind for item in laid_out), [item.role for item in laid_out]
+    entry_text = checkpoint.entry(chunk=CHUNK, sums=blank, kinds=kinds, roles=roles)
     extra_metadata = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in checkpoint.metadata.items())
     text = json.dumps(in_order, separators=(",", ":"), ensure_ascii=False)[1:]
     before, after = _escaped(entry_text).split(blank, 1) if blank else (_escaped(entry_text), "")

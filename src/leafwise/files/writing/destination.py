@@ -1,17 +1,21 @@
-"""Where a checkpoint is written: a folder on this machine, or a place behind a URL."""
+"""Where a checkpoint is written: a folder on this machine, or a place behind a URL. What was written there is read back
+before it replaces the old checkpoint, so that an unreadable file never replaces a good one."""
 
 import errno
 import os
+from collections.abc import Callable, Set
 from contextlib import AbstractContextManager, suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files.folders import shards
 from leafwise.files.folders.shard_names import is_index_text, listed_shards, own_shards
+from leafwise.files.formats import detect
 from leafwise.files.sources import disk as local
-from leafwise.files.sources.folder import INDEX
+from leafwise.files.sources.folder import INDEX, StagedFolder
 from leafwise.files.sources.remote import is_url
+from leafwise.files.stored_file import StoredFile
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import FileTransaction, StagedCheck, remove_abandoned
 
@@ -35,7 +39,7 @@ class Destination:
         raise NotImplementedError
 
     def transaction(
-        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool = False
+        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool
     ) -> AbstractContextManager[Transaction]:
         """The files of the checkpoint. Before the last one makes them visible, `check_staged` is called. Afterwards,
         an earlier checkpoint in the other layout is removed, and so are shards that no index refers to; but nothing is
@@ -96,9 +100,7 @@ class LocalDestination(Destination):
     def joined(self, file_name: str) -> str:
         return os.path.join(self.folder, file_name)
 
-    def transaction(
-        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool = False
-    ) -> AbstractContextManager[Any]:
+    def transaction(self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool) -> FileTransaction:
         tidy = None if in_shards is None else lambda: self._remove_earlier(bool(in_shards))
         return FileTransaction(self.name, check_staged, tidy)
 
@@ -149,3 +151,35 @@ def _index_text(path: str) -> bytes:
         return local.disk.read(file, 0, size)
     finally:
         local.disk.close(file)
+
+
+def check_readable(path: str, staged: dict[str, Output], arrays: Set[str], values: Set[str] = frozenset()) -> None:
+    """Raises unless the new files can be opened as users will open them, and contain arrays and plain values with
+    exactly these names. `staged` maps the final paths to the files; `path` is the one to open."""
+    files = {os.path.basename(output.path): output.source for output in staged.values()}
+    folder = StagedFolder(os.path.dirname(path), files)
+    name = os.path.basename(path)
+
+    def read() -> StoredFile:
+        if path in staged:
+            return detect.read(folder.open(name))
+        return shards.read_index(folder.open(name + INDEX), folder)
+
+    check_names(path, "file", read, arrays, values)
+
+
+def check_names(path: str, what: str, read: Callable[[], StoredFile], arrays: Set[str], values: Set[str]) -> None:
+    """Raises unless `read` opens the new file or checkpoint (`what`), and it contains arrays and plain values with
+    exactly these names."""
+    try:
+        opened = read()
+    except FileError as error:
+        raise FileError(f"the new {what} cannot be read back, so nothing was replaced: {error}") from error
+    try:
+        plain_names = opened.record.scalars.keys() if opened.record is not None else frozenset()
+        if opened.content.keys() != arrays or plain_names != values:
+            raise FileError(
+                f"cannot write {shown_file(path)}: the new {what} has the wrong names; nothing was replaced"
+            )
+    finally:
+        opened.close()

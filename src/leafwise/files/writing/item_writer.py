@@ -22,7 +22,7 @@ from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.writing import live_arrays
 from leafwise.files.writing.live_arrays import LiveArray, PlacedLive
 from leafwise.files.writing.output import Output
-from leafwise.files.writing.streaming import PlacedArray, Streaming
+from leafwise.files.writing.streaming import Streaming
 
 _PIECE = 1 << 20  # bytes that are copied, hashed and written at a time; few enough for the processor's cache
 
@@ -56,6 +56,22 @@ class Checkpoint(NamedTuple):
     orders: dict[str, tuple[int, ...]]
     metadata: dict[str, str]
     keyed: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all arrays, also of those that are only tied to others."""
+        return {item.name for item in self.items} | {name for name, _, _ in self.ties}
+
+    def entry(self, **columns: Any) -> str:
+        """The text of leafwise's entry, with further columns of `record.text_of`."""
+        return record.text_of(
+            ties=self.ties,
+            tie_roles=self.tie_roles,
+            scalars=self.scalars,
+            nodes=self.nodes,
+            orders=self.orders,
+            **columns,
+        )
 
 
 class TiedCopies:
@@ -113,14 +129,16 @@ def write_items(
     stop = output.at + sum(len(before) + item.nbytes + len(after) for item, before, after in items)
     output.expect(stop, in_threads=has_live)
     progress = output.counted(progress)
-    ways: dict[str, Callable[[Output, list[PlacedItem], TiedCopies, Count], list[list[str]]]] = {
-        "streamed": partial(_stream_items, streaming),
-        "live": _write_live,
-        "pieces": _write_pieces,
-    }
+    stream_items = partial(_stream_items, streaming)
+
+    def way(placed: PlacedItem) -> Callable[[Output, list[PlacedItem], TiedCopies, Count], list[list[str]]]:
+        if placed.item.array is not None:
+            return stream_items
+        return _write_live if placed.item.live is not None and not copies.holds(placed.item) else _write_pieces
+
     digits: list[list[str]] = []
-    for way, group in groupby(items, lambda placed: _way(placed.item, copies)):
-        digits += ways[way](output, list(group), copies, progress)
+    for write, group in groupby(items, way):
+        digits += write(output, list(group), copies, progress)
     return digits
 
 
@@ -136,13 +154,6 @@ def _checked(item: Item) -> Stored:
     return item.array
 
 
-def _way(item: Item, copies: TiedCopies) -> str:
-    """How an item is written."""
-    if item.array is not None:
-        return "streamed"
-    return "live" if item.live is not None and not copies.holds(item) else "pieces"
-
-
 def _write_live(output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Count) -> list[list[str]]:
     """Writes arrays of a live model, in several threads."""
     arrays = []
@@ -156,11 +167,8 @@ def _stream_items(
     streaming: Streaming, output: Output, items: list[PlacedItem], copies: TiedCopies, progress: Count
 ) -> list[list[str]]:
     """Writes arrays from files, in several threads."""
-    arrays = []
-    for item, start in _gaps_left(output, items, copies):
-        assert item.array is not None
-        arrays.append(PlacedArray(item.name, item.array, start))
-    return streaming.write(output, arrays, progress)
+    places = [(item.name, start) for item, start in _gaps_left(output, items, copies)]
+    return streaming.write(output, places, progress)
 
 
 def _gaps_left(output: Output, items: list[PlacedItem], copies: TiedCopies) -> list[tuple[Item, int]]:

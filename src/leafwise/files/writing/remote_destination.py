@@ -5,8 +5,7 @@ it has replaced consisted of, and leftovers that are at least a day older than t
 file system.
 """
 
-import re
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -19,8 +18,8 @@ from leafwise.files.sources.folder import INDEX, MODEL, Folder
 from leafwise.files.sources.remote import forget_cached, is_s3, is_web, parent_url, remote
 from leafwise.files.sources.retries import retried
 from leafwise.files.writing.destination import Destination
-from leafwise.files.writing.remote_writer import RemoteTransaction, new_upload
-from leafwise.files.writing.writer import StagedCheck, staged_prefix
+from leafwise.files.writing.remote_writer import RemoteOutput, RemoteTransaction, StagedUpload, remove
+from leafwise.files.writing.writer import StagedCheck, unfinished_of
 
 _ABANDONED = timedelta(days=1)
 
@@ -54,11 +53,14 @@ class RemoteDestination(Destination):
         folder = self._inside.rpartition("/")[0]
         return Folder(parent_url(self.whole), self._files, folder, Limits.none())
 
-    def transaction(
-        self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool = False
-    ) -> AbstractContextManager[Any]:
-        def open_output(url: str) -> Any:
-            return new_upload(url, self._files, self._inside_of(url.removeprefix(self.joined(""))), reads_back)
+    def transaction(self, in_shards: bool | None, check_staged: StagedCheck, reads_back: bool) -> RemoteTransaction:
+        def open_output(url: str) -> RemoteOutput:
+            path = self._inside_of(url.removeprefix(self.joined("")))
+            if is_s3(self._files) and not reads_back:
+                from leafwise.files.sources.multipart import MultipartUpload
+
+                return MultipartUpload(url, self._files, path)
+            return StagedUpload(url, self._files, path)
 
         if in_shards is None:
             return RemoteTransaction(open_output, check_staged)
@@ -111,22 +113,14 @@ class RemoteDestination(Destination):
             for shard in own:
                 if shard not in used and (shard in self._former or self._is_abandoned(shard, placed)):
                     self._remove(shard)
-        is_unfinished = re.compile(re.escape(staged_prefix(self.name)) + r"[0-9a-f]{16}\.part").fullmatch
-        for name in filter(is_unfinished, names):
+        for name in unfinished_of(self.name, names):
             if self._is_abandoned(name, placed):
                 self._remove(name)
         if is_s3(self._files) and placed is not None:
             self._abort_uploads(placed)
 
     def _remove(self, file_name: str) -> None:
-        path = self._inside_of(file_name)
-
-        def remove() -> None:
-            with suppress(FileNotFoundError):
-                self._files.rm_file(path)
-            forget_cached(self._files, path)
-
-        retried(self.joined(file_name), remove, "write")
+        remove(self.joined(file_name), self._files, self._inside_of(file_name))
 
     def _written_at(self, file_name: str) -> Any:
         """When a file was written, by the clock of the file system; None if that is not known."""

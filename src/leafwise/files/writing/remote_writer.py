@@ -11,8 +11,8 @@ first written to the folder for temporary files, one file of the checkpoint at a
 import os
 import secrets
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +20,7 @@ from leafwise.core.path import shown_file
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
-from leafwise.files.sources.remote import forget_cached, is_s3, remote_source
+from leafwise.files.sources.remote import forget_cached, remote_source
 from leafwise.files.sources.remote_reasons import is_transient
 from leafwise.files.sources.retries import retried
 from leafwise.files.sources.source import Source
@@ -61,13 +61,12 @@ class StagedUpload(RemoteOutput):
         self.path = url
         self._files, self._inside = files, path
         self._progress: Count = lambda count: None
+        self._is_settled = False  # whether all of it is there, so that the file on this machine was removed
         name = path.rpartition("/")[2]
         here = os.path.join(tempfile.gettempdir(), staged_prefix(url) + "upload")
-        try:
+        with _on_this_machine(url):
             remove_unfinished(here)
-            self._here: LocalOutput | None = LocalOutput(here, private=True)
-        except OSError as error:
-            raise _no_room(url, error) from error
+            self._here = LocalOutput(here, private=True)
         protocols = {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
         self._temporary = ""
         if protocols.isdisjoint(_COMPLETE_ONLY):
@@ -75,21 +74,17 @@ class StagedUpload(RemoteOutput):
 
     @property
     def at(self) -> int:  # type: ignore[override]
-        assert self._here is not None
         return self._here.at
 
     def write(self, data: Any) -> int:
         with _on_this_machine(self.path):
-            assert self._here is not None
             return self._here.write(data)
 
     def skip(self, length: int) -> None:
-        assert self._here is not None
         self._here.skip(length)
 
     def fill(self, data: Any, start: int) -> None:
         with _on_this_machine(self.path):
-            assert self._here is not None
             self._here.fill(data, start)
 
     def counted(self, progress: Count) -> Count:
@@ -97,7 +92,7 @@ class StagedUpload(RemoteOutput):
         return lambda count: None
 
     def source(self) -> Source:
-        if self._here is None:
+        if self._is_settled:
             return written_source(self.path, self._files, self._inside)
         source = self._here.source()
         source.name = self.path
@@ -108,13 +103,13 @@ class StagedUpload(RemoteOutput):
             self._send(self._temporary)
 
     def place(self) -> None:
-        assert self._here is not None
         if self._temporary:
             retried(self.path, self._move, "write")
         else:
             self._send(self._inside)
         self._check_placed(os.path.getsize(self._here.staged))
-        self._settle()
+        self.is_placed = self._is_settled = True
+        self._here.discard()
 
     def _check_placed(self, size: int) -> None:
         facts = retried(self.path, lambda: self._files.info(self._inside), "write")
@@ -124,12 +119,6 @@ class StagedUpload(RemoteOutput):
                 f"{shown_file(self.path)} was written, but is not what was sent: it should be a file of {size:,} "
                 "bytes; if another program has written it at the same time, save again"
             )
-
-    def _settle(self) -> None:
-        assert self._here is not None
-        self.is_placed = True
-        self._here.discard()
-        self._here = None
 
     def _move(self) -> None:
         try:
@@ -152,7 +141,6 @@ class StagedUpload(RemoteOutput):
             self._files.mv(self._temporary, self._inside)
 
     def arrived(self) -> bool:
-        assert self._here is not None
         ours, theirs = self.source(), written_source(self.path, self._files, self._inside)
         # What is not compared has checksums there: at the beginning of a safetensors file, and at the end of a zip.
         begin, end = min(_COMPARED, ours.size), max(ours.size - _COMPARED, 0)
@@ -165,7 +153,6 @@ class StagedUpload(RemoteOutput):
         return has_arrived
 
     def _send(self, inside: str) -> None:
-        assert self._here is not None
         here, size = self._here.staged, os.path.getsize(self._here.staged)
         counter = _counter(self._progress)
 
@@ -180,15 +167,14 @@ class StagedUpload(RemoteOutput):
         retried(self.path, attempt, "write")
 
     def discard(self) -> str:
-        if self._here is not None:
-            self._here.discard()
+        self._here.discard()
         paths = [self._inside] if self.is_placed else []
-        if self._here is not None and self._temporary:  # it may not have been moved
+        if self._temporary and not self._is_settled:  # it may not have been moved
             paths.append(self._temporary)
         return ", ".join(filter(None, (_removed(self.path, self._files, path) for path in paths)))
 
 
-class RemoteTransaction:
+class RemoteTransaction(AbstractContextManager["RemoteTransaction"]):
     """A context manager for files that become visible together, or not at all; see `FileTransaction`."""
 
     def __init__(
@@ -205,13 +191,16 @@ class RemoteTransaction:
         """Opens a file to write. The one before must be complete: it is sent, so that memory and disk are free again.
         No index lists it yet, so it is as good as invisible."""
         if self._outputs:
-            self._outputs[-1].finish()
-            _place_earlier(self._outputs[-1])
+            last = self._outputs[-1]
+            last.finish()
+            try:
+                last.place()
+            except BaseException as problem:
+                # Then it has to be removed. No other save uses its name.
+                last.is_placed = last.is_placed or _may_arrive(problem) or _has_arrived(last)
+                raise
         self._outputs.append(self._open_output(path))
         return self._outputs[-1]
-
-    def __enter__(self) -> "RemoteTransaction":
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -261,15 +250,6 @@ class RemoteTransaction:
             problem.add_note(f"{', '.join(left)} could not be removed; the next save there removes it after a day")
 
 
-def _place_earlier(output: RemoteOutput) -> None:
-    try:
-        output.place()
-    except BaseException as problem:
-        # Then it has to be removed. No other save uses its name.
-        output.is_placed = output.is_placed or _may_arrive(problem) or _has_arrived(output)
-        raise
-
-
 def _may_arrive(problem: BaseException) -> bool:
     """Whether nobody knows if the last request was handled, or will be: it was interrupted, or its response lost."""
     cause = problem.__cause__
@@ -282,30 +262,26 @@ def _has_arrived(output: RemoteOutput) -> bool:
     return False
 
 
-def new_upload(url: str, files: Any, path: str, reads_back: bool) -> RemoteOutput:
-    """Opens a file behind a URL to write. `reads_back` is whether the writer reads bytes that it has written."""
-    if is_s3(files) and not reads_back:
-        from leafwise.files.sources.multipart import MultipartUpload
-
-        return MultipartUpload(url, files, path)
-    return StagedUpload(url, files, path)
-
-
 def written_source(url: str, files: Any, path: str) -> Source:
     forget_cached(files, path)
     return remote_source(url, files, path, Limits.none())
 
 
-def _removed(url: str, files: Any, path: str) -> str:
-    """Removes a file if it is there. Returns its name if that is not possible."""
+def remove(url: str, files: Any, path: str) -> None:
+    """Removes a file if it is there."""
 
     def attempt() -> None:
         with suppress(FileNotFoundError):
             files.rm_file(path)
         forget_cached(files, path)
 
+    retried(url, attempt, "write")
+
+
+def _removed(url: str, files: Any, path: str) -> str:
+    """Removes a file if it is there. Returns its name if that is not possible."""
     try:
-        retried(url, attempt, "write")
+        remove(url, files, path)
     except FileError:
         return shown_file(path)
     return ""
@@ -329,22 +305,13 @@ def _counter(progress: Count) -> Any:
     return Counter()
 
 
-class _on_this_machine:  # noqa: N801
+@contextmanager
+def _on_this_machine(url: str) -> Iterator[None]:
     """Turns errors of the folder for temporary files into a FileError that says what to do."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, OSError):
-            raise _no_room(self._url, error) from error
-
-
-def _no_room(url: str, error: OSError) -> FileError:
-    return FileError(
-        f"cannot write {shown_file(url)}: it is first written to {tempfile.gettempdir()!r}, and there: "
-        f"{error.strerror or error}; set TMPDIR to a folder with more room, or use shard_size="
-    )
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"cannot write {shown_file(url)}: it is first written to {tempfile.gettempdir()!r}, and there: "
+            f"{error.strerror or error}; set TMPDIR to a folder with more room, or use shard_size="
+        ) from error

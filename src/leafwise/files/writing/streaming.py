@@ -22,7 +22,7 @@ from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_order
 from leafwise.errors import FileError, WriteError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored
-from leafwise.files.arrays.elementwise import Elementwise
+from leafwise.files.arrays.computed import Elementwise
 from leafwise.files.arrays.ranges import Ranged, fill_range, rooms
 from leafwise.files.casts import SATURATE
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher, checksummer, count
@@ -39,19 +39,11 @@ _SCATTERED = 24 << 20
 _SCATTERED_LOCK = threading.Lock()
 
 
-class PlacedArray(NamedTuple):
-    """An array, its name in the new file, and the offset of its first byte there."""
-
-    name: str
-    array: Stored
-    start: int
-
-
 class Streaming:
     """Streams arrays into the files of one checkpoint. All arrays are given at the beginning, by their names in the
     checkpoint, so that each of their storages is verified only once."""
 
-    def __init__(self, arrays: Iterable[tuple[str, Stored]], crew: Crew | None = None) -> None:
+    def __init__(self, arrays: Iterable[tuple[str, Stored]], crew: Crew | None) -> None:
         self._arrays, self._crew = dict(arrays), crew
         self._ways = {name: _way(array) for name, array in self._arrays.items()}
         self._locks: dict[int, threading.Lock] = {}  # by the identity of a compressed source
@@ -63,14 +55,15 @@ class Streaming:
         ]
         reader.verify_arrays(apart, crew=crew)
 
-    def write(self, output: Output, arrays: list[PlacedArray], progress: Count) -> list[list[str]]:
-        """Writes arrays into gaps of a file. Returns the checksums of the chunks of each."""
+    def write(self, output: Output, places: list[tuple[str, int]], progress: Count) -> list[list[str]]:
+        """Writes arrays into gaps of a file: `places` are their names, and the offset of the first byte of each.
+        Returns the checksums of the chunks of each."""
         if self._crew is not None:
-            return self._write_by(self._crew, output, arrays, progress)
-        sums = [[""] * count(array.spec.nbytes, CHUNK) for _, array, _ in arrays]
+            return self._write_by(self._crew, output, places, progress)
+        sums = [[""] * count(self._arrays[name].spec.nbytes, CHUNK) for name, _ in places]
         tasks = [
             _Task(name, self._ways[name], self._locks_of(name), sums_of_array, offset, start, stop)
-            for (name, _, offset), sums_of_array in zip(arrays, sums, strict=True)
+            for (name, offset), sums_of_array in zip(places, sums, strict=True)
             for start, stop in self._ways[name].cuts()
         ]
         written = WrittenParts(output, progress)
@@ -82,14 +75,14 @@ class Streaming:
         in_order(work, tasks, threads.THREADS)
         return sums
 
-    def _write_by(self, crew: Crew, output: Output, arrays: list[PlacedArray], progress: Count) -> list[list[str]]:
+    def _write_by(self, crew: Crew, output: Output, places: list[tuple[str, int]], progress: Count) -> list[list[str]]:
         """`write`, where workers read the sources and write the file."""
         assert isinstance(output, LocalOutput)  # workers could not open any other
-        sums: list[list[str]] = [[] for _ in arrays]
+        sums: list[list[str]] = [[] for _ in places]
         parts, sums_of_parts = [], []
-        for (name, array, offset), sums_of_array in zip(arrays, sums, strict=True):
+        for (name, offset), sums_of_array in zip(places, sums, strict=True):
             for start, stop in self._ways[name].cuts(crews.TASK):
-                parts.append(_SentPart.of(name, array, self._ways[name], offset, start, stop))
+                parts.append(_SentPart.of(name, self._arrays[name], self._ways[name], offset, start, stop))
                 sums_of_parts.append(sums_of_array)
         bundles = list(task_bundles(parts, lambda part: part.stop - part.start))
         by_bundle = crew.run((_WritingTask(output.staged, bundle) for bundle in bundles), progress)
@@ -123,8 +116,7 @@ class Streaming:
                 if isinstance(leaf, _Watched)
             ]
         )
-        storages = [storage for array in self._arrays.values() for storage in array.storages()]
-        reader.unchanged({id(storage.source): storage.source for storage in storages}.values())
+        reader.unchanged(storage.source for array in self._arrays.values() for storage in array.storages())
 
 
 class _Way(NamedTuple):
@@ -149,9 +141,11 @@ class _Watched(Ranged):
 
     __slots__ = ("checksum_pass", "checksums", "first", "inner", "piece", "storage")
 
-    def __init__(self, inner: Stored, storage: Storage, checksums: Checksums, first: int = 0) -> None:
+    def __init__(self, inner: Stored, checksums: Checksums, first: int = 0) -> None:
         super().__init__(inner.spec)
-        self.inner, self.storage, self.checksums, self.first = inner, storage, checksums, first
+        run = inner.plain_run()
+        assert run is not None
+        self.inner, self.storage, self.checksums, self.first = inner, run[0], checksums, first
         self.piece = checksums.piece
         self.checksum_pass: ChecksumPass = checksums.new_pass()
 
@@ -180,7 +174,7 @@ def _way(array: Stored) -> _Way:
         aligned = lcm(elements * own, run[0].checksums.piece) // own
         if run[0].checksums.piece % own == 0 and aligned * widest <= _LARGEST:
             elements = aligned
-            watched[id(leaf)] = _Watched(leaf, run[0], run[0].checksums)
+            watched[id(leaf)] = _Watched(leaf, run[0].checksums)
     gathered = any(leaf.plain_run() is None for leaf in leaves)
     scattered = any(leaf.is_scattered for leaf in leaves)
     if gathered:
@@ -271,13 +265,11 @@ class _SentChecksums(NamedTuple):
 
 
 class _SentPart(NamedTuple):
-    """A range of an array that a worker writes; `offset` is where the array begins in the new file."""
+    """A range of an array that a worker writes; `offset` is where the array begins in the new file. In its way, nothing
+    is watched: the worker does this, with the checksums in `watched`."""
 
     name: str
-    array: Stored
-    unit: int
-    gathered: bool
-    scattered: bool
+    way: _Way
     watched: list[_SentChecksums]
     offset: int
     start: int
@@ -292,30 +284,24 @@ class _SentPart(NamedTuple):
                 own = ITEM_BYTES[leaf.spec.dtype]
                 first, last = start // item * own, stop // item * own
                 watched.append(_SentChecksums(number, first, leaf.checksums.part(first, last)))
-        return cls(name, array, way.unit, way.gathered, way.scattered, watched, offset, start, stop)
+        return cls(name, way._replace(array=array), watched, offset, start, stop)
 
     def write(self, output: SharedOutput) -> tuple[list[str], list[Any]]:
         """Writes the range. Returns the checksums of its chunks, and what is known about the checksums of the
         sources."""
-        leaves = list(_leaves(self.array))
-        seen: dict[int, _Watched] = {}
-        for number, start, checksums in self.watched:
-            leaf = leaves[number]
-            run = leaf.plain_run()
-            assert run is not None
-            seen[number] = _Watched(leaf, run[0], checksums, start)
-        array = _with_leaves(self.array, {id(leaves[number]): leaf for number, leaf in seen.items()})
-        way = _Way(array, self.unit, self.gathered, self.scattered)
+        leaves = list(_leaves(self.way.array))
+        seen = [_Watched(leaves[number], checksums, start) for number, start, checksums in self.watched]
+        way = self.way._replace(array=_with_leaves(self.way.array, {id(leaf.inner): leaf for leaf in seen}))
         sums = [""] * count(self.stop, CHUNK)
         _Task(self.name, way, [], sums, self.offset, self.start, self.stop).run(output)
-        return sums[self.start // CHUNK :], [seen[number].checksum_pass.state() for number, _, _ in self.watched]
+        return sums[self.start // CHUNK :], [leaf.checksum_pass.state() for leaf in seen]
 
 
-class _WritingTask:
+class _WritingTask(NamedTuple):
     """A task: writes parts of arrays into a file that another process has begun."""
 
-    def __init__(self, staged: str, parts: list[_SentPart]) -> None:
-        self.staged, self.parts = staged, parts
+    staged: str
+    parts: list[_SentPart]
 
     @property
     def nbytes(self) -> int:

@@ -16,8 +16,8 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +28,7 @@ from leafwise.core.work.threads import WRITERS
 from leafwise.errors import FileError
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.file_memory import FileMemory
-from leafwise.files.sources.source import BorrowedSource, LocalSource, Source
+from leafwise.files.sources.source import BorrowedSource, Source
 from leafwise.files.writing.output import Output
 
 # A file in memory is mapped if it has at least this many bytes, and if there are enough threads: two of them are not
@@ -41,6 +41,12 @@ _AHEAD = 1 << 25  # bytes that are written before the system is asked to begin w
 def staged_prefix(name: str) -> str:
     """The prefix of the temporary names of files that will become the file with this name, or a part of it."""
     return f".leafwise-{hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()}-"
+
+
+def unfinished_of(name: str, names: list[str]) -> list[str]:
+    """Which of these are temporary names of files that should have become the file with this name, or a part of it."""
+    is_unfinished = re.compile(re.escape(staged_prefix(name)) + r"[0-9a-f]{16}\.part").fullmatch
+    return list(filter(is_unfinished, names))
 
 
 class LocalOutput(Output):
@@ -80,7 +86,8 @@ class LocalOutput(Output):
         assert self._file is not None
         local.disk.write(self._file, data)
         length = memoryview(data).nbytes
-        self._went_on(length)
+        self.at += length
+        self.start_writing(self.at)
         return length
 
     def skip(self, length: int) -> None:
@@ -101,25 +108,10 @@ class LocalOutput(Output):
         else:
             local.disk.fill_mapped(self._memory, self._file, data, start)
 
-    def copy(self, source: Source, start: int, stop: int, chunk: int = 1 << 26) -> None:
-        """Copies a range of another file, inside the kernel if possible."""
-        assert self._file is not None
-        if isinstance(source, LocalSource):
-            local.disk.copy(source.file, start, self._file, stop - start)
-            self._went_on(stop - start)
-            return
-        while start < stop:
-            self.write(source.read(start, min(start + chunk, stop)))
-            start += chunk
-
     def source(self) -> Source:
         # It shares the open file, because the number of open files is limited.
         assert self._file is not None
         return BorrowedSource(self.path, self._file)
-
-    def _went_on(self, length: int) -> None:
-        self.at += length
-        self.start_writing(self.at)
 
     def start_writing(self, stop: int) -> None:
         # Lets the system begin to write to the disk.
@@ -152,7 +144,7 @@ class LocalOutput(Output):
             local.disk.remove(self.staged)
 
 
-class SharedOutput:
+class SharedOutput(AbstractContextManager["SharedOutput"]):
     """A file that another process is writing, some gaps of which this process fills. Its name and its lock belong to
     the other process."""
 
@@ -171,9 +163,6 @@ class SharedOutput:
             local.disk.write_at(self._file, data, start)
         except OSError as error:
             raise self._failed(error) from error
-
-    def __enter__(self) -> "SharedOutput":
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -218,7 +207,7 @@ class WrittenParts:
 StagedCheck = Callable[[dict[str, Output]], None]
 
 
-class FileTransaction:
+class FileTransaction(AbstractContextManager["FileTransaction"]):
     """A context manager for files that become visible together, or not at all.
 
     When the block ends without an error, the files are renamed into place in the order in which they were opened.
@@ -238,17 +227,11 @@ class FileTransaction:
 
     def open(self, path: str, like: str = "") -> LocalOutput:
         """Opens a file to write. It gets the mode of the file it replaces, or of the file `like`."""
-        try:
+        with write_errors(path):
             if not self._outputs:
                 remove_unfinished(os.path.realpath(path), self._of)
-            output = LocalOutput(path, like, self._of)
-        except OSError as error:
-            raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
-        self._outputs.append(output)
-        return output
-
-    def __enter__(self) -> "FileTransaction":
-        return self
+            self._outputs.append(LocalOutput(path, like, self._of))
+        return self._outputs[-1]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -298,6 +281,15 @@ class FileTransaction:
                 )
 
 
+@contextmanager
+def write_errors(path: str) -> Iterator[None]:
+    """Turns an error of the file system into one that names what should be written."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
+
+
 def _mode_like(path: str) -> int | None:
     try:
         return local.mode_for(path)
@@ -310,8 +302,7 @@ def _mode_like(path: str) -> int | None:
 def remove_unfinished(path: str, of: str = "") -> None:
     """Removes unfinished files that earlier writers of this file left behind."""
     folder, name = os.path.split(path)
-    is_unfinished = re.compile(re.escape(staged_prefix(of or name)) + r"[0-9a-f]{16}\.part").fullmatch
-    remove_abandoned(folder, lambda names: [file_name for file_name in names if is_unfinished(file_name)])
+    remove_abandoned(folder, lambda names: unfinished_of(of or name, names))
 
 
 def remove_abandoned(
@@ -336,22 +327,3 @@ def remove_abandoned(
         finally:
             for file in held.values():
                 local.disk.close(file)
-
-
-def durable(path: str, check_staged: StagedCheck | None = None) -> "_DurableFile":
-    """One file, written durably: `with durable(path) as output:`. For `check_staged` see `FileTransaction`."""
-    return _DurableFile(path, check_staged)
-
-
-class _DurableFile:
-    def __init__(self, path: str, check_staged: StagedCheck | None) -> None:
-        self._path = path
-        self._transaction = FileTransaction(check_staged=check_staged)
-
-    def __enter__(self) -> LocalOutput:
-        return self._transaction.open(self._path)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._transaction.__exit__(kind, error, traceback)

@@ -13,26 +13,35 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
-from leafwise.core.path import shown_file
 from leafwise.core.work.executor_tasks import Crew
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
-from leafwise.files import record
 from leafwise.files.checksums import CHUNK, running_checksum
-from leafwise.files.dcp import dcp, dcp_record
-from leafwise.files.dcp.dcp_metadata import Shape, StoredBox, StoredTensor, metadata_bytes
-from leafwise.files.dcp.dcp_names import Keys, TorchNames, flat_name
-from leafwise.files.dcp.dcp_record import OWN_FILE, OWN_RECORD, RecordedArray, RecordedBox, data_name, record_name
+from leafwise.files.dcp import dcp
+from leafwise.files.dcp.metadata import Shape, StoredBox, StoredTensor, metadata_bytes
+from leafwise.files.dcp.names import Keys, TorchNames, flat_name
+from leafwise.files.dcp.record import (
+    OWN_FILE,
+    OWN_RECORD,
+    RecordedArray,
+    RecordedBox,
+    data_header,
+    data_name,
+    record_bytes,
+    record_name,
+)
 from leafwise.files.dcp.torch_items import tensor_zip, value_zip
 from leafwise.files.pickles.pickle_writer import can_pickle
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.folder import Folder, StagedFolder
+from leafwise.files.writing.destination import check_names
 from leafwise.files.writing.item_writer import Checkpoint, Item, PlacedItem, TiedCopies, stored_arrays, write_items
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.streaming import Streaming
-from leafwise.files.writing.writer import FileTransaction, remove_abandoned
+from leafwise.files.writing.writer import FileTransaction, remove_abandoned, write_errors
 
 METADATA = ".metadata"
 _ALIGNED = 64  # bytes; the offset of each array is a multiple of it
@@ -74,21 +83,16 @@ class SavePlan(NamedTuple):
         return sorted({0, *(box.rank for array in self.arrays for box in array.boxes)})
 
 
-def make_plan(
-    checkpoint: Checkpoint,
-    shapes: Mapping[str, Shape] | None = None,
-    boxes: Callable[[str], list[PlannedBox]] | None = None,
-) -> SavePlan:
-    """Plans a save. The items of the checkpoint describe whole arrays, unless `shapes` has the shape of the whole;
-    `boxes` returns the parts of an array and who writes each. By default, process 0 writes everything."""
+def make_plan(checkpoint: Checkpoint, boxes: Callable[[str], list[PlannedBox]] | None = None) -> SavePlan:
+    """Plans a save. The items of the checkpoint describe whole arrays; `boxes` returns the parts of an array and who
+    writes each. By default, process 0 writes everything."""
     names = [item.name for item in checkpoint.items]
     ties = [(name, of) for name, of, op in checkpoint.ties if op == "same" and name not in set(names)]
     keys_of = _keys_of([*names, *(name for name, _ in ties)], checkpoint)
     arrays = []
     for item in checkpoint.items:
-        shape = (shapes or {}).get(item.name, item.shape)
-        parts = [PlannedBox(0, (0,) * len(shape), shape)] if boxes is None else boxes(item.name)
-        arrays.append(PlannedArray(item.name, keys_of[item.name], item.dtype, shape, parts))
+        parts = [PlannedBox(0, (0,) * len(item.shape), item.shape)] if boxes is None else boxes(item.name)
+        arrays.append(PlannedArray(item.name, keys_of[item.name], item.dtype, item.shape, parts))
     taken = {flat_name(keys) for keys in keys_of.values()}
     values = []
     for keys, value in TorchNames(keys_of, checkpoint.scalars, checkpoint.keyed).of_values():
@@ -145,7 +149,7 @@ def write_rank(
 ) -> WrittenFile:
     """Writes the file of one process. `items` are its parts of each array, in the order of the plan; each has the shape
     of the part."""
-    header = dcp_record.data_header(rank, plan.save)
+    header = data_header(rank, plan.save)
     output.write(header)
     around_arrays = running_checksum()
     around_arrays.update(header)
@@ -207,56 +211,38 @@ def finish(
             raise FileError(f"cannot write {array.name!r}: not all of its parts were written; nothing was saved")
         boxes = [StoredBox(box.position, box.size, file.name, box.offset, box.length) for file, box in parts]
         tensors.append(StoredTensor(array.keys, array.dtype, array.shape, boxes))
-        own = [RecordedBox(numbers[file.name], box.start, box.position, box.size, box.sums) for file, box in parts]
+        own = [RecordedBox(numbers[file.name], box.start, box.position, box.size) for file, box in parts]
         recorded.append(RecordedArray(array.name, array.dtype, array.shape, own))
     by_name = {array.name: tensor for array, tensor in zip(plan.arrays, tensors, strict=True)}
     tensors += [by_name[of]._replace(keys=keys) for keys, of in plan.further]
-    values = {
-        keys: StoredBox(None, (), file.name, offset, length) for file in files for keys, offset, length in file.values
-    }
+    values = {keys: (file.name, offset, length) for file in files for keys, offset, length in file.values}
     metadata = metadata_bytes(tensors, values, f"leafwise/1 {plan.save}")
     described = {item.name: item for item in checkpoint.items}
-    entry = record.text_of(
+    entry = checkpoint.entry(
         chunk=CHUNK,
-        sums="".join(digits for array in recorded for box in array.boxes for digits in box.sums),
+        sums="".join(digits for array in recorded for _, box in written.get(array.name, []) for digits in box.sums),
         kinds="".join(described[array.name].kind for array in recorded),
         roles=[described[array.name].role for array in recorded],
-        ties=checkpoint.ties,
-        tie_roles=checkpoint.tie_roles,
-        scalars=checkpoint.scalars,
-        nodes=checkpoint.nodes,
-        orders=checkpoint.orders,
     )
     sizes = [(file.name, file.nbytes, file.around) for file in files]
     like = os.path.join(folder, METADATA)
     transaction.open(os.path.join(folder, record_name(plan.save)), like).write(
-        dcp_record.record_bytes(entry, metadata, sizes, recorded, checkpoint.metadata)
+        record_bytes(entry, metadata, sizes, recorded, checkpoint.metadata)
     )
     transaction.open(like).write(metadata)
 
 
-def ending(plan: SavePlan, checkpoint: Checkpoint, folder: str, rank: int = 0) -> FileTransaction:
+def ending(plan: SavePlan, checkpoint: Checkpoint, folder: str) -> FileTransaction:
     """The transaction for `finish`. When it ends, it reads everything back, makes the new checkpoint visible, and
     removes the files of the old one."""
     former = _files_of_former(folder)
 
     def check_staged(staged: dict[str, Output]) -> None:
         files = {os.path.basename(output.path): output.source for output in staged.values()}
-        names = {item.name for item in checkpoint.items} | {name for name, _, _ in checkpoint.ties}
-        try:
-            opened = dcp.read(StagedFolder(folder, files, beside=True))
-        except FileError as error:
-            raise FileError(f"the new checkpoint cannot be read back, so nothing was replaced: {error}") from error
-        try:
-            plain_names = opened.record.scalars.keys() if opened.record is not None else frozenset()
-            if opened.content.keys() != names or plain_names != checkpoint.scalars.keys():
-                raise FileError(
-                    f"cannot write {shown_file(folder)}: the new checkpoint has the wrong names; nothing was replaced"
-                )
-        finally:
-            opened.close()
+        read = partial(dcp.read, StagedFolder(folder, files, beside=True))
+        check_names(folder, "checkpoint", read, checkpoint.names, checkpoint.scalars.keys())
 
-    return FileTransaction(staged_name(rank), check_staged, lambda: _remove_former(folder, plan.save, former))
+    return FileTransaction(staged_name(0), check_staged, lambda: _remove_former(folder, plan.save, former))
 
 
 def staged_name(rank: int) -> str:
@@ -292,11 +278,9 @@ def write(checkpoint: Checkpoint, path: str, progress: Count, crew: Crew | None 
     checkpoint or the new one. If there is a crew, its workers write arrays of files."""
     folder = os.path.realpath(path)
     is_new = not os.path.isdir(folder)
-    try:
-        if is_new:
+    if is_new:
+        with write_errors(path):
             local.disk.make_folder(folder)
-    except OSError as error:
-        raise FileError(f"cannot write {shown_file(path)}: {error.strerror or error}") from error
     try:
         _write_into(folder, checkpoint, progress, crew)
     except BaseException:

@@ -4,9 +4,8 @@ import os
 
 from leafwise.core.path import listed, shown_file
 from leafwise.errors import FileError
-from leafwise.files.orbax.orbax_metadata import METADATA, parsed_json
+from leafwise.files.orbax.metadata import METADATA, json_in
 from leafwise.files.sources.folder import Folder
-from leafwise.files.stored_file import StoredFile
 
 STEP = "_CHECKPOINT_METADATA"  # in the folder of a step, and of a checkpoint that is not part of one
 COMMITTED = "commit_success.txt"
@@ -29,9 +28,7 @@ def unfinished(folder: Folder) -> FileError | None:
     if METADATA not in folder.names and any(name.startswith(PROCESS) for name in folder.names):
         return unfinished_error(folder, f"it has no {METADATA}")
     if STEP in folder.names and COMMITTED not in folder.names:
-        source = folder.open(STEP)
-        described = parsed_json(source)
-        source.close()
+        described = json_in(folder, STEP)
         if isinstance(described, dict) and described.get("commit_timestamp_nsecs", 0) is None:
             return unfinished_error(folder, f"{STEP} has no commit_timestamp_nsecs")
     return None
@@ -48,10 +45,3 @@ def unfinished_error(folder: Folder, reason: str) -> FileError:
         f"cannot open {shown_file(folder.path)}: the Orbax checkpoint was not saved completely, or is being saved: "
         f"{reason}; wait for the save, or open an earlier checkpoint"
     )
-
-
-def read(folder: Folder) -> StoredFile:
-    """Opens a checkpoint, or a step."""
-    from leafwise.files.orbax import orbax
-
-    return orbax.read(folder)

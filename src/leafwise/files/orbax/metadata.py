@@ -8,6 +8,7 @@ from leafwise.core.dotted import MAX_DOTS
 from leafwise.core.opaque import Opaque
 from leafwise.files.formats.safetensors import without_duplicates
 from leafwise.files.limits import json_cost
+from leafwise.files.sources.folder import Folder
 from leafwise.files.sources.source import Source
 
 METADATA = "_METADATA"
@@ -27,10 +28,18 @@ class OrbaxKey(NamedTuple):
     is_position: bool
 
 
+Keys = tuple[OrbaxKey, ...]
+
+
+def stored_name(keys: Keys) -> str:
+    """The name under which Orbax stores a value."""
+    return ".".join(key.name for key in keys)
+
+
 class OrbaxValue(NamedTuple):
     """A value of the tree: its keys, and what Orbax calls its type."""
 
-    keys: tuple[OrbaxKey, ...]
+    keys: Keys
     kind: str
 
     @property
@@ -40,8 +49,7 @@ class OrbaxValue(NamedTuple):
 
     @property
     def stored_name(self) -> str:
-        """The name under which Orbax stores it."""
-        return ".".join(key.name for key in self.keys)
+        return stored_name(self.keys)
 
 
 class OrbaxMetadata(NamedTuple):
@@ -65,10 +73,26 @@ def parsed_json(source: Source) -> Any:
         raise source.error(0, "the file is not valid JSON; was the save or a copy of it interrupted?") from error
 
 
+def json_in(folder: Folder, name: str) -> Any:
+    """The content of a JSON file in a folder."""
+    source = folder.open(name)
+    try:
+        return parsed_json(source)
+    finally:
+        source.close()
+
+
+def under(content: Any, *keys: str) -> Any:
+    """What nested dicts contain under some keys; None if it is missing, or something else than a dict is there."""
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else None
+    return content
+
+
 def read(source: Source) -> OrbaxMetadata:
     """Reads the file."""
     content = parsed_json(source)
-    rows = content.get("tree_metadata") if isinstance(content, dict) else None
+    rows = under(content, "tree_metadata")
     if not isinstance(rows, dict):
         raise source.error(0, "the file does not list the values of an Orbax checkpoint (tree_metadata)")
     source.limits.spend_bytes(_VALUE * len(rows))
@@ -86,9 +110,7 @@ def read(source: Source) -> OrbaxMetadata:
 
 
 def _value(source: Source, name: str, row: Any) -> OrbaxValue:
-    keys = row.get("key_metadata") if isinstance(row, dict) else None
-    value = row.get("value_metadata") if isinstance(row, dict) else None
-    kind = value.get("value_type") if isinstance(value, dict) else None
+    keys, kind = under(row, "key_metadata"), under(row, "value_metadata", "value_type")
     if not isinstance(keys, list) or not isinstance(kind, str):
         raise source.error(0, f"the description of {name[:200]!a} has an unknown form")
     if len(keys) > MAX_DOTS:
@@ -98,7 +120,7 @@ def _value(source: Source, name: str, row: Any) -> OrbaxValue:
 
 
 def _key(source: Source, name: str, key: Any) -> OrbaxKey:
-    text, kind = (key.get("key"), key.get("key_type")) if isinstance(key, dict) else (None, None)
+    text, kind = under(key, "key"), under(key, "key_type")
     if not isinstance(text, str) or type(kind) is not int or kind not in (SEQUENCE, MAPPING):
         raise source.error(0, f"a key of {name[:200]!a} has an unknown form")
     return OrbaxKey(text, kind == SEQUENCE)
@@ -144,7 +166,7 @@ class _Node:
         return children
 
 
-def text_of(values: Mapping[tuple[OrbaxKey, ...], str], custom: dict[str, Any]) -> str:
+def text_of(values: Mapping[Keys, str], custom: dict[str, Any]) -> str:
     """The file for values, given by their keys, each with what Orbax calls its type; and for metadata of the user."""
     rows = {}
     for keys, kind in values.items():

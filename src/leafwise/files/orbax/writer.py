@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -20,17 +20,16 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.core.path import escape, shown_file
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WalkError
-from leafwise.files.arrays.arrays import CHUNK, Stored
+from leafwise.files.arrays.arrays import CHUNK
 from leafwise.files.limits import Limits
-from leafwise.files.orbax import orbax, orbax_metadata
-from leafwise.files.orbax.orbax_metadata import METADATA, RANDOM_KEYS, SCALAR, STRING
-from leafwise.files.orbax.orbax_names import COMMITTED, PROCESS, STEP, UNFINISHED
-from leafwise.files.orbax.orbax_values import (
-    Keys,
+from leafwise.files.orbax import metadata as orbax_metadata
+from leafwise.files.orbax import orbax
+from leafwise.files.orbax.metadata import METADATA, RANDOM_KEYS, SCALAR, STRING, Keys, stored_name
+from leafwise.files.orbax.names import COMMITTED, PROCESS, STEP, UNFINISHED
+from leafwise.files.orbax.values import (
     OrbaxNames,
     PlainLeaf,
     plain_leaves,
-    stored_name,
     type_rows,
     with_whole_lists,
 )
@@ -40,6 +39,7 @@ from leafwise.files.record import KEY
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.folder import Folder
 from leafwise.files.writing.item_writer import Checkpoint, Item
+from leafwise.files.writing.writer import write_errors
 
 _AHEAD = 8 * CHUNK  # bytes that may wait to be written
 _HANDLER = "orbax.checkpoint._src.handlers.pytree_checkpoint_handler.PyTreeCheckpointHandler"
@@ -66,13 +66,14 @@ def write(checkpoint: Checkpoint, path: str, progress: Count) -> str:
             if isinstance(error, FileError):
                 raise
             raise FileError(f"cannot write {shown_file(path)}: {escape(short_reason(error))}") from error
-        _check_sources([array for _, array in arrays])
-        staged.write(orbax.STRINGS, json.dumps(content.strings()) if content.strings() else "")
+        reader.unchanged(storage.source for _, array in arrays for storage in array.storages())
+        if strings := content.strings():
+            staged.write(orbax.STRINGS, json.dumps(strings))
         staged.write(METADATA, metadata)
         if keys := content.random_keys():
             staged.write(os.path.join(orbax.ARRAY_METADATA, "process_0"), _key_metadata(keys))
         staged.write(COMMITTED, f"Checkpoint commit was successful to {folder}")
-        staged.finish(content.array_names())
+        staged.finish({name for name, _ in content.items()})
     except BaseException:
         staged.discard()
         raise
@@ -111,9 +112,13 @@ class _Content:
         self._random_keys = keys_by_name if isinstance(keys_by_name, dict) else {}
 
     def described(self) -> str:
-        """The text of `_METADATA`."""
+        """The text of `_METADATA`, with what Orbax calls the type of each value."""
+        kinds: dict[Keys, str] = {}
+        for name, (keys, value) in self._values.items():
+            array = "jax.Array" if name in self._random_keys else "np.ndarray"
+            kinds[keys] = array if isinstance(value, Item) else value.kind
         try:
-            return orbax_metadata.text_of(self._kinds(), self.metadata)
+            return orbax_metadata.text_of(kinds, self.metadata)
         except TypeError as error:
             raise WalkError(
                 f"cannot save the metadata of the source: Orbax stores it as JSON ({error}); save the arrays only, as "
@@ -138,17 +143,6 @@ class _Content:
             for name, (_, value) in self._values.items()
             if isinstance(value, PlainLeaf) and value.kind == STRING
         }
-
-    def _kinds(self) -> dict[Keys, str]:
-        """What Orbax calls the type of each value."""
-        kinds: dict[Keys, str] = {}
-        for name, (keys, value) in self._values.items():
-            array = "jax.Array" if name in self._random_keys else "np.ndarray"
-            kinds[keys] = array if isinstance(value, Item) else value.kind
-        return kinds
-
-    def array_names(self) -> set[str]:
-        return {name for name, _ in self.items()}
 
 
 def _key_metadata(keys: list[tuple[Item, str]]) -> str:
@@ -266,10 +260,6 @@ def _header(shape: tuple[int, ...], chunk: tuple[int, ...], dtype: str) -> bytes
     return json.dumps(header).encode()
 
 
-def _check_sources(arrays: list[Stored]) -> None:
-    reader.unchanged({id(storage.source): storage.source for array in arrays for storage in array.storages()}.values())
-
-
 # -- folders -------------------------------------------------------------------------------------------------------
 
 
@@ -299,16 +289,14 @@ class _Staged:
 
     def begin(self) -> None:
         """Makes the folder. Its first file is locked until the folder is complete, so that nobody removes it."""
-        with _named(self._target):
+        with write_errors(self._target):
             local.disk.make_folder(self.path)
             self._lock = local.disk.create(os.path.join(self.path, STEP))
             local.disk.lock(self._lock)
 
     def write(self, name: str, text: str) -> None:
-        """Writes a small file; none if it has no text."""
-        if not text:
-            return
-        with _named(self._target):
+        """Writes a small file."""
+        with write_errors(self._target):
             if os.path.dirname(name):
                 local.disk.make_folder(os.path.join(self.path, os.path.dirname(name)))
             file = local.disk.create(os.path.join(self.path, name))
@@ -330,13 +318,13 @@ class _Staged:
             "custom_metadata": {},
         }
         folder = os.path.realpath(self._target)
-        with _named(self._target):
+        with write_errors(self._target):
             local.disk.write(self._lock, json.dumps(step).encode())
             local.disk.sync(self._lock)
             for inside, _, _ in os.walk(self.path):
                 local.disk.sync_folder(inside)
         self._check_readable(arrays)
-        with _named(self._target):
+        with write_errors(self._target):
             if os.path.isdir(folder) and local.disk.names_in(folder):
                 self._exchange(folder)
             else:
@@ -376,15 +364,6 @@ class _Staged:
             local.disk.close(self._lock)
         with suppress(OSError):
             local.disk.remove_tree(self.path)
-
-
-@contextmanager
-def _named(target: str) -> Iterator[None]:
-    """Turns an error of the file system into one that names what should be written."""
-    try:
-        yield
-    except OSError as error:
-        raise FileError(f"cannot write {shown_file(target)}: {error.strerror or error}") from error
 
 
 def _names_in(content: Any) -> Iterator[str]:

@@ -27,7 +27,7 @@ class TorchNames:
     """The keys under which PyTorch stores arrays and plain values. `keyed` are the nodes that are directly in a dict or
     a list: only these are keys of their own."""
 
-    def __init__(self, names: Collection[str], values: Mapping[str, Any], keyed: Collection[str] = ()) -> None:
+    def __init__(self, names: Collection[str], values: Mapping[str, Any], keyed: Collection[str]) -> None:
         self._keyed = set(keyed)
         self._models: dict[str, str] = {}  # prefix of an optimizer → prefix of the model whose parameters it steps
         self._parameters: dict[str, set[str]] = {}  # prefix of an optimizer → the names of its parameters

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from leafwise.files.dcp.dcp_names import Keys, flat_name
+from leafwise.files.dcp.names import Keys, flat_name
 from leafwise.files.pickles.pickle_writer import Call, Global, Made, pickled
 
 _METADATA = "torch.distributed.checkpoint.metadata."
+_INDEX = f"{_METADATA}MetadataIndex"
 _INFO = "torch.distributed.checkpoint.filesystem._StorageInfo"
 _VERSION = "1.0.0"  # of PyTorch's format
 
@@ -14,10 +15,9 @@ Shape = tuple[int, ...]
 
 
 class StoredBox(NamedTuple):
-    """A part of a tensor, or a plain value: the position of its first element and its shape, the file, and where the
-    item is in it. Plain values have no position."""
+    """A part of a tensor: the position of its first element and its shape, the file, and where the item is in it."""
 
-    position: Shape | None
+    position: Shape
     size: Shape
     file: str
     offset: int
@@ -33,8 +33,8 @@ class StoredTensor(NamedTuple):
     boxes: list[StoredBox]
 
 
-def metadata_bytes(tensors: Iterable[StoredTensor], values: Mapping[Keys, StoredBox], save_id: str) -> bytes:
-    """The pickle. `values` are the plain values, by their keys."""
+def metadata_bytes(tensors: Iterable[StoredTensor], values: Mapping[Keys, tuple[str, int, int]], save_id: str) -> bytes:
+    """The pickle. `values` are the file, the offset and the length of each plain value, by its keys."""
     described: dict[str, Any] = {}
     places: dict[Any, Any] = {}
     keys_of: dict[str, Any] = {}
@@ -44,17 +44,17 @@ def metadata_bytes(tensors: Iterable[StoredTensor], values: Mapping[Keys, Stored
         properties = Made(f"{_METADATA}TensorProperties", _properties(tensor.dtype))
         chunks = []
         for number, box in enumerate(tensor.boxes):
-            assert box.position is not None
             sizes = {"offsets": _size(box.position), "sizes": _size(box.size)}
             chunks.append(Made(f"{_METADATA}ChunkStorageMetadata", sizes))
-            places[_index(name, box.position, number)] = _place(box)
+            index = Made(_INDEX, {"fqn": name, "index": number, "offset": _size(box.position)})
+            places[index] = _place(box.file, box.offset, box.length)
         state = {"properties": properties, "size": _size(tensor.shape), "chunks": chunks}
         described[name] = Made(f"{_METADATA}TensorStorageMetadata", state)
-    for keys, box in values.items():
+    for keys, place in values.items():
         name = flat_name(keys)
         keys_of[name] = keys
         described[name] = Made(f"{_METADATA}BytesStorageMetadata", {})
-        places[_index(name, None, None)] = _place(box)
+        places[Made(_INDEX, {"fqn": name, "index": None})] = _place(*place)
     about: dict[str, Any] = {"checkpoint_id": None, "save_id": save_id, "load_id": None, "modules": []}
     state = {
         "state_dict_metadata": described,
@@ -76,12 +76,5 @@ def _size(shape: Shape) -> Call:
     return Call("torch.Size", shape)
 
 
-def _index(name: str, position: Shape | None, number: int | None) -> Made:
-    state = {"fqn": name, "index": number}
-    if position is not None:
-        state["offset"] = _size(position)  # type: ignore[assignment]
-    return Made(f"{_METADATA}MetadataIndex", state)
-
-
-def _place(box: StoredBox) -> Made:
-    return Made(_INFO, {"relative_path": box.file, "offset": box.offset, "length": box.length})
+def _place(file: str, offset: int, length: int) -> Made:
+    return Made(_INFO, {"relative_path": file, "offset": offset, "length": length})

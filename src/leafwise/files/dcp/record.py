@@ -6,7 +6,7 @@ record does not count. It says where the bytes of each array are, with their che
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, s
 from leafwise.files.arrays.pieces import NotTiledError, Piece, Pieces
 from leafwise.files.arrays.slices import is_shape
 from leafwise.files.checksums import CHUNK, checksum, running_checksum
-from leafwise.files.dcp.dcp_metadata import Shape
+from leafwise.files.dcp.metadata import Shape
 from leafwise.files.formats.safetensors import without_duplicates
 from leafwise.files.limits import json_cost, names_cost
 from leafwise.files.record import add_ties, is_trusted, read_record
@@ -34,14 +34,12 @@ _ARRAY = 900  # bytes of memory for an array
 
 
 class RecordedBox(NamedTuple):
-    """A part of an array: the number of the file, the offset of its first byte, its position and its shape, and the
-    checksums of its chunks."""
+    """A part of an array: the number of the file, the offset of its first byte, its position and its shape."""
 
     file: int
     start: int
     position: Shape
     size: Shape
-    sums: list[str]
 
 
 class RecordedArray(NamedTuple):
@@ -208,7 +206,7 @@ def _box_row(row: Any, shape: Shape, files: int) -> RecordedBox:
         raise ValueError("a part of an array is not valid")
     if any(p + n > whole for p, n, whole in zip(position, size, shape, strict=True)):
         raise ValueError("a part of an array does not fit into it")
-    return RecordedBox(file, start, tuple(position), tuple(size), [])
+    return RecordedBox(file, start, tuple(position), tuple(size))
 
 
 def _opened(folder: Folder, sizes: dict[str, int], record_file: str) -> dict[str, Source]:
@@ -266,18 +264,16 @@ def _arrays(
         if len(parts) == 1 and array.boxes[0].size == array.shape:
             arrays[array.name] = parts[0], parts
             continue
-        pieces = list(_pieces(array, parts))
+        pieces: list[Piece] = [
+            (box.position, box.size, lambda part=part: part)  # type: ignore[misc]
+            for box, part in zip(array.boxes, parts, strict=True)
+        ]
         try:
             arrays[array.name] = Pieces(spec, pieces, source.limits), parts
         except NotTiledError:
             text = f"the parts of {array.name!a} do not cover each of its {spec.size:,} elements exactly once"
             raise source.error(0, text) from None
     return arrays
-
-
-def _pieces(array: RecordedArray, parts: list[Stored]) -> Iterator[Piece]:
-    for box, part in zip(array.boxes, parts, strict=True):
-        yield box.position, box.size, lambda part=part: part  # type: ignore[misc]
 
 
 def _part(box: RecordedBox, dtype: str, file: Source) -> Strided:

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 from leafwise.core.path import escape
 from leafwise.errors import WalkError
-from leafwise.files.orbax.orbax_metadata import SCALAR, STRING, OrbaxKey
+from leafwise.files.orbax.metadata import SCALAR, STRING, Keys, OrbaxKey, stored_name
 from leafwise.files.plain_values import decoded, encoded
 from leafwise.files.record import NodeType
 from leafwise.files.sources.source import Source
 
-Keys = tuple[OrbaxKey, ...]
 _SEQUENCES = ("list", "tuple")
 _EMPTY: dict[type, str] = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
 
@@ -116,14 +115,6 @@ def _flattened(value: Any) -> dict[Keys, tuple[str, str]]:
     return {
         keys: (leaf.kind, repr(leaf.value.item() if _is_number(leaf.value) else leaf.value)) for keys, leaf in leaves
     }
-
-
-# -- names ---------------------------------------------------------------------------------------------------------
-
-
-def stored_name(keys: Keys) -> str:
-    """The name under which Orbax stores a value."""
-    return ".".join(key.name for key in keys)
 
 
 def with_whole_lists(all_keys: list[Keys]) -> list[Keys]:
