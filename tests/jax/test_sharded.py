@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Singl
 import leafwise as lw
 from leafwise.core.memory.sharding import Sharding
 from leafwise.homes.jax import arrays
-from leafwise.homes.jax.values import placing, saving
+from leafwise.homes.jax.values import placing, reading
 from leafwise.homes.jax.values.host_memory import host_shards, read_shards
 
 P = PartitionSpec
@@ -138,7 +138,7 @@ def test_a_target_without_memory_shows_the_sharding_it_will_have() -> None:
 
 
 def test_the_picture_and_the_page_show_shardings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (arrays, saving):
+    for module in (arrays, reading):
         monkeypatch.setattr(module, "host_shards", _refuse)
     same = {"a": on_mesh(matrix(), P("dp")), "b": on_mesh(matrix(1), P("dp"))}
     *_, footer = str(lw.tree(same)).splitlines()

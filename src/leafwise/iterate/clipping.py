@@ -20,7 +20,6 @@ from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.ranks import agreeing, combined, is_shared_out, team_of
 from leafwise.errors import ArgumentError, NonFiniteError, PathError, RuleError, Unsupported, WalkError, WriteError
-from leafwise.iterate.arrays import current_arrays
 from leafwise.iterate.flat import Flat, flat_of
 from leafwise.share.places import nothing_matches
 
@@ -157,12 +156,14 @@ def _gradients(model: Any, limit: _Limit) -> "_Gradients":
             return _FlatGradients(model, limit)
         model = model.model
     with opened(model, "clip", live=True) as t:
+        # If the tree was walked for this call, its arrays are the current ones.
+        array_at = t.columns.current if t is model else t.columns.row_values.__getitem__
         if (team := team_of(t)) is not None:
             with agreeing(t, "clip", team) as rows:
-                sharded = _ShardedGradients(t, current_arrays(t, model), limit, team)
+                sharded = _ShardedGradients(t, array_at, limit, team)
                 rows += sharded.facts()
             return sharded
-        gradients = _Gradients(t, current_arrays(t, model), limit)
+        gradients = _Gradients(t, array_at, limit)
     flattened = flat_of(model)
     return _FlatGradients(flattened, limit) if flattened is not None and gradients.are_in(flattened) else gradients
 

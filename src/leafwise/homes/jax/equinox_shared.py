@@ -22,9 +22,10 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Capabilities, Home, Spec, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import TieError
-from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_irreplaceable, why_unreadable
+from leafwise.homes.jax.arrays import new_array, read_array, why_irreplaceable, why_unreadable
 from leafwise.homes.jax.pytrees import flattened
-from leafwise.homes.jax.values.saving import snapshot
+from leafwise.homes.jax.specs import spec_of
+from leafwise.homes.jax.values.reading import snapshot
 
 _ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct, np.ndarray)
 
@@ -193,8 +194,8 @@ class EquinoxSharedHome(Home):
     nodes_by_reference = False
     capabilities: ClassVar[Capabilities] = {
         Averaging: EquinoxSharedAveraging,
-        Freezing: "leafwise.homes.jax.freezing:JaxFreezing",
-        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
+        Freezing: "leafwise.homes.jax.training:JaxFreezing",
+        Grouping: "leafwise.homes.jax.training:JaxGrouping",
         Rebuilding: EquinoxSharedRebuilding,
         Saving: EquinoxSharedSaving,
     }

@@ -25,6 +25,7 @@ from leafwise.core.home import Axes, Capabilities, Home, Visit
 from leafwise.core.path import Entry
 from leafwise.homes.jax.roles import role_of
 
+_LIBRARIES = ("flax.nnx.", "equinox.nn.")
 _CONTAINERS = frozenset({tuple, list, dict, type(None), OrderedDict, defaultdict})
 
 
@@ -102,17 +103,37 @@ class PytreeSaving(Saving):
         return f"{type(obj).__module__}.{type(obj).__qualname__}", None
 
 
+class PytreeConverting(Converting):
+    def framework(self, cls: type) -> str:
+        equinox = sys.modules.get("equinox")
+        return "Equinox" if equinox is not None and issubclass(cls, (equinox.Module, equinox.nn.State)) else ""
+
+
+class LayerFilling(Filling):
+    """Layers of Flax NNX and Equinox begin with the values of PyTorch's layers, so that equal paths get equal values.
+    Arrays are replaced as a whole, also those in the Variables of NNX."""
+
+    @property
+    def by_parts(self) -> bool:
+        return False
+
+    def is_stock(self, owner: Any) -> bool:
+        """Whether a layer is one of the library's own, or derived from one without another `__init__`."""
+        made_by = next((base for base in type(owner).__mro__ if "__init__" in vars(base)), object)
+        return made_by.__module__.startswith(_LIBRARIES)
+
+
 class PytreeHome(Home):
     name = "jax pytrees"
     walks = "pytrees of JAX, such as Equinox modules and variable dicts of Flax Linen"
     nodes_by_reference = False
     roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
-        Converting: "leafwise.homes.jax.converting:PytreeConverting",
-        Filling: "leafwise.homes.jax.values.filling:LayerFilling",
+        Converting: PytreeConverting,
+        Filling: LayerFilling,
         Rebuilding: PytreeRebuilding,
         Saving: PytreeSaving,
-        Stepping: "leafwise.homes.jax.stepping:JaxStepping",
+        Stepping: "leafwise.homes.jax.training:JaxStepping",
         Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }
 

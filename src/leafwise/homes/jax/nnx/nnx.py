@@ -14,7 +14,7 @@ from flax import nnx
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.comparing import Comparing
-from leafwise.core.capabilities.converting import Converting
+from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.grouping import Grouping
@@ -30,17 +30,19 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
 from leafwise.core.memory.runs import Run
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.path import Entry
+from leafwise.core.roles.recipes import Recipe, Shape, Taken
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_irreplaceable, why_unreadable
+from leafwise.homes.jax.arrays import new_array, read_array, why_irreplaceable, why_unreadable
 from leafwise.homes.jax.nnx.nnx_freezing import is_frozen
-from leafwise.homes.jax.roles import role_of
-from leafwise.homes.jax.values.comparing import contiguous_run
+from leafwise.homes.jax.pytrees import LayerFilling
+from leafwise.homes.jax.roles import role_in_container, role_of
+from leafwise.homes.jax.specs import is_key_dtype, spec_of
 from leafwise.homes.jax.values.placing import array_from_rooms, rooms_for
-from leafwise.homes.jax.values.random_keys import is_key_dtype
-from leafwise.homes.jax.values.saving import extractions, pieces, snapshot
-from leafwise.homes.jax.variable_dicts import role_in_container
+from leafwise.homes.jax.values.reading import contiguous_run, extractions, pieces, snapshot
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
+
+_IN_VARIABLE = ".value"  # ends the names of arrays in an `nnx.State` that Orbax saved: it flattens Variables, too
 
 _VARIABLES = (nnx.Variable, nnx.variablelib.HijaxVariable)  # the latter is an instance of nnx.Variable, but no subclass
 
@@ -138,6 +140,29 @@ class NnxSaving(Saving):
         return f"{type(obj).__module__}.{type(obj).__qualname__}", None
 
 
+class NnxConverting(Converting):
+    only_renames = True
+
+    def framework(self, cls: type) -> str:
+        return "Flax NNX"
+
+    def may_convert(self, cls: type) -> bool:
+        return True
+
+    def converts(self, obj: Any) -> bool:
+        return True
+
+    def readings(
+        self, obj: Any, stored: Mapping[str, Shape | None], wanted: Mapping[str, Shape | None]
+    ) -> list[Reading]:
+        recipes: dict[str, Recipe] = {}
+        for name, shape in stored.items():
+            variable = name.removesuffix(_IN_VARIABLE)
+            if variable != name and variable not in stored and shape is not None:
+                recipes[variable] = Taken(name, shape)
+        return [Reading("Orbax", recipes)] if recipes else []
+
+
 class NnxHome(Home):
     name = "flax nnx"
     walks = "Flax NNX modules"
@@ -146,17 +171,17 @@ class NnxHome(Home):
         Averaging: "leafwise.homes.jax.nnx.nnx_values:NnxAveraging",
         Clipping: "leafwise.homes.jax.nnx.nnx_values:NnxClipping",
         Comparing: NnxComparing,
-        Converting: "leafwise.homes.jax.converting:NnxConverting",
-        Filling: "leafwise.homes.jax.values.filling:LayerFilling",
+        Converting: NnxConverting,
+        Filling: LayerFilling,
         Freezing: "leafwise.homes.jax.nnx.nnx_freezing:NnxFreezing",
-        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
+        Grouping: "leafwise.homes.jax.training:JaxGrouping",
         Loading: NnxLoading,
         Measuring: "leafwise.homes.jax.nnx.nnx_values:NnxMeasuring",
-        Packing: "leafwise.homes.jax.packing:JaxPacking",
+        Packing: "leafwise.homes.jax.training:JaxPacking",
         Rebuilding: NnxRebuilding,
         Saving: NnxSaving,
         Sorting: NnxSorting,
-        Stepping: "leafwise.homes.jax.stepping:JaxStepping",
+        Stepping: "leafwise.homes.jax.training:JaxStepping",
         Tying: "leafwise.homes.jax.nnx.nnx_tying:NnxTying",
     }
 

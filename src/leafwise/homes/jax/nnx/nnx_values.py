@@ -10,8 +10,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.results.moments import Moments
 from leafwise.core.work.progress import Count
 from leafwise.homes.jax.nnx.nnx import array_in, put_array
-from leafwise.homes.jax.values.averaging import JaxAveraging
-from leafwise.homes.jax.values.clipping import JaxClipping
+from leafwise.homes.jax.values.computing import JaxAveraging, JaxClipping
 
 
 def copy_with(variable: nnx.Variable[Any], array: Any) -> nnx.Variable[Any]:

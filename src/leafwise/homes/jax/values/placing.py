@@ -10,7 +10,7 @@ from leafwise.core.memory import madvise
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import new_array, sharding_to_keep, why_irreplaceable, with_weak_type
-from leafwise.homes.jax.values.random_keys import is_key_dtype
+from leafwise.homes.jax.specs import is_key_dtype
 
 _ALIGNED = 64  # bytes: JAX on the CPU uses memory as it is if it begins at a multiple of this
 _HUGE_PAGES_FROM = 1 << 22  # bytes of memory for which huge pages are worth it

@@ -1,4 +1,5 @@
-"""The bytes of arrays, for writing them into a file: straight from the memory of each device's shards."""
+"""Reading arrays where they are: their bytes, for a file, straight from the memory of each device's shards; and their
+elements, for comparing them, if they are on the CPU."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,11 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from leafwise.core.capabilities.comparing import Comparing, words_of
 from leafwise.core.capabilities.saving import Extraction, Part, Saving
+from leafwise.core.memory.runs import Run
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import read_array, why_unreadable
+from leafwise.homes.jax.specs import is_key_dtype
 from leafwise.homes.jax.values.host_memory import copy_range, host_shards, is_on_cpu
-from leafwise.homes.jax.values.random_keys import is_key_dtype
+from leafwise.kernels import cpu
+from leafwise.kernels.dtypes import unknown_dtype
 
 _PIECE = 4 << 20  # bytes that are copied at a time
 
@@ -116,3 +121,22 @@ class JaxSaving(Saving):
 
     def snapshot(self, values: list[Any]) -> list[Any]:
         return list(map(snapshot, values))
+
+
+def contiguous_run(value: Any) -> Run | None:
+    """The elements of an array on one device of the CPU."""
+    if not isinstance(value, jax.Array) or why_unreadable(value) or is_key_dtype(value.dtype):
+        return None
+    if unknown_dtype(value.dtype.name) or len(value.sharding.device_set) > 1 or not is_on_cpu(value):
+        return None
+    array = read_array(value)
+    return cpu.run_of(array) if array.flags.c_contiguous else None
+
+
+class JaxComparing(Comparing):
+    def contiguous_run(self, value: Any) -> Run | None:
+        return contiguous_run(value)
+
+    def same_bits(self, first: Any, second: Any) -> bool:
+        a, b = self.array_of(first), self.array_of(second)
+        return bool(a.dtype == b.dtype and a.shape == b.shape and np.array_equal(words_of(a), words_of(b)))
