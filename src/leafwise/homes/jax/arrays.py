@@ -2,6 +2,8 @@
 
 An array cannot change, so verbs make new ones (`JaxRebuilding`). In a pytree of plain values, the same array at two
 places has two gradients; it is two leaves, not a tie.
+
+The functions here also take NumPy arrays, because Variables and an `eqx.nn.Shared` may contain them.
 """
 
 from collections.abc import Callable
@@ -79,6 +81,8 @@ class JaxHome(Home):
 
 def why_unreadable(value: Any) -> str:
     """Why the values of an array cannot be read; empty if they can."""
+    if isinstance(value, np.ndarray):
+        return ""
     if isinstance(value, jax.core.Tracer):
         return (
             "it is a traced value inside jit, grad or vmap, which has no values yet; call leafwise outside of the "
@@ -98,6 +102,8 @@ def why_unreadable(value: Any) -> str:
 def read_array(value: Any, index: Any = ()) -> Any:
     """The values as a NumPy array: the memory of the array itself if it is on one device of the CPU. Parts of a sharded
     array are read from the shards that have them."""
+    if isinstance(value, np.ndarray):
+        return value[index]
     if reason := why_unreadable(value):
         raise Unsupported("jax", "read an array", reason)
     if is_key_dtype(value.dtype):
@@ -110,7 +116,9 @@ def read_array(value: Any, index: Any = ()) -> Any:
 
 
 def new_array(value: Any, array: Any) -> Any:
-    """A NumPy array as a new `jax.Array` that takes the place of `value`: with its sharding, and its kind of key."""
+    """A NumPy array as a new array that takes the place of `value`: with its sharding, and its kind of key."""
+    if isinstance(value, np.ndarray):
+        return np.array(array, value.dtype)
     if reason := why_irreplaceable(value):
         raise Unsupported("jax", "replace an array", reason)
     if is_key_dtype(value.dtype):
@@ -128,6 +136,8 @@ def with_weak_type(new: Any, value: Any) -> Any:
 
 def why_irreplaceable(value: Any) -> str:
     """Why a new array cannot take the place of this one; empty if it can."""
+    if isinstance(value, np.ndarray):
+        return ""
     if isinstance(value, jax.core.Tracer):
         return why_unreadable(value)
     sharding = getattr(value, "sharding", None)

@@ -19,7 +19,8 @@ _MOST_SPECS = 100_000
 
 
 def spec_of(value: Any) -> Spec:
-    """What is known about an array without its values. A typed PRNG key is described by the integers that it wraps."""
+    """What is known about an array of JAX or NumPy without its values. A typed PRNG key is described by the integers
+    that it wraps."""
     sharding = getattr(value, "sharding", None)
     key = type(value), value.shape, value.dtype, sharding
     spec = _specs.get(key)
@@ -55,6 +56,8 @@ def _device_text(value: Any, sharding: Any) -> str:
     memory."""
     if isinstance(value, jax.ShapeDtypeStruct):
         return "meta"
+    if isinstance(value, np.ndarray):
+        return "cpu"
     if isinstance(value, jax.core.Tracer) or sharding is None:
         return "traced"
     devices = sorted(sharding.device_set, key=lambda device: device.id)

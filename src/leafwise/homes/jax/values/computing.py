@@ -97,9 +97,6 @@ class JaxAveraging(Averaging):
     """For arrays, and for Variables of Flax NNX, whose arrays are replaced. Averages are always arrays of their own: a
     training step may donate the arrays of the model, which deletes them."""
 
-    def array_in(self, value: Any) -> Any:
-        return value
-
     def with_array(self, value: Any, array: Any) -> Any:
         """The array in place of `value`."""
         return array
@@ -109,16 +106,16 @@ class JaxAveraging(Averaging):
         return array
 
     def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
-        arrays = list(map(self.array_in, values))
+        arrays = list(map(self.home.value, values))
         copies = _in_order(_in_batches(_widened if precise else _copied, arrays))
         return list(map(self.copy_with, values, copies))
 
     def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
-        arrays, like = list(map(self.array_in, values)), list(map(self.array_in, targets))
+        arrays, like = list(map(self.home.value, values)), list(map(self.home.value, targets))
         return list(map(self.with_array, targets, _in_order(_in_batches(_copied_as, like, arrays))))
 
     def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
-        arrays, before = list(map(self.array_in, values)), list(map(self.array_in, targets))
+        arrays, before = list(map(self.home.value, values)), list(map(self.home.value, targets))
         moved = _in_order(_in_batches(_moved, before, arrays, shared=(weight,)))
         return list(map(self.with_array, targets, moved))
 
@@ -161,7 +158,7 @@ def _moved(targets: list[Any], arrays: list[Any], weight: Any) -> list[Any]:
 
 class JaxClipping(Clipping):
     def norms(self, values: list[Any]) -> list[float]:
-        arrays = list(map(self.array_in, values))
+        arrays = list(map(self.home.value, values))
         norms = _on_host(_in_batches(_norms, arrays))
         unsure = [number for number, norm in enumerate(norms) if not np.isfinite(norm)]
         # Squares overflow long before the norm does.
@@ -171,12 +168,9 @@ class JaxClipping(Clipping):
         return norms
 
     def scale_many(self, values: list[Any], factors: list[float]) -> list[Any]:
-        arrays = list(map(self.array_in, values))
+        arrays = list(map(self.home.value, values))
         each = np.asarray(factors * len(values) if len(factors) == 1 else factors, np.float64)
         return list(map(self.copy_with, values, _in_order(_in_batches(_scaled, arrays, list(each)))))
-
-    def array_in(self, value: Any) -> Any:
-        return value
 
     def copy_with(self, value: Any, array: Any) -> Any:
         """A copy of `value` with another array."""

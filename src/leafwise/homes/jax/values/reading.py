@@ -90,6 +90,9 @@ def extractions(values: Sequence[Any], arrays: Sequence[Any]) -> list[Extraction
 
 def pieces(value: Any) -> Iterator[Any]:
     """The bytes of an array in C order, piece by piece."""
+    if isinstance(value, np.ndarray):
+        yield value.tobytes()
+        return
     if reason := why_unreadable(value):
         raise Unsupported("jax", "be saved", reason)
     array = HostArray(value)
@@ -107,6 +110,8 @@ def pieces(value: Any) -> Iterator[Any]:
 def snapshot(value: Any) -> Any:
     """An array that stays as it is while it is saved. On the CPU, `JaxExtraction` holds its memory; a copy on another
     device would be deleted if it is donated."""
+    if isinstance(value, np.ndarray):
+        return np.array(value)
     if reason := why_unreadable(value):
         raise Unsupported("jax", "be saved", reason)
     return value if is_on_cpu(value) else read_array(value)
