@@ -147,14 +147,15 @@ class PytreeHome(Home):
         return (), children, "state" if is_optax_state(type(obj)) else None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        key = next((child.key for child in flattened(owner)[0] if child.name == name), None)
+        position, key = next(
+            (position, child.key) for position, child in enumerate(flattened(owner)[0]) if child.name == name
+        )
         if isinstance(key, jax.tree_util.SequenceKey):
             return Entry(name, "index", key.idx)
         if isinstance(key, jax.tree_util.DictKey):
             return Entry(name, "key", key.key)
         if isinstance(key, jax.tree_util.GetAttrKey):
             return Entry(name, "attribute")
-        position = [child.name for child in flattened(owner)[0]].index(name)
         leaves = f"jax.tree.leaves({{root}}, is_leaf=lambda child: child is not {{root}})[{position}]"
         return Entry(name, "step", _Numbered(name), spelling=leaves)
 

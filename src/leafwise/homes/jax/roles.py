@@ -91,14 +91,12 @@ EQUINOX_ROWS: list[tuple[str, Roles]] = [
 add_rows([*NNX_ROWS, *EQUINOX_ROWS])
 
 
-def role_of(
-    owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]] | None = None
-) -> tuple[str | None, Axes]:
+def role_of(owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]) -> tuple[str | None, Axes]:
     """The role and the axes of a leaf of a layer. `lineage()` is the layer, the one that it is in, and so on."""
     if is_key_dtype(value.dtype):
         return key_role(value), None
     ndim = len(value.shape)
-    above = lineage() if lineage is not None else ()
+    above = lineage()
     if len(above) > 1 and has_inner_leaves(type(above[1])):
         inner = role_in_table(type(above[1]), f"{_name_in(above[1], owner)}.{name}", ndim)
         if inner[0] is not None:
