@@ -3,6 +3,7 @@
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +14,6 @@ from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.leaf import Leaf
 from leafwise.core.path import listed
-from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
@@ -21,7 +21,7 @@ from leafwise.core.verbs import opened
 from leafwise.core.work.ranks import agreeing, combined, is_shared_out, team_of
 from leafwise.errors import ArgumentError, NonFiniteError, PathError, RuleError, Unsupported, WalkError, WriteError
 from leafwise.iterate.flat import Flat, flat_of
-from leafwise.share.places import nothing_matches
+from leafwise.share.places import leaves_matching
 
 
 class Norms(Table, Mapping[str, float], kind="norms"):
@@ -40,7 +40,6 @@ class Norms(Table, Mapping[str, float], kind="norms"):
 
     def __init__(self, t: Tree, leaves: list[int], norms: list[float], clipped: Any) -> None:
         self._tree, self._leaves, self._norms = t, leaves, norms
-        self._by_path: dict[str, float] | None = None
         self.clipped = clipped
         self.total = math.hypot(*norms)
         self.nonfinite: tuple[str, ...] = ()
@@ -56,13 +55,12 @@ class Norms(Table, Mapping[str, float], kind="norms"):
         row_of = {columns.ties.get(row, row): row for row in self._tree.first_rows}
         return columns.keys([row_of.get(leaf, leaf) for leaf in leaves])
 
-    def _norms_by_path(self) -> dict[str, float]:
-        if self._by_path is None:  # made when first needed: there may be thousands of paths
-            self._by_path = dict(zip(self._keys(self._leaves), self._norms, strict=True))
-        return self._by_path
+    @cached_property
+    def _by_path(self) -> dict[str, float]:  # made when first needed: there may be thousands of paths
+        return dict(zip(self._keys(self._leaves), self._norms, strict=True))
 
     def __getitem__(self, path: str) -> float:
-        norm = self._norms_by_path().get(str(path))
+        norm = self._by_path.get(str(path))
         if norm is not None:
             return norm
         leaf = self._tree[path]  # another name of the leaf; raises if there is none
@@ -71,7 +69,7 @@ class Norms(Table, Mapping[str, float], kind="norms"):
         return self._norms[self._leaves.index(leaf.number)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._norms_by_path())
+        return iter(self._by_path)
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
@@ -124,7 +122,7 @@ def clip(
     if norms.nonfinite and strict:
         names = listed(norms.nonfinite)
         raise NonFiniteError(f"the gradients of {names} are not finite; nothing was changed", norms.nonfinite)
-    factors = _factors(gradients, each, gradients.limit)
+    factors = _factors(gradients, each)
     if factors is not None:
         norms.clipped = gradients.scale(factors)
     return norms
@@ -368,9 +366,9 @@ class _FlatGradients(_Gradients):
         return self.holder
 
 
-def _factors(gradients: _Gradients, norms: Sequence[float], limit: _Limit) -> list[float] | None:
+def _factors(gradients: _Gradients, norms: Sequence[float]) -> list[float] | None:
     """The factor of each gradient; a single factor if it is the same for all; None if nothing changes."""
-    max_norm, queries, per = limit
+    max_norm, queries, per = gradients.limit
     if queries is None and per == "tree":
         factor = _factor(math.hypot(*norms), max_norm)
         return None if factor == 1 else [factor]
@@ -393,9 +391,7 @@ def _positions(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]
     matched_by: dict[int, Any] = {}
     positions = []
     for where in queries:
-        leaves = Query.of(where).leaves(t.columns, t.root, t.rows)
-        if not leaves:
-            raise nothing_matches(t, where)
+        leaves = leaves_matching(t, where)
         for leaf in leaves:
             if leaf in matched_by:
                 name = t.columns.row_text(leaf)
