@@ -256,7 +256,7 @@ class _GroupBuilder:
         one_of_each_type = {type(value): value for group in built for value in group["params"]}
         for home in map(self.columns.home, one_of_each_type.values()):
             if home.capability(Grouping).has_labels:
-                built.set_labels(GroupLabels(self.tree, home, members))
+                built.label_table = GroupLabels(self.tree, home, members)
                 break
         return built
 

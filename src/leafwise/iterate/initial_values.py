@@ -113,7 +113,7 @@ class _Initialization:
                 root = with_leaves(self.tree, new, bool(self._replaced))
             for leaf in leaves:
                 job = leaf.job
-                if job.leaf not in distributions and (newest := filler.fill([(leaf, self._called(job))])):
+                if job.leaf not in distributions and (newest := filler.fill([(leaf, self._called(leaf))])):
                     new |= newest
                     # A tree that cannot be changed in place is rebuilt with all new arrays so far.
                     root = with_leaves(self.tree, new if self._replaced else newest, bool(self._replaced))
@@ -127,16 +127,16 @@ class _Initialization:
         )
         return root
 
-    def _called(self, job: InitJob) -> Any:
+    def _called(self, leaf: LeafToFill) -> Any:
         """The values that a callable returns. All ranks must get the same ones, because each uses a part of them."""
         with comparing(self._team, "initialize", []) as rows:
-            values = values_for(self.columns, job)
+            values = values_for(self.columns, leaf.job, leaf.spec)
             if self._team is not None:
                 is_array = hasattr(values, "tobytes")
                 text = (
                     f"values with the digest {sha256(values.tobytes()).hexdigest()}" if is_array else same_text(values)
                 )
-                rows.append((job.path, text))
+                rows.append((leaf.job.path, text))
         return values
 
     def _check_parts(self, leaves: list[LeafToFill]) -> None:
@@ -240,4 +240,4 @@ class _DeferredInit:
         leaves = leaves_to_fill(columns, sorted(jobs, key=lambda job: callable(job.options["init"])))
         filler = _JobFiller(columns, self.seed, lambda count: None)
         for leaf in leaves:
-            filler.fill([(leaf, values_for(columns, leaf.job))])
+            filler.fill([(leaf, values_for(columns, leaf.job, leaf.spec))])
