@@ -36,7 +36,20 @@ OTHER_PROCESSES = (
 )
 
 
-class JaxHome(Home):
+class ArraysHome(Home):
+    """For leaves that are arrays of JAX, or that contain an array, which `value` returns."""
+
+    def spec(self, value: Any) -> Spec:
+        return spec_of(self.value(value))
+
+    def cannot_read(self, value: Any) -> str:
+        return why_unreadable(self.value(value))
+
+    def read(self, value: Any, index: Any = ()) -> Any:
+        return read_array(self.value(value), index)
+
+
+class JaxHome(ArraysHome):
     name = "jax"
     in_place = False
     why_immutable = (
@@ -66,17 +79,8 @@ class JaxHome(Home):
     ) -> tuple[str | None, Axes]:
         return (key_role(value), None) if is_key_dtype(value.dtype) else role_in_container(owner, name, value, lineage)
 
-    def spec(self, value: Any) -> Spec:
-        return spec_of(value)
-
     def specs(self, values: list[Any]) -> list[Spec]:
         return list(map(spec_of, values))
-
-    def cannot_read(self, value: Any) -> str:
-        return why_unreadable(value)
-
-    def read(self, value: Any, index: Any = ()) -> Any:
-        return read_array(value, index)
 
 
 def why_unreadable(value: Any) -> str:

@@ -19,13 +19,11 @@ from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.home import Capabilities, Home, Spec, Visit
+from leafwise.core.home import Capabilities, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import TieError
-from leafwise.homes.jax.arrays import new_array, read_array, why_irreplaceable, why_unreadable
-from leafwise.homes.jax.pytrees import PytreeSaving, flattened
-from leafwise.homes.jax.specs import spec_of
-from leafwise.homes.jax.values.reading import snapshot
+from leafwise.homes.jax.arrays import ArraysHome, new_array, why_irreplaceable
+from leafwise.homes.jax.pytrees import flattened
 
 _ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct, np.ndarray)
 
@@ -161,12 +159,7 @@ def _own(value: Any) -> Any:
     return np.array(array) if isinstance(array := _array(value), np.ndarray) else array
 
 
-class EquinoxSharedSaving(PytreeSaving):
-    def snapshot(self, values: list[Any]) -> list[Any]:
-        return [snapshot(value.array) for value in values]
-
-
-class EquinoxSharedHome(Home):
+class EquinoxSharedHome(ArraysHome):
     name = "equinox"
     in_place = False
     nodes_by_reference = False
@@ -175,7 +168,7 @@ class EquinoxSharedHome(Home):
         Freezing: "leafwise.homes.jax.training:JaxFreezing",
         Grouping: "leafwise.homes.jax.training:JaxGrouping",
         Rebuilding: EquinoxSharedRebuilding,
-        Saving: EquinoxSharedSaving,
+        Saving: "leafwise.homes.jax.values.reading:JaxSaving",
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
@@ -191,17 +184,8 @@ class EquinoxSharedHome(Home):
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         return Entry(name, "step", _called, spelling="{root}()") if _can_be_filled(owner) else Entry(name, "attribute")
 
-    def spec(self, value: Any) -> Spec:
-        return spec_of(_array(value))
-
     def value(self, value: Any) -> Any:
-        return value.array
-
-    def cannot_read(self, value: Any) -> str:
-        return why_unreadable(value.array)
-
-    def read(self, value: Any, index: Any = ()) -> Any:
-        return read_array(value.array, index)
+        return _array(value)
 
 
 def _can_be_filled(shared: Any) -> bool:

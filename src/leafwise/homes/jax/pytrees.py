@@ -98,11 +98,6 @@ class PytreeRebuilding(Rebuilding):
         return jax.tree_util.tree_unflatten(structure, new)
 
 
-class PytreeSaving(Saving):
-    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        return f"{type(obj).__module__}.{type(obj).__qualname__}", None
-
-
 class PytreeConverting(Converting):
     def framework(self, cls: type) -> str:
         equinox = sys.modules.get("equinox")
@@ -132,7 +127,7 @@ class PytreeHome(Home):
         Converting: PytreeConverting,
         Filling: LayerFilling,
         Rebuilding: PytreeRebuilding,
-        Saving: PytreeSaving,
+        Saving: "leafwise.homes.jax.values.reading:JaxSaving",
         Stepping: "leafwise.homes.jax.training:JaxStepping",
         Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }

@@ -4,7 +4,7 @@ A Variable is a reference to an array, so two places with the same Variable are 
 the Variable: models change in place. The kind of a leaf follows from the type of its Variable.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -22,23 +22,20 @@ from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
-from leafwise.core.capabilities.saving import Extraction, Saving
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sorting import Sorting
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.tying import Tying
-from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
-from leafwise.core.memory.runs import Run
+from leafwise.core.home import Axes, Capabilities, LeafKind, Spec, Visit
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.path import Entry
 from leafwise.core.roles.recipes import Recipe, Shape, Taken
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.jax.arrays import new_array, read_array, why_irreplaceable, why_unreadable
+from leafwise.homes.jax.arrays import ArraysHome, new_array, why_irreplaceable, why_unreadable
 from leafwise.homes.jax.nnx.nnx_freezing import is_frozen
-from leafwise.homes.jax.pytrees import LayerFilling, PytreeSaving
+from leafwise.homes.jax.pytrees import LayerFilling
 from leafwise.homes.jax.roles import role_in_container, role_of
-from leafwise.homes.jax.specs import is_key_dtype, spec_of
-from leafwise.homes.jax.values.placing import array_from_rooms, rooms_for
-from leafwise.homes.jax.values.reading import contiguous_run, extractions, pieces, snapshot
+from leafwise.homes.jax.values.placing import JaxRebuilding, array_from_rooms
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
 
@@ -63,19 +60,9 @@ def put_array(variable: nnx.Variable[Any], array: Any) -> None:
         variable.set_value(array)
 
 
-class NnxRebuilding(Rebuilding):
+class NnxRebuilding(JaxRebuilding):
     def from_numpy(self, value: Any, array: Any) -> Any:
         return value.copy(new_array(array_in(value), array))
-
-    def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
-        return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
-
-    def has_rooms(self, value: Any) -> bool:
-        array = array_in(value)
-        return not isinstance(array, np.ndarray) and not is_key_dtype(array.dtype)
-
-    def rooms(self, value: Any) -> list[LocalPart]:
-        return rooms_for(array_in(value))
 
     def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
         put_array(value, array_from_rooms(array_in(value), rooms))
@@ -119,22 +106,6 @@ class NnxLoading(Loading):
         return why_irreplaceable(array_in(value))
 
 
-class NnxComparing(Comparing):
-    def contiguous_run(self, value: Any) -> Run | None:
-        return contiguous_run(array_in(value))
-
-
-class NnxSaving(PytreeSaving):
-    def pieces(self, value: Any) -> Iterator[Any]:
-        return pieces(array_in(value))
-
-    def extractions(self, values: list[Any]) -> list[Extraction | None]:
-        return extractions(values, list(map(array_in, values)))
-
-    def snapshot(self, values: list[Any]) -> list[Any]:
-        return [snapshot(array_in(value)) for value in values]
-
-
 class NnxConverting(Converting):
     only_renames = True
 
@@ -158,14 +129,14 @@ class NnxConverting(Converting):
         return [Reading("Orbax", recipes)] if recipes else []
 
 
-class NnxHome(Home):
+class NnxHome(ArraysHome):
     name = "flax nnx"
     walks = "Flax NNX modules"
     roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
         Averaging: "leafwise.homes.jax.nnx.nnx_values:NnxAveraging",
         Clipping: "leafwise.homes.jax.nnx.nnx_values:NnxClipping",
-        Comparing: NnxComparing,
+        Comparing: "leafwise.homes.jax.values.reading:JaxComparing",
         Converting: NnxConverting,
         Filling: LayerFilling,
         Freezing: "leafwise.homes.jax.nnx.nnx_freezing:NnxFreezing",
@@ -174,7 +145,7 @@ class NnxHome(Home):
         Measuring: "leafwise.homes.jax.nnx.nnx_values:NnxMeasuring",
         Packing: "leafwise.homes.jax.training:JaxPacking",
         Rebuilding: NnxRebuilding,
-        Saving: NnxSaving,
+        Saving: "leafwise.homes.jax.values.reading:JaxSaving",
         Sorting: NnxSorting,
         Stepping: "leafwise.homes.jax.training:JaxStepping",
         Tying: "leafwise.homes.jax.nnx.nnx_tying:NnxTying",
@@ -230,16 +201,10 @@ class NnxHome(Home):
 
     def spec(self, value: Any) -> Spec:
         trainable = not is_frozen(value) if isinstance(value, nnx.Param) else None
-        return spec_of(array_in(value))._replace(trainable=trainable)
+        return super().spec(value)._replace(trainable=trainable)
 
     def value(self, value: Any) -> Any:
         return array_in(value)
-
-    def cannot_read(self, value: Any) -> str:
-        return why_unreadable(array_in(value))
-
-    def read(self, value: Any, index: Any = ()) -> Any:
-        return read_array(array_in(value), index)
 
     def write(self, value: Any, array: Any) -> None:
         before = array_in(value)

@@ -56,20 +56,23 @@ def _memory(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 class JaxRebuilding(Rebuilding):
+    """For arrays, and for Variables of Flax NNX."""
+
     def cannot_renew(self, value: Any) -> str:
-        return why_irreplaceable(value)
+        return why_irreplaceable(self.home.value(value))
 
     def from_numpy(self, value: Any, array: Any) -> Any:
         return new_array(value, array)
 
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
-        return new_array(value, np.zeros(shape, self.home.spec(value).dtype))
+        return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
 
     def has_rooms(self, value: Any) -> bool:
-        return not is_key_dtype(value.dtype)
+        array = self.home.value(value)
+        return not isinstance(array, np.ndarray) and not is_key_dtype(array.dtype)
 
     def rooms(self, value: Any) -> list[LocalPart]:
-        return rooms_for(value)
+        return rooms_for(self.home.value(value))
 
     def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
         return array_from_rooms(value, rooms)
