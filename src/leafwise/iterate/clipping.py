@@ -272,16 +272,16 @@ class _ShardedGradients(_Gradients):
         super().__init__(t, array_at, limit)
         self._team = team
         self._whole_arrays = self._arrays
-        distributing = [batch.home.capability(Distributing) for batch in self._batches]
         self._pending: set[int] = set()  # positions of gradients that are sums over ranks, not computed yet
         self._copies: set[int] = set()  # positions of gradients that count on another rank, which has a copy of them
         local = list(self._arrays)
-        for batch, sharding in zip(self._batches, distributing, strict=True):
+        for batch in self._batches:
+            distributing = batch.home.capability(Distributing)
             for position, gradient in zip(batch.positions, batch.values, strict=True):
-                local[position] = sharding.local(gradient)
-                if sharding.cannot_use_parts(gradient):
+                local[position] = distributing.local(gradient)
+                if distributing.cannot_use_parts(gradient):
                     self._pending.add(position)
-                elif not sharding.counts_here(gradient, team):
+                elif not distributing.counts_here(gradient, team):
                     self._copies.add(position)
         self._arrays = local
         self._batches = self.columns.batches(self.leaves, local)

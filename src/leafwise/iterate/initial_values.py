@@ -108,12 +108,12 @@ class _Initialization:
             bar(total, "initializing", self.progress) as count,
             interruption_explained("initialize", "initialize it again"),
         ):
-            filler = _JobFiller(columns, self.seed, count)
-            if new := filler.fill([(leaf, distributions[leaf.job.leaf]) for leaf in named]):
+            if new := _filled(columns, self.seed, [(leaf, distributions[leaf.job.leaf]) for leaf in named], count):
                 root = with_leaves(self.tree, new, bool(self._replaced))
             for leaf in leaves:
-                job = leaf.job
-                if job.leaf not in distributions and (newest := filler.fill([(leaf, self._called(leaf))])):
+                if leaf.job.leaf in distributions:
+                    continue
+                if newest := _filled(columns, self.seed, [(leaf, self._called(leaf))], count):
                     new |= newest
                     # A tree that cannot be changed in place is rebuilt with all new arrays so far.
                     root = with_leaves(self.tree, new if self._replaced else newest, bool(self._replaced))
@@ -209,21 +209,15 @@ class _Initialization:
             )
 
 
-class _JobFiller:
-    """Fills the arrays of leaves."""
+def _filled(columns: Columns, seed: int, leaves: list[tuple[LeafToFill, Any]], count: Count) -> dict[int, Any]:
+    """Fills each leaf with its values. Returns the arrays that replace current ones, by leaf."""
 
-    def __init__(self, columns: Columns, seed: int, count: Count) -> None:
-        self._columns, self._seed, self._count = columns, seed, count
-
-    def fill(self, leaves: list[tuple[LeafToFill, Any]]) -> dict[int, Any]:
-        """Fills each leaf with its values. Returns the arrays that replace current ones, by leaf."""
-        filled = fill_leaves(((self._filler(leaf), values) for leaf, values in leaves), self._count)
-        return {leaf.job.leaf: array for (leaf, _), array in zip(leaves, filled, strict=True) if leaf.is_new}
-
-    def _filler(self, leaf: LeafToFill) -> LeafFiller:
+    def filler(leaf: LeafToFill) -> LeafFiller:
         job, value, spec, (_, axes), _ = leaf
-        key = GeneratorKey.of(self._seed, job.key)
-        return LeafFiller(self._columns.home(value), value, spec, axes, key, self._count)
+        return LeafFiller(columns.home(value), value, spec, axes, GeneratorKey.of(seed, job.key), count)
+
+    filled = fill_leaves(((filler(leaf), values) for leaf, values in leaves), count)
+    return {leaf.job.leaf: array for (leaf, _), array in zip(leaves, filled, strict=True) if leaf.is_new}
 
 
 class _DeferredInit:
@@ -238,6 +232,5 @@ class _DeferredInit:
         rows = {columns.row_names[row]: row for row in columns.own_rows(0)}
         jobs = [job._replace(leaf=rows[name], row=rows[name]) for job, name in zip(self.jobs, self.names, strict=True)]
         leaves = leaves_to_fill(columns, sorted(jobs, key=lambda job: callable(job.options["init"])))
-        filler = _JobFiller(columns, self.seed, lambda count: None)
         for leaf in leaves:
-            filler.fill([(leaf, values_for(columns, leaf.job, leaf.spec))])
+            _filled(columns, self.seed, [(leaf, values_for(columns, leaf.job, leaf.spec))], lambda count: None)
