@@ -23,7 +23,7 @@ from leafwise.core.capabilities.tying import Tying
 from leafwise.core.dotted import DistinctNames
 from leafwise.core.home import Axes, Capabilities, Home, Visit
 from leafwise.core.path import Entry
-from leafwise.homes.jax.roles import role_of
+from leafwise.homes.jax.roles import is_equinox_state, role_of
 
 _LIBRARIES = ("flax.nnx.", "equinox.nn.")
 _CONTAINERS = frozenset({tuple, list, dict, type(None), OrderedDict, defaultdict})
@@ -60,15 +60,10 @@ def flattened(obj: Any) -> tuple[list[Child], Any]:
     ], structure
 
 
-def _is_equinox_state(obj: Any) -> bool:
-    equinox = sys.modules.get("equinox")
-    return equinox is not None and isinstance(obj, equinox.nn.State)
-
-
 def _names_of_state(obj: Any, structure: Any) -> list[str] | None:
     """The names of the children of an `eqx.nn.State`, which JAX only numbers: the paths of the indices in the model, as
     `eqx.nn.make_with_state` records them, without the class of the model. None for other nodes."""
-    if not _is_equinox_state(obj):
+    if not is_equinox_state(obj):
         return None
     markers = structure.node_data()[1]
     if not all(isinstance(marker, str) for marker in markers):
@@ -87,9 +82,6 @@ def _name(key: Any) -> tuple[str, str]:
 
 
 class PytreeRebuilding(Rebuilding):
-    def is_container(self, obj: Any) -> bool:
-        return False
-
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         children, structure = flattened(owner)
         if all(child.value is changes.get(child.name, child.value) for child in children):
@@ -137,7 +129,7 @@ class PytreeHome(Home):
 
     def visit(self, obj: Any) -> Visit | None:
         children = [(child.name, child.value) for child in flattened(obj)[0] if not _is_code(child.value)]
-        if _is_equinox_state(obj):
+        if is_equinox_state(obj):
             return (), children, "buffer"  # running statistics and caches
         return (), children, "state" if is_optax_state(type(obj)) else None
 

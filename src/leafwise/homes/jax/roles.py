@@ -109,10 +109,14 @@ def role_of(owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, 
     return role, axes
 
 
+def is_equinox_state(obj: Any) -> bool:
+    equinox = sys.modules.get("equinox")
+    return equinox is not None and isinstance(obj, equinox.nn.State)
+
+
 def _role_in_state(above: tuple[Any, ...], name: str, ndim: int) -> tuple[str | None, Axes]:
     """The role and the axes of an array in a tuple of an `eqx.nn.State`. `above` is the tuple, the state, and so on."""
-    equinox = sys.modules.get("equinox")
-    if equinox is None or not isinstance(above[1], equinox.nn.State):
+    if not is_equinox_state(above[1]):
         return None, None
     children = jax.tree_util.tree_flatten(above[1], is_leaf=lambda child: child is not above[1])
     number = next((number for number, child in enumerate(children[0]) if child is above[0]), None)

@@ -35,7 +35,7 @@ from leafwise.homes.jax.arrays import ArraysHome, new_array, why_irreplaceable, 
 from leafwise.homes.jax.nnx.nnx_freezing import is_frozen
 from leafwise.homes.jax.pytrees import LayerFilling
 from leafwise.homes.jax.roles import role_in_container, role_of
-from leafwise.homes.jax.values.placing import JaxRebuilding, array_from_rooms
+from leafwise.homes.jax.values.placing import JaxRebuilding
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
 
@@ -65,7 +65,7 @@ class NnxRebuilding(JaxRebuilding):
         return value.copy(new_array(array_in(value), array))
 
     def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
-        put_array(value, array_from_rooms(array_in(value), rooms))
+        put_array(value, super().from_rooms(value, rooms))
         return value
 
     def is_container(self, obj: Any) -> bool:

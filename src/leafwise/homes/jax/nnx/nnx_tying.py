@@ -61,7 +61,15 @@ class NnxTying(Tying):
 
     def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
         for group in groups:
-            _check_types(group)
+            source, *targets = group.places
+            expected = _held(source).var_type
+            for place in targets:
+                if _held(place).var_type is not expected:
+                    raise TieError(
+                        f"cannot tie {place.path} to {source.path}: one is a {_held(place).var_type.__name__} and the "
+                        f"other a {expected.__name__}, so filters of NNX would no longer find both; make them "
+                        "Variables of one type"
+                    )
         rebuilding = self.home.capability(Rebuilding)
         for group in groups:
             source, *targets = group.places
@@ -108,17 +116,6 @@ class NnxTying(Tying):
         for leads_there in [lambda obj, key: True] if places is None else map(_leads_through, places):
             _forget(objects, leads_there)
         return root
-
-
-def _check_types(group: TiedPlaces) -> None:
-    source, *targets = group.places
-    expected = _held(source).var_type
-    for place in targets:
-        if _held(place).var_type is not expected:
-            raise TieError(
-                f"cannot tie {place.path} to {source.path}: one is a {_held(place).var_type.__name__} and the other a "
-                f"{expected.__name__}, so filters of NNX would no longer find both; make them Variables of one type"
-            )
 
 
 def _held(place: Place) -> Any:
