@@ -16,9 +16,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import leafwise as lw
 from leafwise.core.capabilities.comparing import Comparing
+from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.homes.jax.arrays import HOME
-from leafwise.homes.jax.values.placing import array_from_rooms, rooms_for
 
 DTYPES = [
     "float32",
@@ -152,9 +152,10 @@ def test_a_save_copies_almost_nothing(tmp_path: Path) -> None:
 
 def test_rooms_become_the_array() -> None:
     value = jnp.zeros((64, 8), device=jax.devices("cpu")[0])
-    (room,) = rooms_for(value)
+    rebuilding = HOME.capability(Rebuilding)
+    (room,) = rebuilding.rooms(value)
     room.value[...] = 3
-    array = array_from_rooms(value, [room])
+    array = rebuilding.from_rooms(value, [room])
     assert array.unsafe_buffer_pointer() == room.value.ctypes.data
     assert not room.value.flags.writeable
     assert (np.asarray(array) == 3).all()

@@ -18,8 +18,9 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Singl
 import leafwise as lw
 from leafwise.core.memory.sharding import Sharding
 from leafwise.homes.jax import arrays
-from leafwise.homes.jax.values import placing, saving
+from leafwise.homes.jax.values import reading
 from leafwise.homes.jax.values.host_memory import host_shards, read_shards
+from leafwise.homes.jax.values.placing import JaxRebuilding
 
 P = PartitionSpec
 CPUS = jax.devices("cpu")  # the default device may be a GPU
@@ -138,7 +139,7 @@ def test_a_target_without_memory_shows_the_sharding_it_will_have() -> None:
 
 
 def test_the_picture_and_the_page_show_shardings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (arrays, saving):
+    for module in (arrays, reading):
         monkeypatch.setattr(module, "host_shards", _refuse)
     same = {"a": on_mesh(matrix(), P("dp")), "b": on_mesh(matrix(1), P("dp"))}
     *_, footer = str(lw.tree(same)).splitlines()
@@ -266,14 +267,14 @@ def test_a_load_keeps_the_sharding_of_its_target(tmp_path: Path, target: str) ->
 
 def test_each_device_gets_memory_for_its_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rooms: list[tuple[int, ...]] = []
-    rooms_for = placing.rooms_for
+    rooms_for = JaxRebuilding.rooms
 
-    def recorded(value: Any) -> Any:
-        made = rooms_for(value)
+    def recorded(self: JaxRebuilding, value: Any) -> Any:
+        made = rooms_for(self, value)
         rooms.extend(room.shape for room in made)
         return made
 
-    monkeypatch.setattr(placing, "rooms_for", recorded)
+    monkeypatch.setattr(JaxRebuilding, "rooms", recorded)
     lw.save({"w": matrix()}, tmp_path / "a.safetensors")
     for spec, expected in [(P("dp", "tp"), [(8, 6)] * 8), (P("dp"), [(8, 24)] * 2), (P(), [(16, 24)])]:
         rooms.clear()
@@ -283,13 +284,13 @@ def test_each_device_gets_memory_for_its_part_only(tmp_path: Path, monkeypatch: 
 
 def test_what_was_read_is_the_memory_of_the_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory: list[int] = []
-    of_rooms = placing.array_from_rooms
+    of_rooms = JaxRebuilding.from_rooms
 
-    def recorded(value: Any, rooms: Any) -> Any:
+    def recorded(self: JaxRebuilding, value: Any, rooms: Any) -> Any:
         memory.extend(room.value.ctypes.data for room in rooms)
-        return of_rooms(value, rooms)
+        return of_rooms(self, value, rooms)
 
-    monkeypatch.setattr(placing, "array_from_rooms", recorded)
+    monkeypatch.setattr(JaxRebuilding, "from_rooms", recorded)
     lw.save({"w": matrix()}, tmp_path / "a.safetensors")
     for spec in (P("dp", "tp"), P("dp"), P()):
         memory.clear()

@@ -27,24 +27,14 @@ class ContainerRebuilding(Rebuilding):
             return _changed_mapping(owner, changes)
         if _is_sequence(owner):
             return _changed_sequence(owner, changes)
-        if hasattr(owner, "_fields"):
-            return _changed_named_tuple(owner, changes)
-        return self._changed_fields(owner, changes, type(owner).__dataclass_params__.frozen)
+        return _changed_fields(owner, changes)
 
     def replaced_copy(self, owner: Any, changes: dict[str, Any]) -> Any:
         if isinstance(owner, MutableMapping | list):
             owner = copy(owner)
         elif not isinstance(owner, Mapping | tuple | VirtualNode):
-            return self._changed_fields(owner, changes, True)
+            return _changed_fields(owner, changes, copied=True)
         return self.replace(owner, changes)
-
-    def _changed_fields(self, owner: Any, changes: dict[str, Any], copied: bool) -> Any:
-        if all(value is getattr(owner, name) for name, value in changes.items()):
-            return owner
-        owner = copy(owner) if copied else owner
-        for name, value in changes.items():
-            object.__setattr__(owner, name, value)
-        return owner
 
 
 class ContainerSaving(Saving):
@@ -153,9 +143,16 @@ def _changed_sequence(owner: Any, changes: dict[str, Any]) -> Any:
     return type(owner)(new.get(index, item) for index, item in enumerate(owner))
 
 
-def _changed_named_tuple(owner: Any, changes: dict[str, Any]) -> Any:
-    is_same = all(value is getattr(owner, name) for name, value in changes.items())
-    return owner if is_same else owner._replace(**changes)
+def _changed_fields(owner: Any, changes: dict[str, Any], copied: bool = False) -> Any:
+    """For a named tuple or a dataclass. With `copied`, the owner itself stays as it is."""
+    if all(value is getattr(owner, name) for name, value in changes.items()):
+        return owner
+    if hasattr(owner, "_fields"):
+        return owner._replace(**changes)
+    owner = copy(owner) if copied or type(owner).__dataclass_params__.frozen else owner
+    for name, value in changes.items():
+        object.__setattr__(owner, name, value)
+    return owner
 
 
 def _is_sequence(obj: Any) -> bool:

@@ -59,7 +59,7 @@ class NumpyLoading(Loading):
         return value.reshape(-1).view(np.uint8).data if value.size else memoryview(bytearray())
 
     def location(self, value: Any) -> tuple[object, Memory] | None:
-        return ("cpu", _memory(value)) if value.size else None
+        return ("cpu", HOME.memory(value)) if value.size else None
 
 
 class NumpyAveraging(Averaging):
@@ -157,14 +157,10 @@ class NumpyHome(Home):
         ]
 
     def memory(self, value: Any) -> Memory:
-        return _memory(value)
-
-
-def _memory(value: Any) -> Memory:
-    address = value.__array_interface__["data"][0]
-    # In the other byte order, the same bytes are different numbers.
-    dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
-    return Memory(address, value.shape, value.strides, value.itemsize, dtype)
+        address = value.__array_interface__["data"][0]
+        # In the other byte order, the same bytes are different numbers.
+        dtype = value.dtype.name if value.dtype.isnative else f"{value.dtype.name} swapped"
+        return Memory(address, value.shape, value.strides, value.itemsize, dtype)
 
 
 def _owner(array: Any) -> Any:

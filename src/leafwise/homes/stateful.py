@@ -1,6 +1,6 @@
 """Objects with `state_dict` and `load_state_dict`: schedulers, gradient scalers, data loaders that can resume."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.home import Capabilities, Home, LeafKind, Visit
@@ -38,11 +38,10 @@ class StatefulHome(Home):
         return Entry(name, "step", raw=_StateValue(name), spelling=f"{{root}}.state_dict()[{name!r}]")
 
 
-class _StateValue:
+class _StateValue(NamedTuple):
     """Gets one value of the state of an object; a class, so that paths can be pickled."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __call__(self, obj: Any) -> Any:
         return next(value for key, value in obj.state_dict().items() if str(key) == self.name)

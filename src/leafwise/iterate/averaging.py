@@ -102,7 +102,7 @@ class Average:
         t = tree(model)
         check_not_gathered(t, "average")
         columns = t.columns
-        if not self._tree.root and not t.root and _same_structure(self._tree.columns, columns):
+        if not self._tree.root and not t.root and _structure(self._tree.columns) == _structure(columns):
             return _NewWalk(t, None)
         persistent = [row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
         # By any of its names, because Flax NNX may sort modules, which gives a tied leaf another first name.
@@ -240,16 +240,9 @@ class _AveragedPart:
             self.arrays = self.averaging.lerp_many(self.arrays, values, weight)
 
 
-def _same_structure(a: Columns, b: Columns) -> bool:
-    """Whether two walks found the same names in the same order, tied in the same way."""
-    return (
-        a.row_names == b.row_names
-        and a.row_nodes == b.row_nodes
-        and a.node_names == b.node_names
-        and a.node_parents == b.node_parents
-        and a.ties == b.ties
-        and a.row_ops == b.row_ops
-    )
+def _structure(walked: Columns) -> tuple[object, ...]:
+    """The names that a walk found, in their order, and how they are tied."""
+    return walked.row_names, walked.row_nodes, walked.node_names, walked.node_parents, walked.ties, walked.row_ops
 
 
 def _cannot_average_parts(home: Home, value: Any) -> str:

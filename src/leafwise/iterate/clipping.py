@@ -3,6 +3,7 @@
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
@@ -14,16 +15,14 @@ from leafwise.core.dtypes import is_inexact
 from leafwise.core.leaf import Leaf
 from leafwise.core.parts import check_not_gathered, check_whole_leaves, first_rows
 from leafwise.core.path import listed
-from leafwise.core.query import Query
 from leafwise.core.rebuild import with_leaves
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.ranks import agreeing, combined, is_shared_out, team_of
 from leafwise.errors import ArgumentError, NonFiniteError, PathError, RuleError, Unsupported, WalkError, WriteError
-from leafwise.iterate.arrays import current_arrays
 from leafwise.iterate.flat import Flat, flat_of
-from leafwise.share.places import nothing_matches
+from leafwise.share.places import leaves_matching
 
 
 class Norms(Table, Mapping[str, float], kind="norms"):
@@ -42,7 +41,6 @@ class Norms(Table, Mapping[str, float], kind="norms"):
 
     def __init__(self, t: Tree, leaves: list[int], norms: list[float], clipped: Any) -> None:
         self._tree, self._leaves, self._norms = t, leaves, norms
-        self._by_path: dict[str, float] | None = None
         self.clipped = clipped
         self.total = math.hypot(*norms)
         self.nonfinite: tuple[str, ...] = ()
@@ -58,13 +56,12 @@ class Norms(Table, Mapping[str, float], kind="norms"):
         row_of = {columns.ties.get(row, row): row for row in first_rows(self._tree)}
         return columns.keys([row_of.get(leaf, leaf) for leaf in leaves])
 
-    def _norms_by_path(self) -> dict[str, float]:
-        if self._by_path is None:  # made when first needed: there may be thousands of paths
-            self._by_path = dict(zip(self._keys(self._leaves), self._norms, strict=True))
-        return self._by_path
+    @cached_property
+    def _by_path(self) -> dict[str, float]:  # made when first needed: there may be thousands of paths
+        return dict(zip(self._keys(self._leaves), self._norms, strict=True))
 
     def __getitem__(self, path: str) -> float:
-        norm = self._norms_by_path().get(str(path))
+        norm = self._by_path.get(str(path))
         if norm is not None:
             return norm
         leaf = self._tree[path]  # another name of the leaf; raises if there is none
@@ -73,7 +70,7 @@ class Norms(Table, Mapping[str, float], kind="norms"):
         return self._norms[self._leaves.index(leaf.number)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._norms_by_path())
+        return iter(self._by_path)
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
@@ -126,7 +123,7 @@ def clip(
     if norms.nonfinite and strict:
         names = listed(norms.nonfinite)
         raise NonFiniteError(f"the gradients of {names} are not finite; nothing was changed", norms.nonfinite)
-    factors = _factors(gradients, each, gradients.limit)
+    factors = _factors(gradients, each)
     if factors is not None:
         norms.clipped = gradients.scale(factors)
     return norms
@@ -160,12 +157,14 @@ def _gradients(model: Any, limit: _Limit) -> "_Gradients":
     with opened(model, "clip", live=True) as t:
         check_not_gathered(t, "clip the gradients of")
         check_whole_leaves(t, "clip")
+        # If the tree was walked for this call, its arrays are the current ones.
+        array_at = t.columns.current if t is model else t.columns.row_values.__getitem__
         if (team := team_of(t)) is not None:
             with agreeing(t, "clip", team) as rows:
-                sharded = _ShardedGradients(t, current_arrays(t, model), limit, team)
+                sharded = _ShardedGradients(t, array_at, limit, team)
                 rows += sharded.facts()
             return sharded
-        gradients = _Gradients(t, current_arrays(t, model), limit)
+        gradients = _Gradients(t, array_at, limit)
     flattened = flat_of(model)
     return _FlatGradients(flattened, limit) if flattened is not None and gradients.are_in(flattened) else gradients
 
@@ -276,16 +275,16 @@ class _ShardedGradients(_Gradients):
         super().__init__(t, array_at, limit)
         self._team = team
         self._whole_arrays = self._arrays
-        distributing = [batch.home.capability(Distributing) for batch in self._batches]
         self._pending: set[int] = set()  # positions of gradients that are sums over ranks, not computed yet
         self._copies: set[int] = set()  # positions of gradients that count on another rank, which has a copy of them
         local = list(self._arrays)
-        for batch, sharding in zip(self._batches, distributing, strict=True):
+        for batch in self._batches:
+            distributing = batch.home.capability(Distributing)
             for position, gradient in zip(batch.positions, batch.values, strict=True):
-                local[position] = sharding.local(gradient)
-                if sharding.cannot_use_parts(gradient):
+                local[position] = distributing.local(gradient)
+                if distributing.cannot_use_parts(gradient):
                     self._pending.add(position)
-                elif not sharding.counts_here(gradient, team):
+                elif not distributing.counts_here(gradient, team):
                     self._copies.add(position)
         self._arrays = local
         self._batches = self.columns.batches(self.leaves, local)
@@ -370,9 +369,9 @@ class _FlatGradients(_Gradients):
         return self.holder
 
 
-def _factors(gradients: _Gradients, norms: Sequence[float], limit: _Limit) -> list[float] | None:
+def _factors(gradients: _Gradients, norms: Sequence[float]) -> list[float] | None:
     """The factor of each gradient; a single factor if it is the same for all; None if nothing changes."""
-    max_norm, queries, per = limit
+    max_norm, queries, per = gradients.limit
     if queries is None and per == "tree":
         factor = _factor(math.hypot(*norms), max_norm)
         return None if factor == 1 else [factor]
@@ -395,9 +394,7 @@ def _positions(gradients: _Gradients, queries: Sequence[Any]) -> list[list[int]]
     matched_by: dict[int, Any] = {}
     positions = []
     for where in queries:
-        leaves = Query.of(where).leaves(t.columns, t.root, t.rows)
-        if not leaves:
-            raise nothing_matches(t, where)
+        leaves = leaves_matching(t, where)
         for leaf in leaves:
             if leaf in matched_by:
                 name = t.columns.row_text(leaf)

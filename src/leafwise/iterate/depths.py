@@ -9,8 +9,8 @@ from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.tree import Tree
-from leafwise.iterate.blocks import BlockSearch, BlocksError, RepeatedBlock, blocks_matching, largest_stack
-from leafwise.iterate.sorted_depths import SortedDepths, in_order
+from leafwise.iterate.blocks import BlockSearch, BlocksError, RepeatedBlock, blocks_matching, by_number, largest_stack
+from leafwise.iterate.sorted_depths import SortedDepths
 
 
 class Depths(NamedTuple):
@@ -40,7 +40,8 @@ def _found(tree: Tree, rows: Sequence[int], blocks: str | None, placed: set[int]
     if blocks is not None:
         search = BlockSearch(columns, rows, [], alphabetical)
         matching = blocks_matching(search, tree, blocks)
-        by_name = SortedDepths(search, columns, in_order(matching, columns))
+        in_order = sorted(matching, key=lambda block: by_number(columns.node_text(block.node)))
+        by_name = SortedDepths(search, columns, in_order)
         if by_name.apply():
             by_name.check_order(blocks)
             below_top, note = by_name.below_top(rows, placed)

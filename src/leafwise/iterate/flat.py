@@ -76,7 +76,7 @@ class Flat(Table, kind="flat"):
         self.tree = t
         self._followers = followers
         self._parts = tuple(parts)
-        self._undone = False
+        self.is_undone = False  # whether `undo()` was called, so that the model no longer uses the vectors
 
     @property
     def model(self) -> Any:
@@ -86,7 +86,7 @@ class Flat(Table, kind="flat"):
     @property
     def parts(self) -> tuple[FlatPart, ...]:
         """The vectors of each dtype and device."""
-        if self._undone:
+        if self.is_undone:
             raise WriteError("this Flat was undone; call lw.flat(model) again")
         return self._parts
 
@@ -123,13 +123,8 @@ class Flat(Table, kind="flat"):
         for part in self.parts:
             part.packed.undo()
         _follow(self.tree.columns, self._followers)
-        self._undone = True
+        self.is_undone = True
         return self.model
-
-    @property
-    def is_undone(self) -> bool:
-        """Whether `undo()` was called, so that the model no longer uses the vectors."""
-        return self._undone
 
     def account(self) -> list[tuple[str, dict[str, slice]]]:
         """For each vector, its dtype and the slice of each leaf. Works also after `undo()`."""
@@ -174,7 +169,8 @@ def _flattened(t: Tree) -> Flat:
     leaves = [
         columns.ties.get(row, row)
         for row, facts in zip(first_rows(t), columns.facts(first_rows(t)), strict=True)
-        if facts.kind == "parameter" and (facts.spec.trainable or _cannot_change(columns, row))
+        # An array that cannot change does not know that it is trained.
+        if facts.kind == "parameter" and (facts.spec.trainable or not columns.home(columns.row_values[row]).in_place)
     ]
     _check(t, leaves)
     parts = []
@@ -186,11 +182,6 @@ def _flattened(t: Tree) -> Flat:
     _follow(columns, followers)
     made = _flats[id(columns.node_objects[t.root])] = Flat(t, parts, followers)
     return made
-
-
-def _cannot_change(columns: Columns, row: int) -> bool:
-    """Whether a leaf is an array that cannot change. Such arrays do not know that they are trained."""
-    return not columns.home(columns.row_values[row]).in_place
 
 
 def _slots(columns: Columns, leaf: int) -> list[DictSlot]:

@@ -9,12 +9,11 @@ from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import capability_or_none
 from leafwise.core.parts import check_not_gathered, check_whole_leaves
 from leafwise.core.path import listed
-from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.ranks import agreeing, team_of
 from leafwise.errors import RuleError
-from leafwise.share.places import nothing_matches
+from leafwise.share.places import leaves_matching
 
 M = TypeVar("M")
 
@@ -79,9 +78,7 @@ def _set_trainable(model: Any, where: Any, trainable: bool) -> Any:
 def _chosen(t: Tree, where: Any, trainable: bool, verb: str) -> tuple[list[int], list[int]]:
     """The parameters and the buffers to change; raises if one of them cannot be changed."""
     columns = t.columns
-    leaves = sorted(Query.of(where).leaves(columns, t.root, t.rows))
-    if not leaves:
-        raise nothing_matches(t, where)
+    leaves = sorted(leaves_matching(t, where))
     parameters = [leaf for leaf in leaves if columns.leaf_kind(leaf) == "parameter"]
     if trainable and not all(_is_float(columns, leaf) for leaf in parameters):
         # Integer parameters cannot be trained. That is an error only if the query matches no others.

@@ -97,7 +97,7 @@ class LabelledGroups:
     """What the groups of JAX parameters can do beyond being a list."""
 
     groups: list[Any]
-    _labels: GroupLabels | None = None
+    label_table: GroupLabels | None = None  # set by `lw.groups`
 
     def optax(self, make: Callable[..., Any]) -> Any:
         """A transformation of optax that steps each group in its own way, for parameters of JAX.
@@ -113,7 +113,7 @@ class LabelledGroups:
         >>> tx = groups.optax(lambda lr, weight_decay: optax.adamw(lr, weight_decay=weight_decay))
         >>> state = tx.init(params)
         """
-        table = self._label_table("make an optax transformation")
+        table = self._table("make an optax transformation")
         return table.transformation([account.options for account in self.groups], make)
 
     def labels(self, params: Any) -> Any:
@@ -126,14 +126,10 @@ class LabelledGroups:
         >>> lw.groups(params, [lw.no_decay()]).labels(params)
         {'dense': {'bias': 'weight_decay=0', 'kernel': 'no options'}}
         """
-        return self._label_table("label parameters for optax").of(params)
+        return self._table("label parameters for optax").of(params)
 
-    def set_labels(self, labels: GroupLabels) -> None:
-        """For `lw.groups`: the labels of all leaves."""
-        self._labels = labels
-
-    def _label_table(self, action: str) -> GroupLabels:
-        if self._labels is None:
+    def _table(self, action: str) -> GroupLabels:
+        if self.label_table is None:
             why = "the parameters are not arrays of JAX; pass the groups to an optimizer: torch.optim.AdamW(groups)"
             raise Unsupported("lw.groups", action, why)
-        return self._labels
+        return self.label_table

@@ -17,7 +17,6 @@ from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.ranks import agreeing, same_text, team_of
 from leafwise.errors import RuleError
-from leafwise.iterate.arrays import current_arrays
 from leafwise.iterate.cascade import Cascade, OptionSet, tied_names
 from leafwise.iterate.group_labels import GroupLabels, LabelledGroups
 from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
@@ -113,7 +112,9 @@ def groups(
         check_whole_leaves(t, "groups")
         team = team_of(t)
         with agreeing(t, "groups", team) as rows:
-            built = _GroupBuilder(t, checked_rules(rules), strict, optimizer, options).build(current_arrays(t, source))
+            # If the tree was walked for this call, its arrays are the current ones.
+            array_at = t.columns.current if t is source else t.columns.row_values.__getitem__
+            built = _GroupBuilder(t, checked_rules(rules), strict, optimizer, options).build(array_at)
             if team is not None:
                 rows += _group_rows(built)
         return built
@@ -259,7 +260,7 @@ class _GroupBuilder:
         one_of_each_type = {type(value): value for group in built for value in group["params"]}
         for home in map(self.columns.home, one_of_each_type.values()):
             if home.capability(Grouping).has_labels:
-                built.set_labels(GroupLabels(self.tree, home, members))
+                built.label_table = GroupLabels(self.tree, home, members)
                 break
         return built
 

@@ -133,10 +133,13 @@ def declared_distributions(t: Tree, rules: Any) -> Iterator[tuple[int, str, Dist
     for leaf, rows in names.items():
         option_set = cascade.options_of(rows)
         init = option_set.options.get("init")
-        if init is not None and not callable(init) and columns.facts([leaf])[0].spec.shape is not None:
+        if init is None or callable(init):
+            continue
+        spec = columns.facts([leaf])[0].spec
+        if spec.shape is not None:
             row, rule = cascade.deciding_row(rows, option_set), cascade.rule_of(option_set, "init")
             job = InitJob(leaf, row, "", option_set.options, rule, columns.row_text(row))
-            yield leaf, rule, values_for(columns, job)
+            yield leaf, rule, values_for(columns, job, spec)
 
 
 def _cascade(t: Tree, before: Sequence[Rule], rules: list[Rule]) -> tuple[dict[int, list[int]], Cascade]:
@@ -194,17 +197,13 @@ def values_for_all(columns: Columns, leaves: list[LeafToFill]) -> dict[int, Any]
         if job.row == job.leaf and job.options["init"] in INITIALIZERS:
             key = id(job.options), id(spec), role  # homes return one spec for equal arrays
         if key not in known:
-            known[key] = _values_for(columns, job, spec)
+            known[key] = values_for(columns, job, spec)
         distributions[job.leaf] = known[key]
     return distributions
 
 
-def values_for(columns: Columns, job: InitJob) -> Any:
+def values_for(columns: Columns, job: InitJob, spec: Spec) -> Any:
     """The initial values of a leaf: a distribution, or the array that a callable returned."""
-    return _values_for(columns, job, columns.facts([job.leaf])[0].spec)
-
-
-def _values_for(columns: Columns, job: InitJob, spec: Spec) -> Any:
     owner = columns.node_objects[columns.row_nodes[job.row]]
     context = LeafContext(Leaf(columns, job.leaf, job.row), owner, _SiblingLeaves(columns, job.row))
     who = f"{job.path} by {job.rule}"

@@ -110,12 +110,12 @@ class _Initialization:
             bar(total, "initializing", self.progress) as count,
             interruption_explained("initialize", "initialize it again"),
         ):
-            filler = _JobFiller(columns, self.seed, count)
-            if new := filler.fill([(leaf, distributions[leaf.job.leaf]) for leaf in named]):
+            if new := _filled(columns, self.seed, [(leaf, distributions[leaf.job.leaf]) for leaf in named], count):
                 root = with_leaves(self.tree, new, bool(self._replaced))
             for leaf in leaves:
-                job = leaf.job
-                if job.leaf not in distributions and (newest := filler.fill([(leaf, self._called(job))])):
+                if leaf.job.leaf in distributions:
+                    continue
+                if newest := _filled(columns, self.seed, [(leaf, self._called(leaf))], count):
                     new |= newest
                     # A tree that cannot be changed in place is rebuilt with all new arrays so far.
                     root = with_leaves(self.tree, new if self._replaced else newest, bool(self._replaced))
@@ -129,16 +129,16 @@ class _Initialization:
         )
         return root
 
-    def _called(self, job: InitJob) -> Any:
+    def _called(self, leaf: LeafToFill) -> Any:
         """The values that a callable returns. All ranks must get the same ones, because each uses a part of them."""
         with comparing(self._team, "initialize", []) as rows:
-            values = values_for(self.columns, job)
+            values = values_for(self.columns, leaf.job, leaf.spec)
             if self._team is not None:
                 is_array = hasattr(values, "tobytes")
                 text = (
                     f"values with the digest {sha256(values.tobytes()).hexdigest()}" if is_array else same_text(values)
                 )
-                rows.append((job.path, text))
+                rows.append((leaf.job.path, text))
         return values
 
     def _check_parts(self, leaves: list[LeafToFill]) -> None:
@@ -211,21 +211,15 @@ class _Initialization:
             )
 
 
-class _JobFiller:
-    """Fills the arrays of leaves."""
+def _filled(columns: Columns, seed: int, leaves: list[tuple[LeafToFill, Any]], count: Count) -> dict[int, Any]:
+    """Fills each leaf with its values. Returns the arrays that replace current ones, by leaf."""
 
-    def __init__(self, columns: Columns, seed: int, count: Count) -> None:
-        self._columns, self._seed, self._count = columns, seed, count
-
-    def fill(self, leaves: list[tuple[LeafToFill, Any]]) -> dict[int, Any]:
-        """Fills each leaf with its values. Returns the arrays that replace current ones, by leaf."""
-        filled = fill_leaves(((self._filler(leaf), values) for leaf, values in leaves), self._count)
-        return {leaf.job.leaf: array for (leaf, _), array in zip(leaves, filled, strict=True) if leaf.is_new}
-
-    def _filler(self, leaf: LeafToFill) -> LeafFiller:
+    def filler(leaf: LeafToFill) -> LeafFiller:
         job, value, spec, (_, axes), _ = leaf
-        key = GeneratorKey.of(self._seed, job.key)
-        return LeafFiller(self._columns.home(value), value, spec, axes, key, self._count)
+        return LeafFiller(columns.home(value), value, spec, axes, GeneratorKey.of(seed, job.key), count)
+
+    filled = fill_leaves(((filler(leaf), values) for leaf, values in leaves), count)
+    return {leaf.job.leaf: array for (leaf, _), array in zip(leaves, filled, strict=True) if leaf.is_new}
 
 
 class _DeferredInit:
@@ -240,6 +234,5 @@ class _DeferredInit:
         rows = {columns.row_names[row]: row for row in columns.own_rows(0)}
         jobs = [job._replace(leaf=rows[name], row=rows[name]) for job, name in zip(self.jobs, self.names, strict=True)]
         leaves = leaves_to_fill(columns, sorted(jobs, key=lambda job: callable(job.options["init"])))
-        filler = _JobFiller(columns, self.seed, lambda count: None)
         for leaf in leaves:
-            filler.fill([(leaf, values_for(columns, leaf.job))])
+            _filled(columns, self.seed, [(leaf, values_for(columns, leaf.job, leaf.spec))], lambda count: None)

@@ -142,20 +142,12 @@ def _symmetric(bound: float) -> Distribution:
 
 
 INITIALIZERS: dict[str, Callable[..., Distribution]] = {
-    "zeros": _zeros,
-    "ones": _ones,
-    "constant": _constant,
-    "uniform": _uniform,
-    "normal": _normal,
-    "truncated_normal": _truncated_normal,
-    "xavier_uniform": _xavier_uniform,
-    "xavier_normal": _xavier_normal,
-    "kaiming_uniform": _kaiming_uniform,
-    "kaiming_normal": _kaiming_normal,
-    "lecun_uniform": _lecun_uniform,
-    "lecun_normal": _lecun_normal,
-    "orthogonal": _orthogonal,
-}
+    make.__name__.removeprefix("_"): make
+    for make in (
+        _zeros, _ones, _constant, _uniform, _normal, _truncated_normal, _xavier_uniform, _xavier_normal,
+        _kaiming_uniform, _kaiming_normal, _lecun_uniform, _lecun_normal, _orthogonal,
+    )
+}  # fmt: skip
 
 
 # -- of layers -------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.columns import Columns
@@ -13,9 +14,6 @@ from leafwise.errors import RuleError
 from leafwise.iterate.blocks import BlocksError
 from leafwise.iterate.depths import depths, nodes_answering
 from leafwise.iterate.rules import Rule
-
-if TYPE_CHECKING:
-    from leafwise.core.home import Spec
 
 # Roles of leaves that weight decay would harm.
 _NOT_DECAYED = re.compile(r"norm\..*|(.*\.)?bias(_\w+)?(\.\w+)?|activation\.slope")
@@ -64,19 +62,19 @@ def _rows_not_decayed(columns: Columns, node: int, rows: Collection[int]) -> Ite
 
 def _rows_by_role(columns: Columns, rows: Collection[int]) -> list[int]:
     """The rows that are not decayed because of their role, or if they have no role, because of their shape."""
-    decays: dict[str, bool] = {}
-    not_decayed = []
     rows = list(rows)
-    for row, (role, _) in zip(rows, columns.row_roles(rows), strict=True):
-        if role is None:
-            decayed = _is_matrix(columns.facts([row])[0].spec)
-        elif role in decays:
-            decayed = decays[role]
-        else:
-            decayed = decays[role] = _NOT_DECAYED.fullmatch(role) is None
-        if not decayed:
-            not_decayed.append(row)
-    return not_decayed
+    roles = zip(rows, columns.row_roles(rows), strict=True)
+    return [row for row, (role, _) in roles if not (_is_matrix(columns, row) if role is None else _decays(role))]
+
+
+@cache
+def _decays(role: str) -> bool:
+    return _NOT_DECAYED.fullmatch(role) is None
+
+
+def _is_matrix(columns: Columns, row: int) -> bool:
+    shape = columns.facts([row])[0].spec.shape
+    return shape is None or sum(size > 1 for size in shape) > 1
 
 
 def _rows_by_model(columns: Columns, node: int, rows: Collection[int]) -> set[int]:
@@ -97,10 +95,6 @@ def _rows_by_model(columns: Columns, node: int, rows: Collection[int]) -> set[in
             ) from error
         leaves.update(columns.ties.get(row, row) for row, undecayed in zip(below, answers, strict=True) if undecayed)
     return {row for row in rows if columns.ties.get(row, row) in leaves} if leaves else set()
-
-
-def _is_matrix(spec: "Spec") -> bool:
-    return spec.shape is None or sum(size > 1 for size in spec.shape) > 1
 
 
 def layer_decay(

@@ -51,12 +51,9 @@ class Rule:
     def __repr__(self) -> str:
         where = repr(self.where) if isinstance(self.where, str) else repr(self.query)
         where = where.removeprefix("Query(").removesuffix(")") if where.startswith("Query(") else where
-        arguments = [where, *(["wins=True"] if self.wins else []), *_option_texts(self.options)]
+        options = [f"{name}={option_text(value)}" for name, value in self.options.items()]
+        arguments = [where, *(["wins=True"] if self.wins else []), *options]
         return escape(f"Rule({', '.join(arguments)})")
-
-
-def _option_texts(options: dict[str, Any]) -> list[str]:
-    return [f"{name}={option_text(value)}" for name, value in options.items()]
 
 
 def option_text(value: Any) -> str:

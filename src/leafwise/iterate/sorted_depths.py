@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from leafwise.core.columns import Columns
 from leafwise.core.path import listed
-from leafwise.iterate.blocks import BlockSearch, BlocksError, RepeatedBlock, by_number
+from leafwise.iterate.blocks import BlockSearch, BlocksError, RepeatedBlock
 
 _BEFORE = re.compile(r"(pos)?embed.*|patch.*|stem|wte|wpe|tokens?|positions?|positional")
 _AFTER = re.compile(r"heads?|classifier|logits|unembed.*|final")
@@ -105,8 +105,3 @@ class SortedDepths:
         if before == after:
             return None
         return 0 if before else self._top
-
-
-def in_order(blocks: Sequence[RepeatedBlock], columns: Columns) -> list[RepeatedBlock]:
-    """Blocks in the order of the numbers in their paths."""
-    return sorted(blocks, key=lambda block: by_number(columns.node_text(block.node)))

@@ -7,11 +7,10 @@ from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_inexact
 from leafwise.core.home import capability_or_none
 from leafwise.core.parts import first_rows
-from leafwise.core.query import Query
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import RuleError, WalkError
-from leafwise.share.places import nothing_matches
+from leafwise.share.places import leaves_matching
 
 
 def trainable(model: Any, frozen: Any = None) -> Any:
@@ -69,9 +68,7 @@ def _frozen_leaves(t: Tree, frozen: Any, parameters: set[int]) -> set[int]:
     """The parameters that match a query; raises if there are none."""
     if frozen is None:
         return set()
-    matched = set(Query.of(frozen).leaves(t.columns, t.root, t.rows))
-    if not matched:
-        raise nothing_matches(t, frozen)
+    matched = leaves_matching(t, frozen)
     if not matched & parameters:
         raise RuleError(f"frozen={frozen!r} matches no parameter, only {t.columns.row_text(min(matched))}")
     return matched & parameters

@@ -42,6 +42,14 @@ def rows_matching(tree: Tree, where: Any) -> list[int]:
     return Query.of(where, nodes=False).names(tree.columns, tree.root, tree.rows)
 
 
+def leaves_matching(tree: Tree, where: Any) -> set[int]:
+    """The leaves that match a query; raises if there are none."""
+    leaves = Query.of(where).leaves(tree.columns, tree.root, tree.rows)
+    if not leaves:
+        raise nothing_matches(tree, where)
+    return leaves
+
+
 def nodes_matching(tree: Tree, where: Any) -> list[int]:
     """The nodes that match a path or a glob."""
     if isinstance(where, Path):
@@ -70,31 +78,14 @@ def tied_places(columns: Columns, rows: Sequence[int], top: int = 0) -> TiedPlac
             places.append(place)
             ops.append(columns.row_op(row))
         names.append(number)
-    below: dict[int, list[tuple[int, str]]] = {}
+    below: dict[int, list[tuple[int, str]]] = {}  # node → the number of each name below it, and its key from there
     for number, row in enumerate(rows):
-        for node in _upwards(columns, columns.row_nodes[row], top):
-            below.setdefault(node, []).append((number, _key(columns, node, row)))
+        node, key = columns.row_nodes[row], columns.row_names[row]
+        while node >= top:
+            below.setdefault(node, []).append((number, key))
+            node, key = columns.node_parents[node], f"{columns.node_names[node]}.{key}"
     above = [(columns.node_objects[node], tuple(keys)) for node, keys in below.items() if len(keys) > 1]
     return TiedPlaces(tuple(places), tuple(ops), tuple(names), tuple(above))
-
-
-def _upwards(columns: Columns, node: int, top: int) -> list[int]:
-    """A node and the nodes above it, up to `top`."""
-    nodes = []
-    while node >= top:
-        nodes.append(node)
-        node = columns.node_parents[node]
-    return nodes
-
-
-def _key(columns: Columns, above: int, row: int) -> str:
-    """The path of a row from a node above it."""
-    names = [columns.row_names[row]]
-    node = columns.row_nodes[row]
-    while node != above:
-        names.append(columns.node_names[node])
-        node = columns.node_parents[node]
-    return ".".join(reversed(names))
 
 
 def names_outside(columns: Columns, row: int) -> list[str]:

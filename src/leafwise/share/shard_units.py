@@ -119,10 +119,8 @@ def shard_units(model: Any, units: Any) -> ShardUnits:
             ties.append(UnitTie(tie, texts, planned.keeps(tie_rows)))
         for tie_rows in rows:
             planned.keep(tie_rows)
-        wrong = [tie_rows for tie_rows in rows if not planned.keeps(tie_rows)]
-        if wrong:  # a later tie has moved modules of an earlier one
-            for tie_rows in wrong:
-                planned.give_up_units(tie_rows)
+        for tie_rows in rows:  # a later tie may have moved modules of an earlier one
+            planned.give_up_units(tie_rows)
         order = planned.in_order()
         modules = [[planned.modules[node] for node in planned.units[number]] for number in order]
         return ShardUnits(modules, [planned.paths(number) for number in order], ties)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from functools import reduce
+from operator import add
 from types import TracebackType
 from typing import Any
 
@@ -58,10 +60,7 @@ class UseGradients(Mapping[Use, Any]):
         gradients = list(self._gradients.values())
         if len({getattr(gradient, "layout", None) for gradient in gradients}) > 1:
             gradients = [gradient.to_dense() for gradient in gradients]
-        total = None
-        for gradient in gradients:
-            total = gradient if total is None else total + gradient
-        return total
+        return reduce(add, gradients) if gradients else None
 
     def __repr__(self) -> str:
         return escape(f"<{self._name}: {'; '.join(map(str, self._gradients)) or 'no use'}>")
@@ -118,8 +117,11 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
         if isinstance(leaf, Tree):
             raise PathError(f"{path} is a module; index with one of its leaves, such as {next(iter(leaf)).path}")
         name = self._tree.columns.row_text(leaf.number)
-        by_home = [gradients[name] for read in self._read if name in (gradients := read())]
-        return UseGradients(name, by_home[0] if by_home else {})
+        return UseGradients(name, self._gradients().get(name, {}))
+
+    def _gradients(self) -> dict[str, dict[Use, Any]]:
+        """The gradient of each leaf, by its path, for each use so far."""
+        return {name: by_use for read in self._read for name, by_use in read().items()}
 
     def _ipython_key_completions_(self) -> list[str]:
         return [str(path) for path in self]
@@ -133,7 +135,7 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
     def account(self) -> dict[str, dict[Use, float]]:
         """For each leaf, by path, the norm of its gradient in each of its uses."""
         columns = self._tree.columns
-        gradients = {name: by_use for read in self._read for name, by_use in read().items()}
+        gradients = self._gradients()
         return {
             str(path): {
                 use: _norm(columns, array) for use, array in gradients.get(columns.row_text(leaf.number), {}).items()
@@ -143,7 +145,7 @@ class Uses(Table, Mapping[Path, UseGradients], kind="uses"):
 
 
 def _norm(columns: Columns, array: Any) -> float:
-    dense = array.to_dense() if getattr(array, "layout", None) is not None and "sparse" in str(array.layout) else array
+    dense = array.to_dense() if "sparse" in str(getattr(array, "layout", "")) else array
     return columns.home(dense).capability(Clipping).norms([dense])[0]
 
 

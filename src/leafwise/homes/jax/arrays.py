@@ -2,10 +2,11 @@
 
 An array cannot change, so verbs make new ones (`JaxRebuilding`). In a pytree of plain values, the same array at two
 places has two gradients; it is two leaves, not a tie.
+
+The functions here also take NumPy arrays, because Variables and an `eqx.nn.Shared` may contain them.
 """
 
 from collections.abc import Callable
-from math import prod
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -23,12 +24,11 @@ from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.tying import Tying
-from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec
+from leafwise.core.home import Axes, Capabilities, Home, Spec
 from leafwise.errors import Unsupported
-from leafwise.homes.jax.splits import described
+from leafwise.homes.jax.roles import role_in_container
+from leafwise.homes.jax.specs import KEY_DTYPE, any_key, is_key_dtype, key_role, spec_of
 from leafwise.homes.jax.values.host_memory import host_shards, is_on_cpu, read_shards
-from leafwise.homes.jax.values.random_keys import KEY_DTYPE, any_key, is_key_dtype, key_role, key_shape
-from leafwise.homes.jax.variable_dicts import role_in_container
 
 OTHER_PROCESSES = (
     "parts of it are on devices of other processes, which leafwise only shows; gather it first, for example with "
@@ -36,7 +36,20 @@ OTHER_PROCESSES = (
 )
 
 
-class JaxHome(Home):
+class ArraysHome(Home):
+    """For leaves that are arrays of JAX, or that contain an array, which `value` returns."""
+
+    def spec(self, value: Any) -> Spec:
+        return spec_of(self.value(value))
+
+    def cannot_read(self, value: Any) -> str:
+        return why_unreadable(self.value(value))
+
+    def read(self, value: Any, index: Any = ()) -> Any:
+        return read_array(self.value(value), index)
+
+
+class JaxHome(ArraysHome):
     name = "jax"
     in_place = False
     why_immutable = (
@@ -46,15 +59,15 @@ class JaxHome(Home):
     ties_by_identity = False
     roles_by_name = True
     capabilities: ClassVar[Capabilities] = {
-        Averaging: "leafwise.homes.jax.values.averaging:JaxAveraging",
-        Clipping: "leafwise.homes.jax.values.clipping:JaxClipping",
-        Comparing: "leafwise.homes.jax.values.comparing:JaxComparing",
-        Freezing: "leafwise.homes.jax.freezing:JaxFreezing",
-        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
-        Measuring: "leafwise.homes.jax.values.measuring:JaxMeasuring",
-        Packing: "leafwise.homes.jax.packing:JaxPacking",
+        Averaging: "leafwise.homes.jax.values.computing:JaxAveraging",
+        Clipping: "leafwise.homes.jax.values.computing:JaxClipping",
+        Comparing: "leafwise.homes.jax.values.reading:JaxComparing",
+        Freezing: "leafwise.homes.jax.training:JaxFreezing",
+        Grouping: "leafwise.homes.jax.training:JaxGrouping",
+        Measuring: "leafwise.homes.jax.values.computing:JaxMeasuring",
+        Packing: "leafwise.homes.jax.training:JaxPacking",
         Rebuilding: "leafwise.homes.jax.values.placing:JaxRebuilding",
-        Saving: "leafwise.homes.jax.values.saving:JaxSaving",
+        Saving: "leafwise.homes.jax.values.reading:JaxSaving",
         Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }
 
@@ -66,75 +79,14 @@ class JaxHome(Home):
     ) -> tuple[str | None, Axes]:
         return (key_role(value), None) if is_key_dtype(value.dtype) else role_in_container(owner, name, value, lineage)
 
-    def spec(self, value: Any) -> Spec:
-        return spec_of(value)
-
     def specs(self, values: list[Any]) -> list[Spec]:
         return list(map(spec_of, values))
-
-    def cannot_read(self, value: Any) -> str:
-        return why_unreadable(value)
-
-    def read(self, value: Any, index: Any = ()) -> Any:
-        return read_array(value, index)
-
-
-# Models repeat a few shapes thousands of times; equal specs are one object.
-_specs: dict[Any, Spec] = {}
-_MOST_SPECS = 100_000
-
-
-def spec_of(value: Any) -> Spec:
-    """What is known about an array without its values. A typed PRNG key is described by the integers that it wraps."""
-    sharding = getattr(value, "sharding", None)
-    key = type(value), value.shape, value.dtype, sharding
-    spec = _specs.get(key)
-    if spec is None:
-        if len(_specs) > _MOST_SPECS:
-            _specs.clear()
-        spec = _specs[key] = _new_spec(value, sharding)
-    return spec
-
-
-def _new_spec(value: Any, sharding: Any) -> Spec:
-    shape, dtype = tuple(value.shape), value.dtype
-    kind: LeafKind | None = None
-    if is_key_dtype(dtype):
-        kind = "rest"
-        shape = (*shape, *key_shape(dtype))
-        dtype = np.dtype(KEY_DTYPE)
-    size = prod(shape)
-    nbytes = size * dtype.itemsize
-    spec = Spec(shape, dtype.name, device_text(value, sharding), size, nbytes, kind=kind)
-    if isinstance(value, jax.core.Tracer):
-        return spec
-    split = described(sharding, tuple(value.shape))
-    if isinstance(value, jax.ShapeDtypeStruct) or split is None or sharding.is_fully_addressable:
-        return spec._replace(on_devices=split)
-    parts = set(map(str, sharding.addressable_devices_indices_map(value.shape).values()))
-    here = len(parts) * prod(sharding.shard_shape(value.shape)) * (nbytes // max(prod(value.shape), 1))
-    return spec._replace(on_devices=split, local_nbytes=here)
-
-
-def device_text(value: Any, sharding: Any) -> str:
-    """Where an array is: "cpu", "gpu:0", or "cpu:0-7" or "cpu:0,2" if it is on several devices; "meta" if it has no
-    memory."""
-    if isinstance(value, jax.ShapeDtypeStruct):
-        return "meta"
-    if isinstance(value, jax.core.Tracer) or sharding is None:
-        return "traced"
-    devices = sorted(sharding.device_set, key=lambda device: device.id)
-    platform = devices[0].platform
-    if len(devices) == 1:
-        return "cpu" if platform == "cpu" and devices[0].id == 0 else f"{platform}:{devices[0].id}"
-    numbers = [device.id for device in devices]
-    if numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{platform}:{numbers[0]}-{numbers[-1]}"
-    return f"{platform}:{','.join(map(str, numbers))}"
 
 
 def why_unreadable(value: Any) -> str:
     """Why the values of an array cannot be read; empty if they can."""
+    if isinstance(value, np.ndarray):
+        return ""
     if isinstance(value, jax.core.Tracer):
         return (
             "it is a traced value inside jit, grad or vmap, which has no values yet; call leafwise outside of the "
@@ -154,6 +106,8 @@ def why_unreadable(value: Any) -> str:
 def read_array(value: Any, index: Any = ()) -> Any:
     """The values as a NumPy array: the memory of the array itself if it is on one device of the CPU. Parts of a sharded
     array are read from the shards that have them."""
+    if isinstance(value, np.ndarray):
+        return value[index]
     if reason := why_unreadable(value):
         raise Unsupported("jax", "read an array", reason)
     if is_key_dtype(value.dtype):
@@ -166,7 +120,9 @@ def read_array(value: Any, index: Any = ()) -> Any:
 
 
 def new_array(value: Any, array: Any) -> Any:
-    """A NumPy array as a new `jax.Array` that takes the place of `value`: with its sharding, and its kind of key."""
+    """A NumPy array as a new array that takes the place of `value`: with its sharding, and its kind of key."""
+    if isinstance(value, np.ndarray):
+        return np.array(array, value.dtype)
     if reason := why_irreplaceable(value):
         raise Unsupported("jax", "replace an array", reason)
     if is_key_dtype(value.dtype):
@@ -184,6 +140,8 @@ def with_weak_type(new: Any, value: Any) -> Any:
 
 def why_irreplaceable(value: Any) -> str:
     """Why a new array cannot take the place of this one; empty if it can."""
+    if isinstance(value, np.ndarray):
+        return ""
     if isinstance(value, jax.core.Tracer):
         return why_unreadable(value)
     sharding = getattr(value, "sharding", None)

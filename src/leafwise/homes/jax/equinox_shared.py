@@ -19,12 +19,11 @@ from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.grouping import Grouping
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.home import Capabilities, Home, Spec, Visit
+from leafwise.core.home import Capabilities, Visit
 from leafwise.core.path import Entry
 from leafwise.errors import TieError
-from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_irreplaceable, why_unreadable
+from leafwise.homes.jax.arrays import ArraysHome, new_array, why_irreplaceable
 from leafwise.homes.jax.pytrees import flattened
-from leafwise.homes.jax.values.saving import snapshot
 
 _ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct, np.ndarray)
 
@@ -73,17 +72,14 @@ def _fillings(shared: eqx.nn.Shared) -> dict[int, Filled]:
             filled.append((place, inside, are_arrays))
         return outputs
 
-    traced = jax.make_jaxpr(fill)([_abstract(leaves[number]) for number in arrays]).jaxpr
+    abstract = [jax.ShapeDtypeStruct(leaves[number].shape, leaves[number].dtype) for number in arrays]
+    traced = jax.make_jaxpr(fill)(abstract).jaxpr
     inputs = dict(zip(map(id, traced.invars), arrays, strict=True))
     outputs = iter(traced.outvars)
     return {
         place: Filled(inside, [inputs.get(id(next(outputs))) if is_array else None for is_array in are_arrays])
         for place, inside, are_arrays in filled
     }
-
-
-def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def _shown(shared: eqx.nn.Shared) -> Any:
@@ -100,11 +96,9 @@ def _shown(shared: eqx.nn.Shared) -> Any:
 
 class EquinoxSharedRebuilding(Rebuilding):
     def cannot_renew(self, value: Any) -> str:
-        return "" if isinstance(value.array, np.ndarray) else why_irreplaceable(value.array)
+        return why_irreplaceable(value.array)
 
     def from_numpy(self, value: Any, array: Any) -> Any:
-        if isinstance(value.array, np.ndarray):
-            return SharedArray(np.array(array, value.array.dtype))
         return SharedArray(new_array(value.array, array))
 
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
@@ -144,28 +138,16 @@ def _array(leaf: Any) -> Any:
 class EquinoxSharedAveraging(Averaging):
     """Averages are plain arrays, so that users can save them; the home of these computes them."""
 
-    def first_of_other_shape(self, targets: list[Any], values: list[Any]) -> int | None:
-        shapes = (
-            (np.shape(_array(target)), np.shape(_array(value))) for target, value in zip(targets, values, strict=True)
-        )
-        return next((number for number, (target, value) in enumerate(shapes) if target != value), None)
-
     def clone_many(self, values: list[Any], precise: bool) -> list[Any]:
-        return [clone for value in values for clone in _averaging(value).clone_many([_own(value)], precise)]
+        return [_averaging(value).clone_many([_array(value)], precise)[0] for value in values]
 
     def copy_many(self, targets: list[Any], values: list[Any]) -> list[Any]:
-        return [
-            new
-            for target, value in zip(targets, values, strict=True)
-            for new in _averaging(target).copy_many([_own(target)], [_array(value)])
-        ]
+        pairs = zip(targets, values, strict=True)
+        return [_averaging(target).copy_many([_own(target)], [_array(value)])[0] for target, value in pairs]
 
     def lerp_many(self, targets: list[Any], values: list[Any], weight: float) -> list[Any]:
-        return [
-            new
-            for target, value in zip(targets, values, strict=True)
-            for new in _averaging(target).lerp_many([_own(target)], [_array(value)], weight)
-        ]
+        pairs = zip(targets, values, strict=True)
+        return [_averaging(target).lerp_many([_own(target)], [_array(value)], weight)[0] for target, value in pairs]
 
 
 def _averaging(value: Any) -> Averaging:
@@ -177,26 +159,16 @@ def _own(value: Any) -> Any:
     return np.array(array) if isinstance(array := _array(value), np.ndarray) else array
 
 
-class EquinoxSharedSaving(Saving):
-    def snapshot(self, values: list[Any]) -> list[Any]:
-        return [
-            np.array(array) if isinstance(array := value.array, np.ndarray) else snapshot(array) for value in values
-        ]
-
-    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        return f"{type(obj).__module__}.{type(obj).__qualname__}", None
-
-
-class EquinoxSharedHome(Home):
+class EquinoxSharedHome(ArraysHome):
     name = "equinox"
     in_place = False
     nodes_by_reference = False
     capabilities: ClassVar[Capabilities] = {
         Averaging: EquinoxSharedAveraging,
-        Freezing: "leafwise.homes.jax.freezing:JaxFreezing",
-        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
+        Freezing: "leafwise.homes.jax.training:JaxFreezing",
+        Grouping: "leafwise.homes.jax.training:JaxGrouping",
         Rebuilding: EquinoxSharedRebuilding,
-        Saving: EquinoxSharedSaving,
+        Saving: "leafwise.homes.jax.values.reading:JaxSaving",
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
@@ -212,20 +184,8 @@ class EquinoxSharedHome(Home):
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         return Entry(name, "step", _called, spelling="{root}()") if _can_be_filled(owner) else Entry(name, "attribute")
 
-    def spec(self, value: Any) -> Spec:
-        array = _array(value)
-        if isinstance(array, np.ndarray):
-            return Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
-        return spec_of(array)
-
     def value(self, value: Any) -> Any:
-        return value.array
-
-    def cannot_read(self, value: Any) -> str:
-        return "" if isinstance(value.array, np.ndarray) else why_unreadable(value.array)
-
-    def read(self, value: Any, index: Any = ()) -> Any:
-        return value.array[index] if isinstance(value.array, np.ndarray) else read_array(value.array, index)
+        return _array(value)
 
 
 def _can_be_filled(shared: Any) -> bool:

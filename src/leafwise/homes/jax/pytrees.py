@@ -23,8 +23,9 @@ from leafwise.core.capabilities.tying import Tying
 from leafwise.core.dotted import DistinctNames
 from leafwise.core.home import Axes, Capabilities, Home, Visit
 from leafwise.core.path import Entry
-from leafwise.homes.jax.roles import role_of
+from leafwise.homes.jax.roles import is_equinox_state, role_of
 
+_LIBRARIES = ("flax.nnx.", "equinox.nn.")
 _CONTAINERS = frozenset({tuple, list, dict, type(None), OrderedDict, defaultdict})
 
 
@@ -59,15 +60,10 @@ def flattened(obj: Any) -> tuple[list[Child], Any]:
     ], structure
 
 
-def _is_equinox_state(obj: Any) -> bool:
-    equinox = sys.modules.get("equinox")
-    return equinox is not None and isinstance(obj, equinox.nn.State)
-
-
 def _names_of_state(obj: Any, structure: Any) -> list[str] | None:
     """The names of the children of an `eqx.nn.State`, which JAX only numbers: the paths of the indices in the model, as
     `eqx.nn.make_with_state` records them, without the class of the model. None for other nodes."""
-    if not _is_equinox_state(obj):
+    if not is_equinox_state(obj):
         return None
     markers = structure.node_data()[1]
     if not all(isinstance(marker, str) for marker in markers):
@@ -86,9 +82,6 @@ def _name(key: Any) -> tuple[str, str]:
 
 
 class PytreeRebuilding(Rebuilding):
-    def is_container(self, obj: Any) -> bool:
-        return False
-
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:
         children, structure = flattened(owner)
         if all(child.value is changes.get(child.name, child.value) for child in children):
@@ -97,9 +90,24 @@ class PytreeRebuilding(Rebuilding):
         return jax.tree_util.tree_unflatten(structure, new)
 
 
-class PytreeSaving(Saving):
-    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        return f"{type(obj).__module__}.{type(obj).__qualname__}", None
+class PytreeConverting(Converting):
+    def framework(self, cls: type) -> str:
+        equinox = sys.modules.get("equinox")
+        return "Equinox" if equinox is not None and issubclass(cls, (equinox.Module, equinox.nn.State)) else ""
+
+
+class LayerFilling(Filling):
+    """Layers of Flax NNX and Equinox begin with the values of PyTorch's layers, so that equal paths get equal values.
+    Arrays are replaced as a whole, also those in the Variables of NNX."""
+
+    @property
+    def by_parts(self) -> bool:
+        return False
+
+    def is_stock(self, owner: Any) -> bool:
+        """Whether a layer is one of the library's own, or derived from one without another `__init__`."""
+        made_by = next((base for base in type(owner).__mro__ if "__init__" in vars(base)), object)
+        return made_by.__module__.startswith(_LIBRARIES)
 
 
 class PytreeHome(Home):
@@ -108,11 +116,11 @@ class PytreeHome(Home):
     nodes_by_reference = False
     roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
-        Converting: "leafwise.homes.jax.converting:PytreeConverting",
-        Filling: "leafwise.homes.jax.values.filling:LayerFilling",
+        Converting: PytreeConverting,
+        Filling: LayerFilling,
         Rebuilding: PytreeRebuilding,
-        Saving: PytreeSaving,
-        Stepping: "leafwise.homes.jax.stepping:JaxStepping",
+        Saving: "leafwise.homes.jax.values.reading:JaxSaving",
+        Stepping: "leafwise.homes.jax.training:JaxStepping",
         Tying: "leafwise.homes.jax.value_tying:ValueTying",
     }
 
@@ -121,19 +129,20 @@ class PytreeHome(Home):
 
     def visit(self, obj: Any) -> Visit | None:
         children = [(child.name, child.value) for child in flattened(obj)[0] if not _is_code(child.value)]
-        if _is_equinox_state(obj):
+        if is_equinox_state(obj):
             return (), children, "buffer"  # running statistics and caches
         return (), children, "state" if is_optax_state(type(obj)) else None
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        key = next((child.key for child in flattened(owner)[0] if child.name == name), None)
+        position, key = next(
+            (position, child.key) for position, child in enumerate(flattened(owner)[0]) if child.name == name
+        )
         if isinstance(key, jax.tree_util.SequenceKey):
             return Entry(name, "index", key.idx)
         if isinstance(key, jax.tree_util.DictKey):
             return Entry(name, "key", key.key)
         if isinstance(key, jax.tree_util.GetAttrKey):
             return Entry(name, "attribute")
-        position = [child.name for child in flattened(owner)[0]].index(name)
         leaves = f"jax.tree.leaves({{root}}, is_leaf=lambda child: child is not {{root}})[{position}]"
         return Entry(name, "step", _Numbered(name), spelling=leaves)
 

@@ -1,20 +1,21 @@
-"""Roles and axes of the layers of Flax NNX and Equinox, for the table in `core.roles.role_table`.
+"""Roles and axes: of the layers of Flax NNX and Equinox, for the table in `core.roles.role_table`, and in the variable
+dicts of Flax Linen, which have no layers, only names that Linen gives to leaves.
 
 A leaf of a layer inside another one, such as the projections of attention, may have a row in the outer layer, with a
 dot in its name. That row comes first.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 
 from leafwise.core.home import Axes
-from leafwise.core.roles.layer_parts import EQUINOX_ATTENTION, FLAX_ATTENTION, flax_gates
+from leafwise.core.roles.layer_parts import EQUINOX_ATTENTION, FLAX_ATTENTION, flax_gates, role_by_structure
 from leafwise.core.roles.role_table import Roles, add_rows, has_inner_leaves
 from leafwise.core.roles.role_table import role_of as role_in_table
-from leafwise.homes.jax.values.random_keys import is_key_dtype, key_role
+from leafwise.homes.jax.specs import is_key_dtype, key_role
 
 _BIAS = ("bias", ("out",))
 
@@ -90,14 +91,12 @@ EQUINOX_ROWS: list[tuple[str, Roles]] = [
 add_rows([*NNX_ROWS, *EQUINOX_ROWS])
 
 
-def role_of(
-    owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]] | None = None
-) -> tuple[str | None, Axes]:
+def role_of(owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]) -> tuple[str | None, Axes]:
     """The role and the axes of a leaf of a layer. `lineage()` is the layer, the one that it is in, and so on."""
     if is_key_dtype(value.dtype):
         return key_role(value), None
     ndim = len(value.shape)
-    above = lineage() if lineage is not None else ()
+    above = lineage()
     if len(above) > 1 and has_inner_leaves(type(above[1])):
         inner = role_in_table(type(above[1]), f"{_name_in(above[1], owner)}.{name}", ndim)
         if inner[0] is not None:
@@ -110,10 +109,14 @@ def role_of(
     return role, axes
 
 
-def role_in_state(above: tuple[Any, ...], name: str, ndim: int) -> tuple[str | None, Axes]:
-    """The role and the axes of an array in a tuple of an `eqx.nn.State`. `above` is the tuple, the state, and so on."""
+def is_equinox_state(obj: Any) -> bool:
     equinox = sys.modules.get("equinox")
-    if equinox is None or not isinstance(above[1], equinox.nn.State):
+    return equinox is not None and isinstance(obj, equinox.nn.State)
+
+
+def _role_in_state(above: tuple[Any, ...], name: str, ndim: int) -> tuple[str | None, Axes]:
+    """The role and the axes of an array in a tuple of an `eqx.nn.State`. `above` is the tuple, the state, and so on."""
+    if not is_equinox_state(above[1]):
         return None, None
     children = jax.tree_util.tree_flatten(above[1], is_leaf=lambda child: child is not above[1])
     number = next((number for number, child in enumerate(children[0]) if child is above[0]), None)
@@ -137,3 +140,69 @@ def _general_axes(owner: Any, name: str) -> Axes:
 
 def _numbered(axis: str, count: int) -> tuple[str, ...]:
     return (axis,) if count == 1 else tuple(f"{axis}{number}" for number in range(count))
+
+
+# -- variable dicts ---------------------------------------------------------------------------------------------
+
+_SPACE = ("d", "h", "w")
+_FEW = 64  # attention and recurrent cells have fewer layers inside them
+
+
+def role_in_container(
+    owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
+) -> tuple[str | None, Axes]:
+    """The role and the axes of an array in a dict, if its name is one that the layers of Linen use, or in a tuple of
+    the state of an Equinox model."""
+    above = lineage()
+    ndim = len(value.shape)
+    if not isinstance(owner, Mapping):
+        return _role_in_state(above, name, ndim) if isinstance(owner, tuple) and len(above) > 1 else (None, None)
+    if len(above) > 1 and isinstance(above[1], Mapping) and len(above[1]) <= _FEW:
+        child = next((str(key) for key, layer in above[1].items() if layer is owner), "")
+        known = role_by_structure(map(str, above[1]), child, name, ndim)
+        if known[0] is not None:
+            return known
+    if name == "kernel" and ndim == 2:
+        return "linear.weight", ("in", "out")
+    if name == "negative_slope" and ndim == 0:
+        return "activation.slope", ()
+    if name == "kernel" and 3 <= ndim <= 5 and _is_convolution(owner, value):
+        return "conv.weight", (*_SPACE[5 - ndim :], "in", "out")
+    if name == "embedding" and ndim == 2:
+        return "embedding.table", ("vocab", "features")
+    if ndim == 1:
+        return _role_of_vector(owner, name)
+    return (_role_of_stack(owner, name, ndim) if ndim > 1 else None), None
+
+
+def _role_of_stack(owner: Mapping[str, Any], name: str, ndim: int) -> str | None:
+    """The role of a bias or a scale with several axes: those of layers that `nn.scan` or `nn.vmap` stacked, of a linear
+    layer over several axes, or of a norm over several. Which of these it is, and so what its axes are, is not known."""
+    kernel = owner.get("kernel")
+    if name == "bias" and kernel is not None:
+        return "bias" if len(getattr(kernel, "shape", ())) > ndim else None
+    if "scale" in owner and owner.keys() <= {"scale", "bias"}:
+        return {"scale": "norm.scale", "bias": "norm.bias"}[name]
+    return None
+
+
+def _is_convolution(owner: Mapping[str, Any], kernel: Any) -> bool:
+    """Whether a kernel is that of a convolution, whose bias has one number for each filter. The layers of attention
+    have kernels of three axes, too, and biases of two, or none."""
+    bias = owner.get("bias")
+    if bias is None:
+        return len(kernel.shape) > 3
+    return tuple(bias.shape) == tuple(kernel.shape[-1:])
+
+
+def _role_of_vector(owner: Mapping[str, Any], name: str) -> tuple[str | None, Axes]:
+    if name == "scale":
+        return "norm.scale", ("features",)
+    if name == "bias" and "kernel" in owner:
+        return "bias", ("out",)
+    if name == "bias" and ("scale" in owner or len(owner) == 1):  # other dicts are not those of a layer of Linen
+        return "norm.bias", ("features",)
+    statistics = {"mean": "norm.mean", "var": "norm.variance"}
+    if name in statistics and statistics.keys() <= owner.keys():
+        return statistics[name], ("features",)
+    return None, None

@@ -4,7 +4,7 @@ A Variable is a reference to an array, so two places with the same Variable are 
 the Variable: models change in place. The kind of a leaf follows from the type of its Variable.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ from flax import nnx
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.comparing import Comparing
-from leafwise.core.capabilities.converting import Converting
+from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.grouping import Grouping
@@ -22,60 +22,50 @@ from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.packing import Packing
 from leafwise.core.capabilities.rebuilding import Rebuilding
-from leafwise.core.capabilities.saving import Extraction, Saving
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sorting import Sorting
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.tying import Tying
-from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Spec, Visit
-from leafwise.core.memory.runs import Run
+from leafwise.core.home import Axes, Capabilities, LeafKind, Spec, Visit
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.path import Entry
+from leafwise.core.roles.recipes import Recipe, Shape, Taken
 from leafwise.errors import Unsupported, WriteError
-from leafwise.homes.jax.arrays import new_array, read_array, spec_of, why_irreplaceable, why_unreadable
+from leafwise.homes.jax.arrays import ArraysHome, new_array, why_irreplaceable, why_unreadable
 from leafwise.homes.jax.nnx.nnx_freezing import is_frozen
-from leafwise.homes.jax.roles import role_of
-from leafwise.homes.jax.values.comparing import contiguous_run
-from leafwise.homes.jax.values.placing import array_from_rooms, rooms_for
-from leafwise.homes.jax.values.random_keys import is_key_dtype
-from leafwise.homes.jax.values.saving import extractions, pieces, snapshot
-from leafwise.homes.jax.variable_dicts import role_in_container
+from leafwise.homes.jax.pytrees import LayerFilling
+from leafwise.homes.jax.roles import role_in_container, role_of
+from leafwise.homes.jax.values.placing import JaxRebuilding
 
 _OWN_ATTRIBUTES = frozenset({"_pytree__state", "_pytree__nodes", "_object__state", "_length"})
 
+_IN_VARIABLE = ".value"  # ends the names of arrays in an `nnx.State` that Orbax saved: it flattens Variables, too
+
 _VARIABLES = (nnx.Variable, nnx.variablelib.HijaxVariable)  # the latter is an instance of nnx.Variable, but no subclass
 
-_ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct)
+_ARRAYS = (jax.Array, jax.core.Tracer, jax.ShapeDtypeStruct, np.ndarray)
 
 
 def array_in(variable: nnx.Variable[Any]) -> Any:
     """The array in a Variable, as it is stored, without the hooks that some Variables apply when they are read."""
     raw = variable.get_raw_value()
-    return raw if isinstance(raw, (*_ARRAYS, np.ndarray)) else variable.get_value()
+    return raw if isinstance(raw, _ARRAYS) else variable.get_value()
 
 
 def put_array(variable: nnx.Variable[Any], array: Any) -> None:
     """Replaces the array in a Variable."""
-    if isinstance(variable.get_raw_value(), (*_ARRAYS, np.ndarray)):
+    if isinstance(variable.get_raw_value(), _ARRAYS):
         variable.set_raw_value(array)
     else:
         variable.set_value(array)
 
 
-class NnxRebuilding(Rebuilding):
+class NnxRebuilding(JaxRebuilding):
     def from_numpy(self, value: Any, array: Any) -> Any:
-        return value.copy(_new_array_in(value, array))
-
-    def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
-        return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
-
-    def has_rooms(self, value: Any) -> bool:
-        return isinstance(array_in(value), _ARRAYS) and not is_key_dtype(array_in(value).dtype)
-
-    def rooms(self, value: Any) -> list[LocalPart]:
-        return rooms_for(array_in(value))
+        return value.copy(new_array(array_in(value), array))
 
     def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
-        put_array(value, array_from_rooms(array_in(value), rooms))
+        put_array(value, super().from_rooms(value, rooms))
         return value
 
     def is_container(self, obj: Any) -> bool:
@@ -98,7 +88,7 @@ class NnxRebuilding(Rebuilding):
         return self.replace(type(owner)(owner.raw_mapping) if isinstance(owner, nnx.State) else owner, changes)
 
     def updated(self, value: Any, array: Any) -> Any:
-        put_array(value, _new_array_in(value, array))
+        put_array(value, new_array(array_in(value), array))
         return value
 
 
@@ -113,50 +103,51 @@ class NnxSorting(Sorting):
 
 class NnxLoading(Loading):
     def cannot_write(self, value: Any) -> str:
-        array = array_in(value)
-        return "" if isinstance(array, np.ndarray) else why_irreplaceable(array)
+        return why_irreplaceable(array_in(value))
 
 
-class NnxComparing(Comparing):
-    def contiguous_run(self, value: Any) -> Run | None:
-        return contiguous_run(array_in(value))
+class NnxConverting(Converting):
+    only_renames = True
+
+    def framework(self, cls: type) -> str:
+        return "Flax NNX"
+
+    def may_convert(self, cls: type) -> bool:
+        return True
+
+    def converts(self, obj: Any) -> bool:
+        return True
+
+    def readings(
+        self, obj: Any, stored: Mapping[str, Shape | None], wanted: Mapping[str, Shape | None]
+    ) -> list[Reading]:
+        recipes: dict[str, Recipe] = {}
+        for name, shape in stored.items():
+            variable = name.removesuffix(_IN_VARIABLE)
+            if variable != name and variable not in stored and shape is not None:
+                recipes[variable] = Taken(name, shape)
+        return [Reading("Orbax", recipes)] if recipes else []
 
 
-class NnxSaving(Saving):
-    def pieces(self, value: Any) -> Iterator[Any]:
-        array = array_in(value)
-        return iter([array.tobytes()]) if isinstance(array, np.ndarray) else pieces(array)
-
-    def extractions(self, values: list[Any]) -> list[Extraction | None]:
-        return extractions(values, list(map(array_in, values)))
-
-    def snapshot(self, values: list[Any]) -> list[Any]:
-        arrays = map(array_in, values)
-        return [np.array(array) if isinstance(array, np.ndarray) else snapshot(array) for array in arrays]
-
-    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        return f"{type(obj).__module__}.{type(obj).__qualname__}", None
-
-
-class NnxHome(Home):
+class NnxHome(ArraysHome):
     name = "flax nnx"
     walks = "Flax NNX modules"
     roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
         Averaging: "leafwise.homes.jax.nnx.nnx_values:NnxAveraging",
         Clipping: "leafwise.homes.jax.nnx.nnx_values:NnxClipping",
-        Comparing: NnxComparing,
-        Converting: "leafwise.homes.jax.converting:NnxConverting",
-        Filling: "leafwise.homes.jax.values.filling:LayerFilling",
+        Comparing: "leafwise.homes.jax.values.reading:JaxComparing",
+        Converting: NnxConverting,
+        Filling: LayerFilling,
         Freezing: "leafwise.homes.jax.nnx.nnx_freezing:NnxFreezing",
-        Grouping: "leafwise.homes.jax.grouping:JaxGrouping",
+        Grouping: "leafwise.homes.jax.training:JaxGrouping",
         Loading: NnxLoading,
         Measuring: "leafwise.homes.jax.nnx.nnx_values:NnxMeasuring",
-        Packing: "leafwise.homes.jax.packing:JaxPacking",
+        Packing: "leafwise.homes.jax.training:JaxPacking",
         Rebuilding: NnxRebuilding,
-        Saving: NnxSaving,
+        Saving: "leafwise.homes.jax.values.reading:JaxSaving",
         Sorting: NnxSorting,
-        Stepping: "leafwise.homes.jax.stepping:JaxStepping",
+        Stepping: "leafwise.homes.jax.training:JaxStepping",
         Tying: "leafwise.homes.jax.nnx.nnx_tying:NnxTying",
     }
 
@@ -170,13 +161,13 @@ class NnxHome(Home):
         children: list[tuple[str, Any]] = []
         for name, value in _content(obj):
             if not isinstance(value, nnx.Variable):
-                if isinstance(value, (*_ARRAYS, np.ndarray)) and not isinstance(obj, nnx.State):
+                if isinstance(value, _ARRAYS) and not isinstance(obj, nnx.State):
                     leaves.setdefault("buffer", []).append((name, value))  # NNX trains only Variables
                 else:
                     children.append((name, value))
             elif isinstance(obj, nnx.State) and isinstance(value, nnx.Param):
                 children.append((name, value))  # a parameter, unless it is in the state of an optimizer
-            elif isinstance(array_in(value), (*_ARRAYS, np.ndarray)):
+            elif isinstance(array_in(value), _ARRAYS):
                 leaves.setdefault(_kind(value), []).append((name, value))
             else:
                 children.append((name, value.get_value()))  # a pytree in one Variable
@@ -189,20 +180,16 @@ class NnxHome(Home):
             return value  # it was removed
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
-        entry = self._entry(owner, name)
+        if isinstance(owner, nnx.List):
+            entry = Entry(name, "index", int(name))
+        elif isinstance(owner, nnx.State | nnx.Dict):
+            entry = Entry(name, "key", _key(owner, name))
+        else:
+            entry = Entry(name, "attribute")
         if not isinstance(value, nnx.Variable):
             return entry
         access = "[...]" if isinstance(array_in(value), jax.Array) else ".get_value()"
         return Entry(name, "step", _ArrayAt(entry), spelling=entry.code("{root}") + access)
-
-    def _entry(self, owner: Any, name: str) -> Entry:
-        if isinstance(owner, nnx.State):
-            return Entry(name, "key", _key(owner, name))
-        if isinstance(owner, nnx.List):
-            return Entry(name, "index", int(name))
-        if isinstance(owner, nnx.Dict):
-            return Entry(name, "key", name)
-        return Entry(name, "attribute")
 
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
@@ -213,30 +200,17 @@ class NnxHome(Home):
         return role_of(owner, name, array, lineage)
 
     def spec(self, value: Any) -> Spec:
-        array = array_in(value)
-        if isinstance(array, np.ndarray):
-            spec = Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes)
-        else:
-            spec = spec_of(array)
-        return spec._replace(trainable=not is_frozen(value) if isinstance(value, nnx.Param) else None)
+        trainable = not is_frozen(value) if isinstance(value, nnx.Param) else None
+        return super().spec(value)._replace(trainable=trainable)
 
     def value(self, value: Any) -> Any:
         return array_in(value)
 
-    def cannot_read(self, value: Any) -> str:
-        array = array_in(value)
-        return "" if isinstance(array, np.ndarray) else why_unreadable(array)
-
-    def read(self, value: Any, index: Any = ()) -> Any:
-        array = array_in(value)
-        if isinstance(array, np.ndarray):
-            return array[index]
-        return read_array(array, index)
-
     def write(self, value: Any, array: Any) -> None:
-        if isinstance(array_in(value), jax.core.Tracer):
-            raise Unsupported(self.name, "write in place", why_unreadable(array_in(value)))
-        if isinstance(array_in(value), jax.ShapeDtypeStruct):
+        before = array_in(value)
+        if isinstance(before, jax.core.Tracer):
+            raise Unsupported(self.name, "write in place", why_unreadable(before))
+        if isinstance(before, jax.ShapeDtypeStruct):
             raise WriteError("it is on meta and has no memory")
         spec = self.spec(value)
         source = np.asarray(array)
@@ -246,7 +220,7 @@ class NnxHome(Home):
             raise WriteError(
                 f"cannot write {source.dtype} of shape {source.shape} into {spec.dtype} of shape {spec.shape}"
             )
-        put_array(value, _new_array_in(value, source))
+        put_array(value, new_array(before, source))
 
     def own_gradient(self, value: Any) -> bool:
         return True
@@ -259,12 +233,6 @@ class _ArrayAt(NamedTuple):
 
     def __call__(self, owner: Any) -> Any:
         return array_in(self.variable.fetch(owner))
-
-
-def _new_array_in(variable: nnx.Variable[Any], array: Any) -> Any:
-    """A NumPy array as a new array of the kind that a Variable has, which may be NumPy's."""
-    before = array_in(variable)
-    return np.array(array, before.dtype) if isinstance(before, np.ndarray) else new_array(before, array)
 
 
 def _kind(variable: nnx.Variable[Any]) -> LeafKind:
@@ -302,7 +270,7 @@ def _is_graph_data(value: Any, is_data: bool | None) -> bool:
     if isinstance(value, list | tuple | dict):
         items = value.values() if isinstance(value, dict) else value
         return any(_is_graph_data(item, None) for item in items)
-    return isinstance(value, (nnx.Variable, nnx.Pytree, nnx.State, *_ARRAYS, np.ndarray))
+    return isinstance(value, (nnx.Variable, nnx.Pytree, nnx.State, *_ARRAYS))
 
 
 def _key(owner: Any, name: str) -> Any:

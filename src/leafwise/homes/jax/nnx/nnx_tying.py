@@ -61,7 +61,15 @@ class NnxTying(Tying):
 
     def tie(self, root: Any, groups: list[TiedPlaces], keep: Keep | None) -> Any:
         for group in groups:
-            _check_types(group)
+            source, *targets = group.places
+            expected = _held(source).var_type
+            for place in targets:
+                if _held(place).var_type is not expected:
+                    raise TieError(
+                        f"cannot tie {place.path} to {source.path}: one is a {_held(place).var_type.__name__} and the "
+                        f"other a {expected.__name__}, so filters of NNX would no longer find both; make them "
+                        "Variables of one type"
+                    )
         rebuilding = self.home.capability(Rebuilding)
         for group in groups:
             source, *targets = group.places
@@ -77,7 +85,7 @@ class NnxTying(Tying):
 
     def untie(self, root: Any, objects: list[Any], places: list[Place]) -> Any:
         for place in places:
-            _forget(objects, _leads_to(place))
+            _forget(objects, _leads_through(place))
             variable = _held(place)
             copied = variable.copy(_copied(array_in(variable)))
             self.home.capability(Rebuilding).replace(place.owner, {place.name: copied})
@@ -105,20 +113,9 @@ class NnxTying(Tying):
         return root
 
     def release_ties(self, root: Any, objects: list[Any], places: list[Place] | None) -> Any:
-        for leads_there in [lambda obj, key: True] if places is None else map(_leads_to, places):
+        for leads_there in [lambda obj, key: True] if places is None else map(_leads_through, places):
             _forget(objects, leads_there)
         return root
-
-
-def _check_types(group: TiedPlaces) -> None:
-    source, *targets = group.places
-    expected = _held(source).var_type
-    for place in targets:
-        if _held(place).var_type is not expected:
-            raise TieError(
-                f"cannot tie {place.path} to {source.path}: one is a {_held(place).var_type.__name__} and the other a "
-                f"{expected.__name__}, so filters of NNX would no longer find both; make them Variables of one type"
-            )
 
 
 def _held(place: Place) -> Any:
@@ -166,25 +163,14 @@ def _set_record(obj: Any, ties: list[Keys]) -> None:
         delattr(obj, TIES)
 
 
-def _leads_to(place: Place) -> Callable[[Any, str], bool]:
-    """Whether a key, followed from an object, leads to a place."""
-
-    def leads_there(obj: Any, key: str) -> bool:
-        if key == place.name:
-            return obj is place.owner
-        return key.endswith(f".{place.name}") and _fetched(obj, key.removesuffix(f".{place.name}")) is place.owner
-
-    return leads_there
-
-
 def _leads_through(place: Place) -> Callable[[Any, str], bool]:
-    """Whether a key, followed from an object, leads through the node at a place."""
+    """Whether a key, followed from an object, leads to a place, or through the node there."""
 
     def leads_through(obj: Any, key: str) -> bool:
         names = key.split(".")
         prefixes = [".".join(names[:count]) for count in range(len(names))]
         return any(
-            _fetched(obj, prefix) is place.owner and f"{key}.".startswith(f"{prefix}.{place.name}.".lstrip("."))
+            f"{key}.".startswith(f"{prefix}.{place.name}.".lstrip(".")) and _fetched(obj, prefix) is place.owner
             for prefix in prefixes
         )
 

@@ -10,14 +10,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.results.moments import Moments
 from leafwise.core.work.progress import Count
 from leafwise.homes.jax.nnx.nnx import array_in, put_array
-from leafwise.homes.jax.values.averaging import JaxAveraging
-from leafwise.homes.jax.values.clipping import JaxClipping
-
-
-def copy_with(variable: nnx.Variable[Any], array: Any) -> nnx.Variable[Any]:
-    """A Variable of the same type, with the same metadata and another array."""
-    copied: nnx.Variable[Any] = variable.copy(array)
-    return copied
+from leafwise.homes.jax.values.computing import JaxAveraging, JaxClipping
 
 
 class NnxMeasuring(Measuring):
@@ -50,15 +43,12 @@ def _measuring(array: Any) -> Measuring:
 
 
 class NnxAveraging(JaxAveraging):
-    def array_in(self, value: Any) -> Any:
-        return array_in(value)
-
     def with_array(self, value: Any, array: Any) -> Any:
         put_array(value, array)
         return value
 
     def copy_with(self, value: Any, array: Any) -> Any:
-        return copy_with(value, array)
+        return value.copy(array)
 
 
 class NnxClipping(JaxClipping):
@@ -76,8 +66,5 @@ class NnxClipping(JaxClipping):
             "returns, an nnx.State"
         )
 
-    def array_in(self, value: Any) -> Any:
-        return array_in(value)
-
     def copy_with(self, value: Any, array: Any) -> Any:
-        return copy_with(value, array)
+        return value.copy(array)

@@ -10,33 +10,48 @@ from leafwise.core.memory import madvise
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import new_array, sharding_to_keep, why_irreplaceable, with_weak_type
-from leafwise.homes.jax.values.random_keys import is_key_dtype
+from leafwise.homes.jax.specs import is_key_dtype
 
 _ALIGNED = 64  # bytes: JAX on the CPU uses memory as it is if it begins at a multiple of this
 _HUGE_PAGES_FROM = 1 << 22  # bytes of memory for which huge pages are worth it
 
 
-def rooms_for(value: Any) -> list[LocalPart]:
-    """Memory of the host for the values of an array that takes the place of `value`: for each part that devices have,
-    once."""
-    if reason := why_irreplaceable(value):
-        raise Unsupported("jax", "replace an array", reason)
-    shape, sharding = tuple(value.shape), getattr(value, "sharding", None)
-    indices = [(slice(None),) * len(shape)] if sharding is None else sharding.devices_indices_map(shape).values()
-    boxes = dict.fromkeys(_box(index, shape) for index in indices)
-    return [LocalPart(_memory(size, value.dtype), first, size) for first, size in boxes]
+class JaxRebuilding(Rebuilding):
+    """For arrays, and for Variables of Flax NNX."""
 
+    def cannot_renew(self, value: Any) -> str:
+        return why_irreplaceable(self.home.value(value))
 
-def array_from_rooms(value: Any, rooms: list[LocalPart]) -> Any:
-    """The new array. On the CPU, the rooms become its memory, so they must not be written to any more."""
-    for room in rooms:
-        room.value.flags.writeable = False
-    if len(rooms) == 1 and rooms[0].shape == tuple(value.shape):
-        return with_weak_type(jax.device_put(rooms[0].value, sharding_to_keep(value)), value)
-    by_box = {(room.first, room.shape): room.value for room in rooms}
-    shape = tuple(value.shape)
-    new = jax.make_array_from_callback(shape, value.sharding, lambda index: by_box[_box(index, shape)])
-    return with_weak_type(new, value)
+    def from_numpy(self, value: Any, array: Any) -> Any:
+        return new_array(value, array)
+
+    def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
+        return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
+
+    def has_rooms(self, value: Any) -> bool:
+        array = self.home.value(value)
+        return not isinstance(array, np.ndarray) and not is_key_dtype(array.dtype)
+
+    def rooms(self, value: Any) -> list[LocalPart]:
+        array = self.home.value(value)
+        if reason := why_irreplaceable(array):
+            raise Unsupported("jax", "replace an array", reason)
+        shape, sharding = tuple(array.shape), getattr(array, "sharding", None)
+        indices = [(slice(None),) * len(shape)] if sharding is None else sharding.devices_indices_map(shape).values()
+        boxes = dict.fromkeys(_box(index, shape) for index in indices)
+        return [LocalPart(_memory(size, array.dtype), first, size) for first, size in boxes]
+
+    def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
+        """On the CPU, the rooms become the memory of the array, so they must not be written to any more."""
+        array = self.home.value(value)
+        for room in rooms:
+            room.value.flags.writeable = False
+        if len(rooms) == 1 and rooms[0].shape == tuple(array.shape):
+            return with_weak_type(jax.device_put(rooms[0].value, sharding_to_keep(array)), array)
+        by_box = {(room.first, room.shape): room.value for room in rooms}
+        shape = tuple(array.shape)
+        new = jax.make_array_from_callback(shape, array.sharding, lambda index: by_box[_box(index, shape)])
+        return with_weak_type(new, array)
 
 
 def _box(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -53,23 +68,3 @@ def _memory(shape: tuple[int, ...], dtype: Any) -> Any:
     if nbytes >= _HUGE_PAGES_FROM:
         madvise.use_huge_pages(raw.ctypes.data, raw.nbytes)
     return raw[start : start + nbytes].view(dtype).reshape(shape)
-
-
-class JaxRebuilding(Rebuilding):
-    def cannot_renew(self, value: Any) -> str:
-        return why_irreplaceable(value)
-
-    def from_numpy(self, value: Any, array: Any) -> Any:
-        return new_array(value, array)
-
-    def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
-        return new_array(value, np.zeros(shape, self.home.spec(value).dtype))
-
-    def has_rooms(self, value: Any) -> bool:
-        return not is_key_dtype(value.dtype)
-
-    def rooms(self, value: Any) -> list[LocalPart]:
-        return rooms_for(value)
-
-    def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
-        return array_from_rooms(value, rooms)

@@ -1,4 +1,5 @@
-"""The bytes of arrays, for writing them into a file: straight from the memory of each device's shards."""
+"""Reading arrays where they are: their bytes, for a file, straight from the memory of each device's shards; and their
+elements, for comparing them, if they are on the CPU."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,11 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from leafwise.core.capabilities.comparing import Comparing, words_of
 from leafwise.core.capabilities.saving import Extraction, Part, Saving
+from leafwise.core.memory.runs import Run
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import read_array, why_unreadable
+from leafwise.homes.jax.specs import is_key_dtype
 from leafwise.homes.jax.values.host_memory import copy_range, host_shards, is_on_cpu
-from leafwise.homes.jax.values.random_keys import is_key_dtype
+from leafwise.kernels import cpu
+from leafwise.kernels.dtypes import unknown_dtype
 
 _PIECE = 4 << 20  # bytes that are copied at a time
 
@@ -75,44 +80,65 @@ class JaxExtraction:
         pass
 
 
-def extractions(values: Sequence[Any], arrays: Sequence[Any]) -> list[Extraction | None]:
-    """How threads copy values out that contain these arrays; None for those that are not `jax.Array`s on the CPU."""
-    are_there = [isinstance(array, jax.Array) and not why_unreadable(array) and is_on_cpu(array) for array in arrays]
-    chosen = [number for number, is_there in enumerate(are_there) if is_there]
-    extraction = JaxExtraction([values[number] for number in chosen], [arrays[number] for number in chosen])
-    return [extraction if is_there else None for is_there in are_there]
-
-
-def pieces(value: Any) -> Iterator[Any]:
-    """The bytes of an array in C order, piece by piece."""
-    if reason := why_unreadable(value):
-        raise Unsupported("jax", "be saved", reason)
-    array = HostArray(value)
-    whole = array.memory()
-    if whole is not None:
-        yield whole
-        return
-    buffer = np.empty(min(_PIECE, array.nbytes), np.uint8)  # a multiple of every size of elements
-    for start in range(0, array.nbytes, _PIECE):
-        piece = buffer[: min(_PIECE, array.nbytes - start)]
-        array.copy(start, piece)
-        yield piece.data
-
-
-def snapshot(value: Any) -> Any:
-    """An array that stays as it is while it is saved. On the CPU, `JaxExtraction` holds its memory; a copy on another
-    device would be deleted if it is donated."""
-    if reason := why_unreadable(value):
-        raise Unsupported("jax", "be saved", reason)
-    return value if is_on_cpu(value) else read_array(value)
-
-
 class JaxSaving(Saving):
-    def pieces(self, value: Any) -> Iterator[Any]:
-        return pieces(value)
+    """For arrays, for what contains one, and for the nodes of all homes of JAX."""
 
     def extractions(self, values: list[Any]) -> list[Extraction | None]:
-        return extractions(values, values)
+        """None for arrays that are not `jax.Array`s on the CPU."""
+        arrays = list(map(self.home.value, values))
+        are_there = [
+            isinstance(array, jax.Array) and not why_unreadable(array) and is_on_cpu(array) for array in arrays
+        ]
+        chosen = [number for number, is_there in enumerate(are_there) if is_there]
+        extraction = JaxExtraction([values[number] for number in chosen], [arrays[number] for number in chosen])
+        return [extraction if is_there else None for is_there in are_there]
+
+    def pieces(self, value: Any) -> Iterator[Any]:
+        value = self.home.value(value)
+        if isinstance(value, np.ndarray):
+            yield value.tobytes()
+            return
+        if reason := why_unreadable(value):
+            raise Unsupported("jax", "be saved", reason)
+        array = HostArray(value)
+        whole = array.memory()
+        if whole is not None:
+            yield whole
+            return
+        buffer = np.empty(min(_PIECE, array.nbytes), np.uint8)  # a multiple of every size of elements
+        for start in range(0, array.nbytes, _PIECE):
+            piece = buffer[: min(_PIECE, array.nbytes - start)]
+            array.copy(start, piece)
+            yield piece.data
 
     def snapshot(self, values: list[Any]) -> list[Any]:
-        return list(map(snapshot, values))
+        return [_snapshot(self.home.value(value)) for value in values]
+
+    def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
+        return f"{type(obj).__module__}.{type(obj).__qualname__}", None
+
+
+def _snapshot(array: Any) -> Any:
+    """An array that stays as it is while it is saved. On the CPU, `JaxExtraction` holds its memory; a copy on another
+    device would be deleted if it is donated."""
+    if isinstance(array, np.ndarray):
+        return np.array(array)
+    if reason := why_unreadable(array):
+        raise Unsupported("jax", "be saved", reason)
+    return array if is_on_cpu(array) else read_array(array)
+
+
+class JaxComparing(Comparing):
+    def contiguous_run(self, value: Any) -> Run | None:
+        """The elements of an array on one device of the CPU."""
+        value = self.home.value(value)
+        if not isinstance(value, jax.Array) or why_unreadable(value) or is_key_dtype(value.dtype):
+            return None
+        if unknown_dtype(value.dtype.name) or len(value.sharding.device_set) > 1 or not is_on_cpu(value):
+            return None
+        array = read_array(value)
+        return cpu.run_of(array) if array.flags.c_contiguous else None
+
+    def same_bits(self, first: Any, second: Any) -> bool:
+        a, b = self.array_of(first), self.array_of(second)
+        return bool(a.dtype == b.dtype and a.shape == b.shape and np.array_equal(words_of(a), words_of(b)))
