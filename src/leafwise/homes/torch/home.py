@@ -92,7 +92,7 @@ class TorchHome(Home):
         TrackingUses: "leafwise.homes.torch.training.uses:TorchTrackingUses",
         Tying: "leafwise.homes.torch.ties.tying:TorchTying",
         Vetting: "leafwise.homes.torch.checkpoints.vetting:TorchVetting",
-        Viewing: "leafwise.homes.torch.ties.viewing:TorchViewing",
+        Viewing: "leafwise.homes.torch.ties.tied_views:TorchViewing",
     }
     _last_owner: tuple[int, int, str, str] | None = None
     _last_positions: dict[str, int]

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory.memory import Op
 from leafwise.errors import TieError, Unsupported
 from leafwise.homes.torch.ties.bonds import KEEPER, Bond
 from leafwise.homes.torch.ties.keepers import TieKeeper
-from leafwise.homes.torch.values.values import seen
+from leafwise.homes.torch.values.values import seen, seen_through
 
 _VIEWS = "_leafwise_views"
 
@@ -345,3 +346,17 @@ class _PendingView:
 def _new_tied(base: Any, names: tuple[str, ...]) -> Any:
     cls: Any = tied_class(base, names)
     return cls.__new__(cls)
+
+
+class TorchViewing(Viewing):
+    def seen_through(self, value: torch.Tensor, op: Op) -> torch.Tensor:
+        return seen_through(value, op)
+
+    def view_names(self, cls: type) -> frozenset[str]:
+        return view_names(cls)
+
+    def view_source(self, owner: Any, name: str) -> tuple[Any, Op] | None:
+        view = views_of(owner).get(name)
+        if view is None or owner._parameters.get(name) is not None or view.parameters.get(view.name) is None:
+            return None  # it was replaced, or its source no longer exists
+        return view.parameters[view.name], view.op

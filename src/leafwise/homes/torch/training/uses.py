@@ -5,7 +5,7 @@ hook on the alias records the gradient of that use. Hooks on every module show w
 
 Checkpointing runs a part of the forward again during backward. If it is not reentrant (`use_reentrant=False`),
 gradients flow through the first run, and the second run only provides values. If it is, gradients flow through the
-second run, which gets the call numbers of the first; see `module_calls`.
+second run, which gets the call numbers of the first.
 
 Hooks are called in every thread of the process, and several threads may use one model. A capture counts the operations
 of its own thread, and every backward through its own uses, whatever its thread.
@@ -13,7 +13,7 @@ of its own thread, and every backward through its own uses, whatever its thread.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from threading import Lock, get_ident
+from threading import Lock, get_ident, local
 from types import TracebackType
 from typing import Any
 
@@ -25,8 +25,51 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import CheckpointFunction
 
 from leafwise.core.capabilities.uses import UNATTRIBUTED, TrackingUses, Use
-from leafwise.homes.torch.training.module_calls import CheckpointedSegment, ModuleCall, ThreadPosition
-from leafwise.homes.torch.training.operations import operation_name
+
+# The calls of a segment, by the identity of the module: the path of the module and the number of the call.
+CallsByModule = dict[int, list[tuple[str, int]]]
+
+
+class ModuleCall:
+    """A running call of a module: the module, its path, the number of the call, and how often each operation has used
+    each leaf."""
+
+    __slots__ = ("call", "module", "path", "turns")
+
+    def __init__(self, module: int, path: str, call: int, turns: dict[tuple[str, str], int] | None = None) -> None:
+        self.module = module
+        self.path = path
+        self.call = call
+        self.turns = dict(turns or {})
+
+    def copy(self) -> "ModuleCall":
+        return ModuleCall(self.module, self.path, self.call, self.turns)
+
+
+class CheckpointedSegment:
+    """A part of the forward with reentrant checkpointing: the call in which it ran, and the calls that it made."""
+
+    def __init__(self, frame: ModuleCall) -> None:
+        self.frame = frame.copy()
+        self.calls: CallsByModule = {}
+
+    def replayed(self) -> tuple[ModuleCall, CallsByModule]:
+        """The start of the second run: the call in which it runs, and the calls to come, the next one last."""
+        return self.frame.copy(), {key: list(reversed(calls)) for key, calls in self.calls.items()}
+
+
+class ThreadPosition(local):
+    """What a thread is running: module calls, the outermost first; segments in their first run; segments in their
+    second run.
+
+    Each thread has its own, because backward, and the second run of a segment in it, may run in another thread than
+    forward.
+    """
+
+    def __init__(self) -> None:
+        self.frames = [ModuleCall(0, "", 0)]
+        self.segments: list[CheckpointedSegment] = []
+        self.replays: list[CallsByModule] = []
 
 
 class UseCapture:
@@ -193,6 +236,65 @@ class UseCapture:
         self._gradients[name][use] = _added(self._gradients[name].get(use), gradient)
 
 
+# These are about the tensor itself, not about its values.
+_ABOUT_ITSELF = frozenset(
+    [
+        "__deepcopy__",
+        "__delete__",
+        "__dir__",
+        "__format__",
+        "__hash__",
+        "__len__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__repr__",
+        "__set__",
+        "__setstate__",
+        "_is_view",
+        "_typed_storage",
+        "backward",
+        "data_ptr",
+        "detach",
+        "dim",
+        "element_size",
+        "get_device",
+        "grad",
+        "is_complex",
+        "is_contiguous",
+        "is_floating_point",
+        "is_same_size",
+        "is_set_to",
+        "is_shared",
+        "numel",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "requires_grad_",
+        "resize_",
+        "retain_grad",
+        "set_",
+        "share_memory_",
+        "size",
+        "storage",
+        "storage_offset",
+        "stride",
+        "type",
+        "untyped_storage",
+    ]
+)
+
+# Properties that compute from the values, like operations.
+_COMPUTED = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+
+
+def _operation_name(func: Any) -> str | None:
+    """The name of an intercepted call in a `Use`; None if the call is only about the tensor itself."""
+    name = getattr(func, "__name__", str(func))
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", name)
+        return name if name in _COMPUTED else None
+    return None if name in _ABOUT_ITSELF else name
+
+
 class _CaptureMode(TorchFunctionMode):
     """Passes the parameters of every operation through the capture."""
 
@@ -202,7 +304,7 @@ class _CaptureMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        operation = operation_name(func)
+        operation = _operation_name(func)
         if operation is None:
             return func(*args, **kwargs)
 
