@@ -11,6 +11,7 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch.checkpoints.unsupported_tensors import not_understood
 from leafwise.homes.torch.gpu.launching import check_not_capturing
+from leafwise.homes.torch.values.values import WORDS
 
 
 @cache
@@ -95,7 +96,7 @@ def tensor_over(array: Any) -> torch.Tensor:
 
 # Dtypes that NumPy has through ml_dtypes, and integers with as many bits.
 _BY_BITS = {
-    getattr(torch, name): {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
+    getattr(torch, name): WORDS[dtype.itemsize]
     for name, dtype in DTYPES.items()
     if dtype.is_stored and not dtype.is_native and hasattr(torch, name)
 }

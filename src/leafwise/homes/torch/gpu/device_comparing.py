@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cache
 from operator import mul
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -51,12 +51,12 @@ def start_comparing(firsts: list[Side], seconds: list[Side], count: Count) -> Ca
     results: Results = [None] * len(firsts)
     pairs = [*zip(firsts, seconds, strict=True)]
     waits: list[Callable[[], None]] = []
-    groups = _grouped(pairs)
-    for numbers in groups.direct.values():
+    direct, copied, streamed = _grouped(pairs)
+    for numbers in direct.values():
         chosen, partners = ([pairs[number][side] for number in numbers] for side in (0, 1))
         with suppress(torch.cuda.OutOfMemoryError):
             waits.append(_start_tensors(numbers, chosen, partners, _columns(chosen, partners), results, count))
-    for compare, by_device in ((_compare_copies, groups.copied), (_compare_streams, groups.streamed)):
+    for compare, by_device in ((_compare_copies, copied), (_compare_streams, streamed)):
         for device, numbers in by_device.items():
             with suppress(torch.cuda.OutOfMemoryError):
                 compare(pairs, numbers, device, results, count)
@@ -70,26 +70,24 @@ def _waited(waits: list[Callable[[], None]], results: Results) -> Results:
     return results
 
 
-class _PairGroups(NamedTuple):
+NumbersByDevice = dict[torch.device, list[int]]
+
+
+def _grouped(pairs: Pairs) -> tuple[NumbersByDevice, NumbersByDevice, NumbersByDevice]:
     """The numbers of pairs by device: those that are compared as they are, after copying, or as they are streamed."""
-
-    direct: dict[torch.device, list[int]]
-    copied: dict[torch.device, list[int]]
-    streamed: dict[torch.device, list[int]]
-
-
-def _grouped(pairs: Pairs) -> _PairGroups:
-    groups = _PairGroups({}, {}, {})
+    direct: NumbersByDevice = {}
+    copied: NumbersByDevice = {}
+    streamed: NumbersByDevice = {}
     known = cache(lambda dtype, other: can_compare(dtype_name(dtype), dtype_name(other)))
     for number, (first, second) in enumerate(pairs):
         if type(first) is OtherArray or type(second) is OtherArray:
             if (tensor := _tensor_to_stream(first, second)) is not None:
-                groups.streamed.setdefault(tensor.device, []).append(number)
+                streamed.setdefault(tensor.device, []).append(number)
         # A tensor that is the negative of its memory is compared in another way; only complex ones can be conjugated.
         elif known(first.dtype, second.dtype) and not first.is_neg() and not second.is_neg():  # type: ignore[union-attr]
-            group = groups.direct if _same_layout(first, second) else groups.copied
+            group = direct if _same_layout(first, second) else copied
             group.setdefault(first.device, []).append(number)  # type: ignore[union-attr]
-    return groups
+    return direct, copied, streamed
 
 
 def _tensor_to_stream(first: Side, second: Side) -> torch.Tensor | None:
@@ -232,25 +230,21 @@ def _key(columns: PairColumns, device: torch.device) -> tuple[Any, ...]:
 
 def how_transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
     """Whether a matrix is the transpose of another: with the same bits, or after a cast. A band of rows at a time."""
-    with on_device(device):
-        return _compare_bands(first, second, device)
-
-
-def _compare_bands(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
     rows, columns = first.shape
     forth = back = True
     start, stop = 0, _FIRST_ROWS
-    while start < rows and columns:
-        band = first.detach()[start:stop].contiguous(), second.detach().t()[start:stop].contiguous()
-        table = cuda_comparing.table_of(_columns([band[0]], [band[1]])[0], device)
-        outcomes = cuda_comparing.compare(table)()
-        if first.dtype == second.dtype:
-            forth = back = not outcomes.comparisons[0].changed
-        else:
-            forth, back = forth and outcomes.forth[0], back and outcomes.back[0]
-        if not (forth or back):
-            return None
-        start, stop = stop, stop + max(_BAND // columns, 1)
+    with on_device(device):
+        while start < rows and columns:
+            band = first.detach()[start:stop].contiguous(), second.detach().t()[start:stop].contiguous()
+            table = cuda_comparing.table_of(_columns([band[0]], [band[1]])[0], device)
+            outcomes = cuda_comparing.compare(table)()
+            if first.dtype == second.dtype:
+                forth = back = not outcomes.comparisons[0].changed
+            else:
+                forth, back = forth and outcomes.forth[0], back and outcomes.back[0]
+            if not (forth or back):
+                return None
+            start, stop = stop, stop + max(_BAND // columns, 1)
     return "cast" if rows and columns and first.dtype != second.dtype else "same"
 
 
@@ -290,13 +284,9 @@ def _nbytes(side: Side) -> int:
 def _compare_copies(pairs: Pairs, numbers: list[int], device: torch.device, results: Results, count: Count) -> None:
     """Tensors that are not contiguous, or on two devices."""
     for batch in _batches(pairs, numbers, device):
-        firsts, seconds = ([_contiguous(pairs[number][side], device) for number in batch] for side in (0, 1))
+        sides: list[list[Any]] = [[pairs[number][side] for number in batch] for side in (0, 1)]
+        firsts, seconds = ([value.detach().to(device).contiguous() for value in values] for values in sides)
         _start_tensors(batch, firsts, seconds, _columns(firsts, seconds), results, count)()
-
-
-def _contiguous(side: Side, device: torch.device) -> torch.Tensor:
-    assert isinstance(side, torch.Tensor)
-    return side.detach().to(device).contiguous()
 
 
 # -- one side elsewhere ---------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from leafwise.core.capabilities.comparing import OtherArray
 from leafwise.core.results.comparison import Comparison, together
 from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.launching import start_kernels
-from leafwise.homes.torch.gpu.uploading import PieceSource, RunSource, Segment, Uploader, source_of
+from leafwise.homes.torch.gpu.uploading import PieceSource, Segment, Uploader, source_of
 from leafwise.homes.torch.tensors import dtype_name
 from leafwise.kernels.dtypes import item_bytes
 from leafwise.kernels.triton import cuda_comparing
@@ -78,11 +78,7 @@ class _Streaming:
     """The bundles of parts on their way through two buffers on the device."""
 
     def __init__(
-        self,
-        pairs: list[StreamedPair],
-        bundles: list[list[_Part]],
-        staging: list[torch.Tensor],
-        uploader: Uploader,
+        self, pairs: list[StreamedPair], bundles: list[list[_Part]], staging: list[torch.Tensor], uploader: Uploader
     ) -> None:
         self._pairs, self._bundles, self._staging, self._uploader = pairs, bundles, staging, uploader
         assert uploader.pool is not None
@@ -95,8 +91,11 @@ class _Streaming:
         """Starts copying a bundle, after the kernels have finished with its buffer."""
         if self._used[number % 2] is not None:
             self._stream.wait_event(self._used[number % 2])
-        segments = _segments(self._pairs, self._bundles[number], self._sources)
-        return self._uploader.start(self._staging[number % 2], list(segments))
+        segments = []
+        for part in self._bundles[number]:
+            start = part.start * item_bytes(self._pairs[part.pair].array.dtype)
+            segments.append(Segment(self._sources[part.pair], start, part.at, _nbytes(self._pairs, part)))
+        return self._uploader.start(self._staging[number % 2], segments)
 
     def compare(self, number: int, copies: list["Future[None]"]) -> bool:
         """Starts comparing a bundle, after it was copied. False if kernels cannot run."""
@@ -105,7 +104,11 @@ class _Streaming:
         columns = _columns(self._pairs, self._bundles[number], self._staging[number % 2])
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
-        wait = start_kernels(self._device, lambda: _started(columns, self._device), ACTION)
+
+        def launch() -> Callable[[], Outcomes]:
+            return cuda_comparing.compare(cuda_comparing.table_of(columns, self._device), with_norms=True)
+
+        wait = start_kernels(self._device, launch, ACTION)
         if wait is None:
             return False
         if self._stream is not None:
@@ -136,10 +139,6 @@ def uploaded(pair: StreamedPair, device: torch.device) -> torch.Tensor | None:
     return tensor
 
 
-def _started(columns: PairColumns, device: torch.device) -> Callable[[], Outcomes]:
-    return cuda_comparing.compare(cuda_comparing.table_of(columns, device), with_norms=True)
-
-
 def _nbytes(pairs: list[StreamedPair], part: _Part) -> int:
     return (part.stop - part.start) * item_bytes(pairs[part.pair].array.dtype)
 
@@ -166,14 +165,6 @@ def _bundles(pairs: list[StreamedPair]) -> Iterator[list[_Part]]:
             end = at + (stop - start) * item
     if bundle:
         yield bundle
-
-
-def _segments(
-    pairs: list[StreamedPair], parts: list[_Part], sources: list[RunSource | PieceSource]
-) -> Iterator[Segment]:
-    for part in parts:
-        start = part.start * item_bytes(pairs[part.pair].array.dtype)
-        yield Segment(sources[part.pair], start, part.at, _nbytes(pairs, part))
 
 
 def _columns(pairs: list[StreamedPair], parts: list[_Part], staging: torch.Tensor) -> PairColumns:

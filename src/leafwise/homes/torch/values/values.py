@@ -9,6 +9,9 @@ from leafwise.core.capabilities.tying import Keep
 from leafwise.core.memory.memory import Op
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 
+# The dtypes of integers by their size in bytes, for the bits of elements of other dtypes.
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 def seen_through(tensor: torch.Tensor, op: Op) -> torch.Tensor:
     """The view of a tensor under a name with this op."""
@@ -53,7 +56,7 @@ def words_of(tensor: torch.Tensor) -> torch.Tensor:
         plain = torch.view_as_real(plain)
     if plain.dtype == torch.bool:
         return plain.to(torch.uint8)
-    return plain.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()])
+    return plain.view(WORDS[plain.element_size()])
 
 
 def choose(source: torch.Tensor, targets: list[tuple[torch.Tensor, Op]], keep: Keep | None) -> torch.Tensor:
