@@ -27,6 +27,7 @@ from leafwise.homes.torch.parallel.flat_shards import (
     stand_in,
     stand_in_at,
 )
+from leafwise.homes.torch.values.values import same_bits
 
 _OWN_FILES = "use engine.save_checkpoint and engine.load_checkpoint"
 _ON_NVME = f"DeepSpeed has moved its values to NVMe; {_OWN_FILES}"
@@ -170,7 +171,7 @@ class _Partition(FlatOwner):
         if parameter.ds_status.name == "AVAILABLE":
             place = place_of(parameter)
             gathered = parameter.detach().flatten()[place.start : place.stop]
-            if not _same_bits(gathered, self.local()):
+            if not same_bits(gathered, self.local()):
                 return _CHANGED_COPY
         return ""
 
@@ -205,11 +206,6 @@ class _Partition(FlatOwner):
 
     def drop_grad(self) -> None:
         self._parameter.grad = None
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have the same bits: NaN equals the same NaN."""
-    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
 _shards: Any = WeakTensorKeyDictionary()  # what stands for parameters that are split

@@ -49,6 +49,14 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(torch.equal(words_of(a), words_of(b.to(a.device))))
 
 
+def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of the same memory; on meta, where there is none, whether they look
+    so."""
+    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
+        return False
+    return a.is_meta or (a.data_ptr() == b.data_ptr() and a.stride() == b.stride())
+
+
 def words_of(tensor: torch.Tensor) -> torch.Tensor:
     """The bits of the elements of a tensor as integers; a complex element is two, along an axis of its own."""
     plain = tensor.resolve_conj().resolve_neg()
