@@ -15,7 +15,8 @@ from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.gpu.tables import KeptTables
 from leafwise.homes.torch.tensors import cannot_read
 from leafwise.homes.torch.training.clipping import clip_parts
-from leafwise.homes.torch.training.norms import SMALL, foreach_norms, is_dense, norm_in_full, segment_norms
+from leafwise.homes.torch.training.norms import SMALL, foreach_norms, norm_in_full, segment_norms
+from leafwise.kernels.cpu import lies_densely
 
 # Up to `_ALL` tensors are checked each time the vectors are used; with more, only a window of `_WINDOW` tensors.
 _ALL, _WINDOW = 1024, 128
@@ -61,7 +62,8 @@ class PackedTensors:
     @staticmethod
     def _place(vector: torch.Tensor, tensor: torch.Tensor, start: int) -> torch.Tensor:
         """The place of a tensor in a vector, with its axes in the same order in memory as before."""
-        strides = tensor.stride() if is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
+        is_dense = lies_densely(tensor.shape, tensor.stride())
+        strides = tensor.stride() if is_dense else torch.empty(tensor.shape, device="meta").stride()
         return vector.as_strided(tensor.shape, strides, start)
 
     @property

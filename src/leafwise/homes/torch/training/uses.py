@@ -14,8 +14,7 @@ of its own thread, and every backward through its own uses, whatever its thread.
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from threading import Lock, get_ident, local
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -30,32 +29,29 @@ from leafwise.core.capabilities.uses import UNATTRIBUTED, TrackingUses, Use
 CallsByModule = dict[int, list[tuple[str, int]]]
 
 
-class ModuleCall:
+class ModuleCall(NamedTuple):
     """A running call of a module: the module, its path, the number of the call, and how often each operation has used
     each leaf."""
 
-    __slots__ = ("call", "module", "path", "turns")
+    module: int
+    path: str
+    call: int
+    turns: dict[tuple[str, str], int]
 
-    def __init__(self, module: int, path: str, call: int, turns: dict[tuple[str, str], int] | None = None) -> None:
-        self.module = module
-        self.path = path
-        self.call = call
-        self.turns = dict(turns or {})
-
-    def copy(self) -> "ModuleCall":
-        return ModuleCall(self.module, self.path, self.call, self.turns)
+    def copied(self) -> "ModuleCall":
+        return self._replace(turns=dict(self.turns))
 
 
 class CheckpointedSegment:
     """A part of the forward with reentrant checkpointing: the call in which it ran, and the calls that it made."""
 
     def __init__(self, frame: ModuleCall) -> None:
-        self.frame = frame.copy()
+        self.frame = frame.copied()
         self.calls: CallsByModule = {}
 
     def replayed(self) -> tuple[ModuleCall, CallsByModule]:
         """The start of the second run: the call in which it runs, and the calls to come, the next one last."""
-        return self.frame.copy(), {key: list(reversed(calls)) for key, calls in self.calls.items()}
+        return self.frame.copied(), {key: list(reversed(calls)) for key, calls in self.calls.items()}
 
 
 class ThreadPosition(local):
@@ -67,7 +63,7 @@ class ThreadPosition(local):
     """
 
     def __init__(self) -> None:
-        self.frames = [ModuleCall(0, "", 0)]
+        self.frames = [ModuleCall(0, "", 0, {})]
         self.segments: list[CheckpointedSegment] = []
         self.replays: list[CallsByModule] = []
 
@@ -105,10 +101,8 @@ class UseCapture:
             self._stack = stack.pop_all()
         return self.read
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def read(self) -> dict[str, dict[Use, torch.Tensor]]:
         """The gradients by use, in the order of the forward pass, and the rest that belongs to no use."""
@@ -152,7 +146,7 @@ class UseCapture:
             calls[key] = call + 1
         for segment in position.segments:
             segment.calls.setdefault(key, []).append((path, call))
-        position.frames.append(ModuleCall(key, path, call))
+        position.frames.append(ModuleCall(key, path, call, {}))
 
     def _ends(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
         frames = self._position.frames
@@ -237,50 +231,14 @@ class UseCapture:
 
 
 # These are about the tensor itself, not about its values.
-_ABOUT_ITSELF = frozenset(
-    [
-        "__deepcopy__",
-        "__delete__",
-        "__dir__",
-        "__format__",
-        "__hash__",
-        "__len__",
-        "__reduce__",
-        "__reduce_ex__",
-        "__repr__",
-        "__set__",
-        "__setstate__",
-        "_is_view",
-        "_typed_storage",
-        "backward",
-        "data_ptr",
-        "detach",
-        "dim",
-        "element_size",
-        "get_device",
-        "grad",
-        "is_complex",
-        "is_contiguous",
-        "is_floating_point",
-        "is_same_size",
-        "is_set_to",
-        "is_shared",
-        "numel",
-        "register_hook",
-        "register_post_accumulate_grad_hook",
-        "requires_grad_",
-        "resize_",
-        "retain_grad",
-        "set_",
-        "share_memory_",
-        "size",
-        "storage",
-        "storage_offset",
-        "stride",
-        "type",
-        "untyped_storage",
-    ]
-)
+_ABOUT_ITSELF = frozenset({
+    "__deepcopy__", "__delete__", "__dir__", "__format__", "__hash__", "__len__", "__reduce__", "__reduce_ex__",
+    "__repr__", "__set__", "__setstate__", "_is_view", "_typed_storage", "backward", "data_ptr", "detach", "dim",
+    "element_size", "get_device", "grad", "is_complex", "is_contiguous", "is_floating_point", "is_same_size",
+    "is_set_to", "is_shared", "numel", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_",
+    "resize_", "retain_grad", "set_", "share_memory_", "size", "storage", "storage_offset", "stride", "type",
+    "untyped_storage",
+})  # fmt: skip
 
 # Properties that compute from the values, like operations.
 _COMPUTED = frozenset({"T", "mT", "H", "mH", "real", "imag"})
