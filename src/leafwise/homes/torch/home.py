@@ -61,11 +61,7 @@ _WRAPPERS = (
     ("lightning.fabric.wrappers", "_FabricModule", _FORWARD),
     ("lightning_fabric.wrappers", "_FabricModule", _FORWARD),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "module"),
-    (
-        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
-        "ActivationWrapper",
-        "_checkpoint_wrapped_module",
-    ),
+    ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper", "_checkpoint_wrapped_module"),
 )
 
 

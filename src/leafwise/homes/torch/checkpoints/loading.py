@@ -14,7 +14,7 @@ from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.parallel import deepspeed_zero
 from leafwise.homes.torch.parallel.flat_shards import FlatShard
 from leafwise.homes.torch.parallel.sharding import local_tensor
-from leafwise.homes.torch.tensors import cannot_read, dtype_name
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, is_expanded
 
 
 def cannot_change(value: torch.Tensor) -> str:
@@ -28,8 +28,7 @@ def _is_not_writable(value: torch.Tensor) -> str:
         return "it was made in inference mode, and can be written only there; load inside torch.inference_mode()"
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
         return "it is sparse, nested or quantized, and values cannot be written into it"
-    strides = value.stride()
-    if not all(strides) and any(size > 1 and not stride for size, stride in zip(value.shape, strides, strict=True)):
+    if is_expanded(value):
         return "it is expanded: several of its elements share memory; give each its own with .contiguous()"
     return ""
 

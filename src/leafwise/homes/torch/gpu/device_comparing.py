@@ -30,27 +30,25 @@ _BAND = 64 << 20  # elements of a matrix that are transposed at a time
 _MOST_COPIES = 1 << 30  # bytes of tensors that are copied to be contiguous, on a device that does not say what is free
 
 
-def start_at_once(firsts: list[Side], seconds: list[Side], count: Count) -> Callable[[], Results] | None:
-    """The same as `start_comparing`, much faster for thousands of tensors. None unless all of them are contiguous, and
-    on one device where kernels compare them."""
-    check_not_capturing("compare values")
-    columns = columns_at_once(firsts, seconds)
-    if columns is None:
-        return None
-    results: Results = [None] * len(firsts)
-    waits: list[Callable[[], None]] = []
-    with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
-        waits.append(_start_tensors(range(len(firsts)), firsts, seconds, columns, results, count))
-    return lambda: _waited(waits, results)
-
-
-def start_comparing(firsts: list[Side], seconds: list[Side], count: Count) -> Callable[[], Results]:
+def start_comparing(
+    firsts: list[Side], seconds: list[Side], other_array: Callable[[torch.Tensor], OtherArray], count: Count
+) -> Callable[[], Results]:
     """Starts comparing pairs. The function that it returns waits, and returns a result for each pair: None where the
-    kernels cannot compare it, or where memory on the device is short."""
+    kernels cannot compare it, or where memory on the device is short. Tensors on devices without kernels are compared
+    as `other_array`."""
     check_not_capturing("compare values")
     results: Results = [None] * len(firsts)
-    pairs = [*zip(firsts, seconds, strict=True)]
     waits: list[Callable[[], None]] = []
+    if (columns := columns_at_once(firsts, seconds)) is not None:
+        with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
+            waits.append(_start_tensors(range(len(firsts)), firsts, seconds, columns, results, count))
+        return lambda: _waited(waits, results)
+    elsewhere = cache(lambda device: not runs_kernels(device))
+
+    def side_of(value: Side) -> Side:
+        return other_array(value) if isinstance(value, torch.Tensor) and elsewhere(value.device) else value
+
+    pairs = [(side_of(first), side_of(second)) for first, second in zip(firsts, seconds, strict=True)]
     direct, copied, streamed = _grouped(pairs)
     for numbers in direct.values():
         chosen, partners = ([pairs[number][side] for number in numbers] for side in (0, 1))
@@ -159,7 +157,8 @@ def _start_tensors(
 
 
 def columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]] | None:
-    """The same as `_columns`, from the layouts of all tensors. See `start_at_once`."""
+    """The same as `_columns`, from the layouts of all tensors, which is much faster for thousands of them. None unless
+    all of them are contiguous, and on one device where kernels compare them."""
     values = firsts + seconds
     if not values or not are_plain(values) or not runs_kernels(values[0].device):
         return None

@@ -1,6 +1,5 @@
 """Comparing tensors on a device with values in files or in memory of the host, which are streamed to the device."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -60,16 +59,14 @@ def compare_streamed(pairs: list[StreamedPair], device: torch.device, count: Cou
         if uploader.pool is None:
             return None
         streaming = _Streaming(pairs, bundles, staging, uploader)
-        started: deque[tuple[int, list[Future[None]]]] = deque()
-        for number in range(len(bundles) + 1):
-            if number < len(bundles):
-                started.append((number, streaming.start(number)))
-            # While the copies of a bundle are awaited, those of the next one have been started.
-            if started and (len(started) == 2 or number == len(bundles)):
-                done = started.popleft()
-                if not streaming.compare(*done):
-                    return None
-                count(sum(_first_nbytes(pairs[part.pair], part) for part in bundles[done[0]]))
+        following = streaming.start(0) if bundles else []
+        for number, parts in enumerate(bundles):
+            copies = following
+            if number + 1 < len(bundles):  # while the copies of a bundle are awaited, those of the next one are made
+                following = streaming.start(number + 1)
+            if not streaming.compare(number, copies):
+                return None
+            count(sum(_first_nbytes(pairs[part.pair], part) for part in parts))
         streaming.check_ends()
         return _results(pairs, streaming.waits)
 

@@ -15,7 +15,7 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.errors import WriteError
 from leafwise.homes.torch.gpu.pinned import BUFFER, PinnedBuffer, PinnedPool, pinned_pool
-from leafwise.homes.torch.tensors import cannot_read, dtype_name
+from leafwise.homes.torch.tensors import blocks, cannot_read, dtype_name
 
 LANDING_DEVICES = frozenset({"cuda"})  # the types of devices to which values are copied through pinned memory
 BUFFERS = 20  # at most; one for each of fourteen threads that read, and a few that are being copied
@@ -194,7 +194,7 @@ class TorchLanding:
     def places(self, most: int, piece: int) -> Iterator[tuple[int, int, Any]]:
         if not self.is_flat:
             assert self.tensor is not None
-            for start, part in _blocks(self.tensor, 0, self.itemsize, most):
+            for start, part in blocks(self.tensor, self.itemsize, most):
                 yield start, start + part.numel() * self.itemsize, partial(self._take, part)
             return
         step = max(most // piece, 1) * piece
@@ -225,19 +225,6 @@ class TorchLanding:
             least, largest = [torch.stack(values).double() for values in zip(*extremes, strict=True)]
             # False if there is a nan.
             return bool(((least > -self.limit) & (largest < self.limit)).all())
-
-
-def _blocks(tensor: torch.Tensor, at: int, itemsize: int, most: int) -> Iterator[tuple[int, torch.Tensor]]:
-    """The parts of a tensor with at most `most` bytes in the file, each with its first byte there."""
-    row = itemsize * (tensor.numel() // len(tensor)) if tensor.dim() else itemsize
-    if not tensor.dim() or tensor.numel() * itemsize <= most:
-        yield at, tensor
-    elif row <= most:
-        for start in range(0, len(tensor), most // row):
-            yield at + start * row, tensor[start : start + most // row]
-    else:
-        for number, part in enumerate(tensor):
-            yield from _blocks(part, at + number * row, itemsize, most)
 
 
 class Uploads:

@@ -124,7 +124,7 @@ class FlatOwner:
         return None
 
     def empty_state(self, dtype: torch.dtype) -> torch.Tensor:
-        """New state of zeros for `stepped`."""
+        """New state of zeros for `stepped`; only if it is joined."""
         raise Unsupported("torch", "restore the state of a tensor", "it is not a parameter")
 
     def cannot_train_alone(self) -> str:

@@ -116,7 +116,7 @@ class TorchDistributing(Distributing):
     def drop_gathered(self, objects: list[Any]) -> None:
         fsdp1.drop_gathered(objects)
         deepspeed_zero.drop_gathered(objects)
-        numbers = gathered(objects)
+        numbers = self.gathered(objects)
         for group in {id(group): group for number in numbers for group in _groups(objects[number])}.values():
             if _is_gathered(group):
                 group.reshard()

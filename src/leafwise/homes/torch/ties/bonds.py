@@ -66,8 +66,8 @@ class BondMember(NamedTuple):
 class Bond:
     """One tie: its names, and where each of them stores the tensor. Names are numbered."""
 
-    def __init__(self, keep: Keep | None) -> None:
-        self.keep = keep
+    def __init__(self) -> None:
+        self.keep: Keep | None = None
         self.source = 0
         self.members: dict[int, BondMember] = {}
         self.slots: dict[int, TensorSlot] = {}

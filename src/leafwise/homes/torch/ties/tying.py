@@ -14,6 +14,7 @@ from leafwise.core.home import Spec
 from leafwise.core.memory.memory import Op
 from leafwise.errors import TieWarning
 from leafwise.homes.torch.gpu.launching import check_not_capturing
+from leafwise.homes.torch.tensors import is_expanded
 from leafwise.homes.torch.ties.bonds import KEEPER, Bond, BondMember
 from leafwise.homes.torch.ties.keepers import TieKeeper, bonds_at, is_any_kept, keeper_of, keepers
 from leafwise.homes.torch.ties.state_dict_ties import StateDictCheck
@@ -60,9 +61,7 @@ class TorchTying(Tying):
                 "is inside a parametrization; remove it first: "
                 f'torch.nn.utils.parametrize.remove_parametrizations(model.{layer}, "{rest.partition(".")[0]}")'
             )
-        if value.layout == torch.strided and any(
-            size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)
-        ):
+        if value.layout == torch.strided and is_expanded(value):
             return "is expanded: several of its elements share memory; give each its own with .contiguous()"
         if op == "same":
             return ""
@@ -123,11 +122,8 @@ class TorchTying(Tying):
             elif not _views_became_independent(place) and _leave_bonds(place):
                 tensor = held(place)
                 copied = tensor.detach().clone(memory_format=torch.preserve_format)
-                setattr(
-                    owner,
-                    name,
-                    nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied,
-                )
+                is_parameter = isinstance(tensor, nn.Parameter)
+                setattr(owner, name, nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied)
         _tidy(objects)
         return root
 
@@ -149,16 +145,13 @@ class TorchTying(Tying):
         known = keepers(objects)
         for group in groups:
             bond = _bond_of(group)
+            keep_before = None if bond is None else bond.keep
             if bond is not None and _has_other_source(bond, group):
-                keep_before = bond.keep
                 bond.dissolve()  # the ops of the group are relative to its own source
                 bond = None
-            else:
-                keep_before = None
             new = bond is None
-            bond = bond or Bond(keep_before)
-            if keep is not None:
-                bond.keep = keep
+            bond = bond or Bond()
+            bond.keep = keep_before if keep is None else keep
             if not new and is_view(group.places[0].owner, group.places[0].name):
                 continue  # the source is outside of this tree, where the tie is kept
             # Of a part of a model, some of these modules may be outside.

@@ -23,7 +23,7 @@ from leafwise.homes.torch.gpu.launching import (
 )
 from leafwise.homes.torch.gpu.tables import KeptTables, is_run, run_of
 from leafwise.homes.torch.parallel.sharding import whole_tensor
-from leafwise.homes.torch.tensors import dtype_name
+from leafwise.homes.torch.tensors import dtype_name, positions_by_key
 from leafwise.homes.torch.training.norms import SMALL, foreach_norms, norm_in_full, segment_norms, wide_of
 
 _short_of_memory = partial(shortage_explained, "clip gradients", "nothing was changed")
@@ -201,11 +201,11 @@ def _joined(values: list[torch.Tensor]) -> torch.Tensor:
 
 def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
     norms = [0.0] * len(values)
-    numbers_by_kind: dict[Any, list[int]] = {}
-    for number, value in enumerate(values):
-        plain = type(value) in _PLAIN and value.layout == torch.strided
-        numbers_by_kind.setdefault((value.dtype, value.device) if plain else number, []).append(number)
-    for kind, numbers in numbers_by_kind.items():
+    kinds: list[Any] = [
+        (value.dtype, value.device) if type(value) in _PLAIN and value.layout == torch.strided else number
+        for number, value in enumerate(values)
+    ]
+    for kind, numbers in positions_by_key(kinds).items():
         same_kind = [values[number] for number in numbers]
         if not isinstance(kind, tuple):
             norms[numbers[0]] = _norm(same_kind[0])

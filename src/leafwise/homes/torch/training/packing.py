@@ -13,7 +13,7 @@ from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.gpu.tables import KeptTables
-from leafwise.homes.torch.tensors import cannot_read
+from leafwise.homes.torch.tensors import cannot_read, positions_by_key
 from leafwise.homes.torch.training.clipping import clip_parts
 from leafwise.homes.torch.training.norms import SMALL, foreach_norms, norm_in_full, segment_norms
 from leafwise.kernels.cpu import lies_densely
@@ -223,11 +223,8 @@ class TorchPacking(Packing):
 
     def pack(self, values: list[torch.Tensor], slots: list[list[DictSlot]]) -> list[tuple[list[int], PackedPart]]:
         # One vector for each dtype and device.
-        members: dict[Any, list[int]] = {}
-        for number, value in enumerate(values):
-            members.setdefault((value.dtype, value.device), []).append(number)
         parts: list[tuple[list[int], PackedPart]] = []
-        for numbers in members.values():
+        for numbers in positions_by_key((value.dtype, value.device) for value in values).values():
             # Tensors of one module share slots.
             distinct = {(id(slot[0]), slot[1]): slot for number in numbers for slot in slots[number]}
             parts.append((numbers, PackedTensors([values[number] for number in numbers], list(distinct.values()))))

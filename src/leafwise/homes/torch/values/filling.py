@@ -17,7 +17,7 @@ from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, shortage_explained, start_kernels
 from leafwise.homes.torch.parallel.flat_shards import FlatShard
 from leafwise.homes.torch.parallel.sharding import local_tensor
-from leafwise.homes.torch.tensors import as_numpy, dtype_name, holds_nothing, tensor_over
+from leafwise.homes.torch.tensors import as_numpy, dtype_name, holds_nothing, positions_by_key, tensor_over
 
 
 class TorchFilling(Filling):
@@ -67,10 +67,7 @@ class TorchFilling(Filling):
     def draw_together(self, jobs: list[DrawJob], count: Count) -> list[bool]:
         """Draws the tensors that kernels can fill; returns which of them."""
         is_drawn = [False] * len(jobs)
-        numbers_by_device: dict[torch.device, list[int]] = {}
-        for number, job in enumerate(jobs):
-            numbers_by_device.setdefault(job.value.device, []).append(number)
-        for device, numbers in numbers_by_device.items():
+        for device, numbers in positions_by_key(job.value.device for job in jobs).items():
             if device.type == "cuda":
                 check_not_capturing("initialize")
             if not runs_kernels(device):

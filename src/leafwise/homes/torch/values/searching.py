@@ -10,7 +10,7 @@ import torch
 
 from leafwise.core.capabilities.searching import Lines, LineSums, Searching
 from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, start_kernels
-from leafwise.homes.torch.tensors import dtype_name
+from leafwise.homes.torch.tensors import dtype_name, positions_by_key
 from leafwise.homes.torch.values.values import words_of
 from leafwise.kernels.dtypes import byte_values, is_byte_float
 from leafwise.kernels.lines import SAMPLED, Directions
@@ -108,11 +108,8 @@ def _by_device(
     """The results of a search by launches, device by device, each with the numbers of its arrays. None if Triton cannot
     run, or has no memory left for its tables."""
     check_not_capturing("check")
-    numbers_by_device: dict[torch.device, list[int]] = {}
-    for number, line in enumerate(lines):
-        numbers_by_device.setdefault(line.value.device, []).append(number)
     results = []
-    for device, numbers in numbers_by_device.items():
+    for device, numbers in positions_by_key(line.value.device for line in lines).items():
         there = [lines[number] for number in numbers]
         start = partial(start_kernels, device, partial(search, there, device), _ACTION)
         result = _unless_out_of_memory(start)
