@@ -20,7 +20,7 @@ class TorchConverting(Converting):
 
     def converts(self, obj: Any) -> bool:
         model = self._unwrapped(obj)
-        return _is_adapted(model) or _is_pretrained(model) or _has_weight_norm(model)
+        return _is_adapted(model) or _is_pretrained(model) or any(_other_names(model))
 
     def readings(
         self, obj: Any, stored: Mapping[str, Shape | None], wanted: Mapping[str, Shape | None]
@@ -58,11 +58,6 @@ def _is_pretrained(model: Any) -> bool:
 
 _OTHER_WEIGHT_NORM = "PyTorch's other weight norm"
 _PARTS = (("_g", "original0"), ("_v", "original1"))
-
-
-def _has_weight_norm(model: nn.Module) -> bool:
-    """Whether any layer of a model has weight norm."""
-    return any(True for _ in _other_names(model))
 
 
 def _weight_norm_readings(model: nn.Module, stored: Mapping[str, Shape | None]) -> list[Reading]:

@@ -8,7 +8,7 @@ from torch import nn
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.home import Memory, Spec
 from leafwise.homes.torch.checkpoints.state import has_hooks, load_own_part, reads_its_own
-from leafwise.homes.torch.checkpoints.unsupported_tensors import cannot_be_changed, is_sharded, not_understood
+from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded, not_understood
 from leafwise.homes.torch.gpu import landing
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.parallel import deepspeed_zero
@@ -20,7 +20,7 @@ from leafwise.homes.torch.tensors import cannot_read, dtype_name, is_expanded
 def cannot_change(value: torch.Tensor) -> str:
     """Why values cannot be written into a tensor; empty if they can. Whether a graph is being captured is not checked
     here, because that takes time, and need not be done for each tensor."""
-    return not_understood(value) or cannot_be_changed(value) or _is_not_writable(value)
+    return not_understood(value) or deepspeed_zero.cannot_change(value) or _is_not_writable(value)
 
 
 def _is_not_writable(value: torch.Tensor) -> str:

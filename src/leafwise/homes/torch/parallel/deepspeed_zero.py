@@ -40,7 +40,7 @@ _CHANGED_COPY = (
     "DeepSpeed has gathered it, and the gathered copy was changed; leave deepspeed.zero.GatheredParameters first"
 )
 _IN_USE = "DeepSpeed uses it in a forward or backward that has not ended; call leafwise before or after it"
-MASTERS = (
+_MASTERS = (
     "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; only lw.load "
     "changes both, or change the model before deepspeed.initialize"
 )
@@ -79,9 +79,11 @@ def group_of_copies(value: Any) -> Any:
     return getattr(value, "_dp_group", None) if hasattr(value, "_hp_mapping") else None
 
 
-def has_master(value: Any) -> bool:
-    """Whether DeepSpeed may keep a copy of a parameter in full precision."""
-    return is_split(value) or hasattr(value, "_hp_mapping")
+def cannot_change(value: torch.Tensor) -> str:
+    """Why the next step would overwrite values that are written into a parameter; empty if it would not."""
+    if type(value) in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where DeepSpeed would mark it
+        return ""
+    return _MASTERS if is_split(value) or hasattr(value, "_hp_mapping") else ""
 
 
 def cannot_load_whole(value: Any) -> str:
@@ -176,7 +178,7 @@ class _Partition(FlatOwner):
         return ""
 
     def cannot_change(self) -> str:
-        return "" if self._optimizer is None else MASTERS
+        return "" if self._optimizer is None else _MASTERS
 
     def cannot_load(self) -> str:
         if self._parameter.ds_active_sub_modules:

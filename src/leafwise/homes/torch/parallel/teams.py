@@ -128,7 +128,9 @@ class TorchTeam(Team):
 def _mesh_team(mesh: Any) -> TorchTeam:
     """The ranks of a mesh. Its own process groups are used, one for each dimension, because all ranks of the job would
     have to take part in making a new one."""
-    _check_contains_this(mesh)
+    if mesh.get_coordinate() is None:
+        rank = distributed.get_rank()
+        raise RankError(f"rank {rank} is not part of {_mesh_text(mesh)}; call this on the ranks of the mesh only", rank)
     groups = {dim: mesh.get_group(dim) for dim in reversed(range(mesh.ndim)) if mesh.size(dim) > 1}
     return TorchTeam(mesh.mesh, groups, mesh.device_type)
 
@@ -179,12 +181,6 @@ def group_has_first_copy(group: Any, team: Team) -> bool:
     """Whether this process group has the first copy of an array that is sharded over it. If it is smaller than the
     team, then other groups have copies."""
     return group.size() == team.size or team.ranks[0] in _ranks(group)
-
-
-def _check_contains_this(mesh: Any) -> None:
-    if mesh.get_coordinate() is None:
-        rank = distributed.get_rank()
-        raise RankError(f"rank {rank} is not part of {_mesh_text(mesh)}; call this on the ranks of the mesh only", rank)
 
 
 def _ranks(group: Any) -> tuple[int, ...]:

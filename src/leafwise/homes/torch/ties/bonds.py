@@ -101,17 +101,14 @@ class Bond:
             self.renew_buffer_views([member for member in self.slots if self.is_buffer_view(member)])
 
     def number_of(self, owner: nn.Module, name: str) -> int | None:
-        for number, slot in self.slots.items():
-            if slot.owner() is owner and slot.name == name:
-                return number
-        return None
+        slots = self.slots.items()
+        return next((number for number, slot in slots if slot.owner() is owner and slot.name == name), None)
 
     def remove(self, number: int) -> None:
         self.members.pop(number, None)
         self.slots.pop(number, None)
         if number == self.source:
-            plain = [heir for heir in self.members if self.is_plain(heir)]
-            self.source = plain[0] if plain else -1
+            self.source = next(filter(self.is_plain, self.members), -1)
 
     def is_plain(self, number: int) -> bool:
         """Whether the name has the source tensor itself, not a view."""

@@ -8,7 +8,7 @@ from torch import nn
 
 from leafwise.errors import TieError
 from leafwise.homes.torch.ties.bonds import Bond, TensorSlot
-from leafwise.homes.torch.values.values import choose, put_through, same_bits, seen_through
+from leafwise.homes.torch.values.values import choose, same_bits, seen_through
 
 
 class StateDictCheck:
@@ -75,8 +75,8 @@ class StateDictCheck:
             whole = torch.empty(source.shape, dtype=example.dtype, device=example.device)
             covered = torch.zeros(source.shape, dtype=torch.bool)
             for number, key in reversed(present):
-                put_through(whole, ops[number], state[key].detach())
-                put_through(covered, ops[number], torch.ones((), dtype=torch.bool))
+                seen_through(whole, ops[number]).copy_(state[key].detach())
+                seen_through(covered, ops[number]).fill_(True)
             covers = bool(covered.all())
         differing = [
             (number, key) for number, key in present if not _agree(seen_through(whole, ops[number]), state[key], source)

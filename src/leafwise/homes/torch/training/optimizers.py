@@ -200,36 +200,31 @@ def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, stepped: se
 
 
 def _split_state(shown: FlatShard, value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return _unknown_inside(shown, value)
-    part = shown.owner.part_of(value)
-    if part is not None:
-        return new_shard(shown.place, part)
-    if not value.dim():  # such as the number of steps, of which every rank has its own copy
-        place = shown.place.of_scalar()
-        return new_shard(place, value.detach().view(1)[: place.size])
+    if isinstance(value, torch.Tensor):
+        part = shown.owner.part_of(value)
+        if part is not None:
+            return new_shard(shown.place, part)
+        if not value.dim():  # such as the number of steps, of which every rank has its own copy
+            place = shown.place.of_scalar()
+            return new_shard(place, value.detach().view(1)[: place.size])
     return _unknown(shown, value)
 
 
-def _unknown(shown: FlatShard, value: torch.Tensor) -> FlatShard:
-    return FlatShard(shown.place._replace(shape=tuple(value.shape)), _UnknownState(value), value)
-
-
-def _unknown_inside(shown: FlatShard, value: Any) -> Any:
-    """State that is not a tensor. Tensors in a container, such as the history of LBFGS, belong to this rank alone, and
-    must not be taken for copies that all ranks have."""
+def _unknown(shown: FlatShard, value: Any) -> Any:
+    """State of which it is not known to which elements it belongs. Tensors in a container, such as the history of
+    LBFGS, belong to this rank alone, and must not be taken for copies that all ranks have."""
     if isinstance(value, torch.Tensor):
-        return _unknown(shown, value)
+        return FlatShard(shown.place._replace(shape=tuple(value.shape)), _UnknownState(value), value)
     if isinstance(value, dict):
-        return {key: _unknown_inside(shown, inner) for key, inner in value.items()}
+        return {key: _unknown(shown, inner) for key, inner in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_unknown_inside(shown, inner) for inner in value)
+        return type(value)(_unknown(shown, inner) for inner in value)
     return value
 
 
 def _without_elements(shown: FlatShard, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
-        return _unknown_inside(shown, value)
+        return _unknown(shown, value)
     return new_shard(shown.place if value.dim() else shown.place.of_scalar(), value.detach().flatten()[:0])
 
 

@@ -177,19 +177,18 @@ class PackedTensors:
         """On a GPU, clips the vector of gradients, unless its norm is not finite, and returns the norms before."""
         check_not_capturing("clip gradients")
         norms = clip_parts(self._grads, self.starts, self.sizes, max_norm, self._tables)
-        if norms is None:
-            return None
-        norm_of = dict(zip(self.order, norms, strict=True))
-        return [norm_of[number] for number in range(len(norms))]
+        return None if norms is None else self._in_given_order(norms)
 
     def norms(self) -> list[float]:
         """The norm of the gradient of each tensor, in the order in which they were given."""
         small = max(self.sizes) <= SMALL
         norms = segment_norms(self._grads, self.sizes) if small else foreach_norms(self.views)
-        norms_in_order = [0.0] * len(self.order)
-        for number, norm, view in zip(self.order, norms, self.views, strict=True):
-            norms_in_order[number] = norm if math.isfinite(norm) else norm_in_full(view)
-        return norms_in_order
+        pairs = zip(norms, self.views, strict=True)
+        return self._in_given_order([norm if math.isfinite(norm) else norm_in_full(view) for norm, view in pairs])
+
+    def _in_given_order(self, norms: list[float]) -> list[float]:
+        norm_of = dict(zip(self.order, norms, strict=True))
+        return [norm_of[number] for number in range(len(norms))]
 
     def scale(self, factors: Sequence[float]) -> None:
         """Multiplies the gradient of each tensor by its factor; a single factor is used for all."""

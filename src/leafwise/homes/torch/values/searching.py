@@ -60,7 +60,9 @@ class TorchSearching(Searching):
         return _unless_out_of_memory(lambda: _nonfinite(value, most))
 
     def same_rows(self, first: torch.Tensor, second: Any) -> Any | None:
-        if not _is_beside(first, second):
+        # Without copying one to another device.
+        is_there = isinstance(second, torch.Tensor) and (first.device, first.dtype) == (second.device, second.dtype)
+        if not is_there or second.is_neg():
             return None
         return _unless_out_of_memory(lambda: _same_rows(first, second))
 
@@ -77,21 +79,12 @@ class TorchSearching(Searching):
 def _nonfinite(value: torch.Tensor, most: int) -> Any:
     positions, count = [], 0
     for start, band in _row_bands(value):
-        places = (~_is_finite(band)).reshape(-1).nonzero().squeeze(1)[: most - count]
+        places = (~_looked_up(band).isfinite()).reshape(-1).nonzero().squeeze(1)[: most - count]
         positions.append((places + start * (band.numel() // len(band))).cpu().numpy())
         count += len(places)
         if count >= most:
             break
     return np.concatenate(positions) if positions else np.array([], np.int64)
-
-
-def _is_beside(first: torch.Tensor, second: Any) -> bool:
-    """Whether two arrays can be compared without copying one to another device."""
-    return (
-        isinstance(second, torch.Tensor)
-        and (first.device, first.dtype) == (second.device, second.dtype)
-        and not second.is_neg()
-    )
 
 
 def _same_rows(first: torch.Tensor, second: torch.Tensor) -> Any:
@@ -222,10 +215,6 @@ def _row_bands(value: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
 
 def _as_doubles(value: torch.Tensor) -> torch.Tensor:
     return _looked_up(value).to(torch.float64)
-
-
-def _is_finite(value: torch.Tensor) -> torch.Tensor:
-    return _looked_up(value).isfinite()
 
 
 def _looked_up(value: torch.Tensor) -> torch.Tensor:

@@ -25,11 +25,6 @@ def seen(tensor: torch.Tensor, slices: Any, order: tuple[int, ...] | None) -> to
     return tensor if order is None else tensor.permute(order)
 
 
-def put_through(whole: torch.Tensor, op: Op, part: torch.Tensor) -> None:
-    """Writes the values of a name with this op into the whole tensor."""
-    seen_through(whole, op).copy_(part)
-
-
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one shape and dtype have the same bits; NaN equals the same NaN."""
     a, b = a.detach(), b.detach()
@@ -73,7 +68,7 @@ def choose(source: torch.Tensor, targets: list[tuple[torch.Tensor, Op]], keep: K
         if keep == "target":
             chosen = source.detach().clone()
             for target, op in targets:
-                put_through(chosen, op, target)
+                seen_through(chosen, op).copy_(target)
             return chosen
         if keep == "mean":
             total = source.detach().to(torch.float64, copy=True)
