@@ -157,7 +157,8 @@ def team_of(meshes: list[Any], groups: list[Any]) -> TorchTeam:
                 )
         return _group_team(largest)
     meshes = sorted(meshes, key=lambda mesh: mesh.size(), reverse=True)
-    if all(_contains(meshes[0], mesh) for mesh in meshes[1:]):
+    ranks_of_largest = set(meshes[0].mesh.flatten().tolist())
+    if all(set(mesh.mesh.flatten().tolist()) <= ranks_of_largest for mesh in meshes[1:]):
         return _mesh_team(meshes[0])
     root, names = _root(meshes[0]), {name for mesh in meshes for name in mesh.mesh_dim_names or ()}
     named = all(mesh.mesh_dim_names for mesh in meshes) and names <= set(root.mesh_dim_names or ())
@@ -185,10 +186,6 @@ def group_has_first_copy(group: Any, team: Team) -> bool:
 
 def _ranks(group: Any) -> tuple[int, ...]:
     return tuple(distributed.get_process_group_ranks(group))
-
-
-def _contains(mesh: Any, other: Any) -> bool:
-    return set(other.mesh.flatten().tolist()) <= set(mesh.mesh.flatten().tolist())
 
 
 def _root(mesh: Any) -> Any:

@@ -14,8 +14,7 @@ from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.gpu.tables import KeptTables
 from leafwise.homes.torch.tensors import cannot_read, positions_by_key
-from leafwise.homes.torch.training.clipping import clip_parts
-from leafwise.homes.torch.training.norms import SMALL, foreach_norms, norm_in_full, segment_norms
+from leafwise.homes.torch.training.clipping import SMALL, clip_parts, foreach_norms, norm_in_full, segment_norms
 from leafwise.kernels.cpu import lies_densely
 
 # Up to `_ALL` tensors are checked each time the vectors are used; with more, only a window of `_WINDOW` tensors.
