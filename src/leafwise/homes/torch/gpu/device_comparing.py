@@ -314,9 +314,9 @@ def _compare_streams(pairs: Pairs, numbers: list[int], device: torch.device, res
                 continue
         streamed.append(pair)
     compared = compare_streamed(streamed, device, count)
-    for pair, result in zip(streamed, compared or [], strict=False):
-        is_cast = result.is_cast and pair.array.dtype != dtype_name(pair.tensor.dtype)
+    for pair, (comparison, can_be_cast) in zip(streamed, compared or [], strict=False):
+        is_cast = can_be_cast and pair.array.dtype != dtype_name(pair.tensor.dtype)
         # The samples of a square matrix that show whether it may be transposed are not on the device.
         is_square = len(pair.array.shape) == 2 and pair.array.shape == pair.array.shape[::-1] == pair.tensor.shape
-        is_open = is_square and not is_cast and bool(result.comparison.changed)
-        results[pair.number] = DeviceResult(result.comparison, is_cast, None if is_open else False)
+        is_open = is_square and not is_cast and bool(comparison.changed)
+        results[pair.number] = DeviceResult(comparison, is_cast, None if is_open else False)

@@ -40,16 +40,12 @@ class _Part(NamedTuple):
     at: int
 
 
-class Streamed(NamedTuple):
-    """How a pair compares, and whether casting one side gives the other."""
-
-    comparison: Comparison
-    is_cast: bool
-
-
-def compare_streamed(pairs: list[StreamedPair], device: torch.device, count: Count) -> list[Streamed] | None:
-    """Compares each pair, a part at a time: while one part is compared, the next ones are read and copied. None if the
-    system refuses pinned memory, or if kernels cannot run."""
+def compare_streamed(
+    pairs: list[StreamedPair], device: torch.device, count: Count
+) -> list[tuple[Comparison, bool]] | None:
+    """How each pair compares, and whether casting one side gives the other. Pairs are compared a part at a time: while
+    one part is compared, the next ones are read and copied. None if the system refuses pinned memory, or if kernels
+    cannot run."""
     if not pairs:
         return []
     bundles = list(_bundles(pairs))
@@ -177,7 +173,9 @@ def _columns(pairs: list[StreamedPair], parts: list[_Part], staging: torch.Tenso
     return PairColumns(*addresses, [part.stop - part.start for part in parts], *dtypes, [0] * len(parts))
 
 
-def _results(pairs: list[StreamedPair], waits: list[tuple[list[_Part], Callable[[], Outcomes]]]) -> list[Streamed]:
+def _results(
+    pairs: list[StreamedPair], waits: list[tuple[list[_Part], Callable[[], Outcomes]]]
+) -> list[tuple[Comparison, bool]]:
     comparisons: list[list[Comparison]] = [[] for _ in pairs]
     forth, back = [True] * len(pairs), [True] * len(pairs)
     for parts, wait in waits:
@@ -191,5 +189,5 @@ def _results(pairs: list[StreamedPair], waits: list[tuple[list[_Part], Callable[
         comparison = together(comparisons[number])
         if not comparison.changed:
             comparison = Comparison(pair.array.size, 0)
-        results.append(Streamed(comparison, forth[number] or back[number]))
+        results.append((comparison, forth[number] or back[number]))
     return results

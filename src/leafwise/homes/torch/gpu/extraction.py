@@ -168,10 +168,15 @@ def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
             ending.callback(used.finish)
         for extraction, positions in _bundles(values, extraction_of):
             bundle = [values[position] for position in positions]
+            nbytes = sum(value.nbytes for value in bundle)
             if extraction is None:
-                targets = [_on_cpu(value) for value in bundle]
+                with _shortage_explained(nbytes):
+                    contiguous = torch.contiguous_format
+                    targets = [value.detach().to("cpu", copy=True, memory_format=contiguous) for value in bundle]
             else:
-                flat = _empty(sum(value.numel() for value in bundle), bundle[0].dtype)
+                with _shortage_explained(nbytes):
+                    flat = torch.empty(nbytes // bundle[0].itemsize, dtype=bundle[0].dtype, device="cpu")
+                madvise.use_huge_pages(flat.data_ptr(), flat.nbytes)
                 tasks += _tasks(extraction, bundle, flat.view(torch.uint8).numpy())
                 parts = torch.split(flat, [value.numel() for value in bundle])
                 targets = [part.view(value.shape) for part, value in zip(parts, bundle, strict=True)]
@@ -214,26 +219,15 @@ def _tasks(extraction: TorchExtraction, values: list[torch.Tensor], target: Any)
         yield partial(_copy_parts, extraction, [Part(values[0], start, stop)], target[start:stop])
 
 
-def _on_cpu(value: torch.Tensor) -> torch.Tensor:
+@contextmanager
+def _shortage_explained(nbytes: int) -> Iterator[None]:
+    """Raises an error of leafwise if there is no memory for this many bytes."""
     try:
-        return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        yield
     except RuntimeError as error:
-        raise _memory_error(error, value.nbytes) from error
-
-
-def _empty(size: int, dtype: torch.dtype) -> torch.Tensor:
-    try:
-        made = torch.empty(size, dtype=dtype, device="cpu")
-    except RuntimeError as error:
-        raise _memory_error(error, size * dtype.itemsize) from error
-    madvise.use_huge_pages(made.data_ptr(), made.nbytes)
-    return made
-
-
-def _memory_error(error: RuntimeError, nbytes: int) -> Exception:
-    if "DefaultCPUAllocator" not in str(error):
-        return error
-    return WalkError(
-        f"cannot copy the values before they are saved: there is no memory for another {nbytes:,} bytes, and nothing "
-        "was saved; save without background=True"
-    )
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise WalkError(
+            f"cannot copy the values before they are saved: there is no memory for another {nbytes:,} bytes, and "
+            "nothing was saved; save without background=True"
+        ) from error

@@ -107,7 +107,18 @@ class TorchDistributing(Distributing):
         return ""
 
     def gathered(self, objects: list[Any]) -> dict[int, str]:
-        return gathered(objects)
+        """Modules whose parameters FSDP1 or FSDP2 has gathered: the reason, by number."""
+        if "torch.distributed.fsdp" not in sys.modules:
+            return {}
+        busy = fsdp1.busy(objects)
+        # Quick, as there may be thousands of modules: most have no hooks.
+        sharded = {cls for cls in set(map(type, objects)) if any(base.__name__ == "FSDPModule" for base in cls.__mro__)}
+        suspects = (
+            (number, obj)
+            for number, obj in enumerate(objects)
+            if type(obj) in sharded or getattr(obj, "_state_dict_pre_hooks", None)
+        )
+        return busy | {number: _GATHERED for number, module in suspects if any(map(_is_gathered, _groups(module)))}
 
     def drop_gathered(self, objects: list[Any]) -> None:
         fsdp1.drop_gathered(objects)
@@ -260,21 +271,6 @@ def _ranges(
 
 
 # -- modules -------------------------------------------------------------------------------------------
-
-
-def gathered(objects: list[Any]) -> dict[int, str]:
-    """Modules whose parameters FSDP1 or FSDP2 has gathered: the reason, by number."""
-    if "torch.distributed.fsdp" not in sys.modules:
-        return {}
-    busy = fsdp1.busy(objects)
-    # Quick, as there may be thousands of modules: most have no hooks.
-    sharded = {cls for cls in set(map(type, objects)) if any(base.__name__ == "FSDPModule" for base in cls.__mro__)}
-    suspects = (
-        (number, obj)
-        for number, obj in enumerate(objects)
-        if type(obj) in sharded or getattr(obj, "_state_dict_pre_hooks", None)
-    )
-    return busy | {number: _GATHERED for number, module in suspects if any(map(_is_gathered, _groups(module)))}
 
 
 def _groups(module: Any) -> Iterator[Any]:

@@ -103,7 +103,7 @@ class PackedTensors:
         """The first tensor that is no longer in the model, because something else is in a slot of this part."""
         for holder, name, held in zip(self._holders[part], self._names[part], self._held[part], strict=True):
             if holder.get(name) is not held:
-                gone = set(map(id, _tensors_of(held)))
+                gone = set(map(id, held.parameters() if isinstance(held, nn.Module) else [held]))
                 return next(
                     (self.order[at] for at, lost in enumerate(self._tensors) if id(lost) in gone), self.order[0]
                 )
@@ -203,10 +203,6 @@ class PackedTensors:
                 tensor.data = tensor.data.clone(memory_format=torch.preserve_format)
                 if tensor.grad is not None:
                     tensor.grad = tensor.grad.clone(memory_format=torch.preserve_format)
-
-
-def _tensors_of(held: Any) -> list[Any]:
-    return list(held.parameters()) if isinstance(held, nn.Module) else [held]
 
 
 def _dense(grad: torch.Tensor) -> torch.Tensor:
