@@ -77,10 +77,7 @@ def has_no_memory(value: torch.Tensor) -> str:
     if not value.numel() or value.device.type not in ("cpu", "cuda"):  # addresses on other devices cannot be used here
         return ""
     try:
-        if value.is_contiguous():
-            last = value.numel() - 1
-        else:
-            last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
         end = (value.storage_offset() + last + 1) * value.element_size()
         if value.data_ptr() and value.untyped_storage().nbytes() >= end:
             return ""

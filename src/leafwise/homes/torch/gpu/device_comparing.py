@@ -88,12 +88,9 @@ def _grouped(pairs: Pairs) -> tuple[NumbersByDevice, NumbersByDevice, NumbersByD
     return direct, copied, streamed
 
 
-def _tensor_to_stream(first: Side, second: Side) -> torch.Tensor | None:
+def _tensor_to_stream(first: Any, second: Any) -> torch.Tensor | None:
     """The tensor of a pair that is compared with a streamed array; None if the kernels cannot compare them."""
-    sides = (first, second) if isinstance(second, OtherArray) else (second, first)
-    tensor, array = sides
-    assert isinstance(tensor, torch.Tensor)
-    assert isinstance(array, OtherArray)
+    tensor, array = (first, second) if isinstance(second, OtherArray) else (second, first)
     return tensor if can_compare(dtype_name(tensor.dtype), array.dtype) and not tensor.is_neg() else None
 
 

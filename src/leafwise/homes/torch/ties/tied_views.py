@@ -65,9 +65,6 @@ class ParameterView:
         except TieError:
             return None
 
-    def describe(self) -> str:
-        return self.source + self.op.describe()
-
 
 def attach_view(module: nn.Module, name: str, view: ParameterView) -> None:
     """Makes `module.name` a view from now on."""
@@ -197,7 +194,7 @@ class _ModuleWithViews(nn.Module):
             _end_view(self, name, None)
             return False
         raise TieError(
-            f"{view.path} is {view.describe()}: write in place to change both, "
+            f"{view.path} is {view.source}{view.op.describe()}: write in place to change both, "
             f'or untie it first: lw.untie(model, "{view.path}")'
         )
 

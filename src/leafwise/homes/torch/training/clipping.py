@@ -210,7 +210,8 @@ def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
     for kind, numbers in positions_by_key(kinds).items():
         same_kind = [values[number] for number in numbers]
         if not isinstance(kind, tuple):
-            norms[numbers[0]] = _norm(same_kind[0])
+            (value,) = same_kind
+            norms[numbers[0]] = float(torch.linalg.vector_norm(_elements(value), dtype=_wide_of(value)))
             continue
         for number, norm in zip(numbers, foreach_norms(same_kind), strict=True):
             norms[number] = norm
@@ -222,12 +223,6 @@ def _elements(value: torch.Tensor) -> torch.Tensor:
     if value.layout == torch.strided:
         return value
     return value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
-
-
-def _norm(value: torch.Tensor) -> float:
-    value = _elements(value)
-    wide = value.dtype if value.element_size() >= 4 else torch.float32
-    return float(torch.linalg.vector_norm(value, dtype=wide))
 
 
 # -- norms in enough precision -------------------------------------------------------------------------------

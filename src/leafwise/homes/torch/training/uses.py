@@ -123,7 +123,9 @@ class UseCapture:
         def note(gradient: torch.Tensor) -> None:
             # The hooks of all uses that this backward goes through have run before this one.
             ours = self.is_in_backward(leaf) or self.is_ours()
-            if ours or not (in_calling_thread or _is_of_another(self, leaf)):
+            # If this backward went through uses of the leaf that another capture counts, it belongs to that.
+            others = (capture for capture in tuple(_captures) if capture is not self)
+            if ours or not (in_calling_thread or any(other.is_in_backward(leaf) for other in others)):
                 self._totals[name] = _added(self._totals.get(name), gradient)
 
         return note
@@ -274,11 +276,6 @@ class _CaptureMode(TorchFunctionMode):
 
 _lock = Lock()
 _captures: list[UseCapture] = []  # the captures that are entered, in any thread
-
-
-def _is_of_another(capture: UseCapture, leaf: torch.Tensor) -> bool:
-    """Whether the running backward went through uses of this leaf that another capture counts."""
-    return any(entered is not capture and entered.is_in_backward(leaf) for entered in tuple(_captures))
 
 
 _function: Any = CheckpointFunction
