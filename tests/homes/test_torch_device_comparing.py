@@ -12,9 +12,10 @@ import torch
 from tests.kernels.gpu import DEVICE
 
 import leafwise as lw
-from leafwise.core.capabilities.comparing import OtherArray
+from leafwise.core.capabilities.comparing import Comparing, OtherArray
 from leafwise.core.results.comparison import Comparison
 from leafwise.homes.torch.gpu import device_comparing, device_streams, launching, snapshots, uploading
+from leafwise.homes.torch.home import HOME
 from leafwise.kernels.triton import cuda_comparing
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton_runs")]
@@ -160,7 +161,7 @@ def test_values_that_come_in_pieces_are_streamed_in_order(on_device: list[int], 
 def test_pieces_of_another_length_than_the_shape_says_are_an_error(count: int, on_device: list[int]) -> None:
     other = OtherArray((4,), "float32", 4, None, lambda: [np.zeros(count, np.float32)])
     with pytest.raises(ValueError, match="values than the shape says"):
-        device_comparing.start_comparing([torch.zeros(4, device=DEVICE)], [other], lambda count: None)
+        HOME.capability(Comparing).compare_on_device([torch.zeros(4, device=DEVICE)], [other], lambda count: None)
 
 
 def test_an_error_of_the_device_names_the_leaves(on_device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ from tests.torchrun import in_two_processes
 from torch import nn
 
 import leafwise as lw
-from leafwise.core.capabilities.filling import Draw, DrawJob
-from leafwise.homes.torch.gpu import launching, random_numbers
+from leafwise.core.capabilities.filling import Draw, DrawJob, Filling
+from leafwise.homes.torch.gpu import launching
+from leafwise.homes.torch.home import HOME
 from leafwise.iterate.distributions import GeneratorKey, constant, normal, numbers, uniform, words
 from leafwise.kernels.triton import cuda_drawing
 from leafwise.kernels.triton.triton_drawing import close_quantiles, normal_quantiles, points_of, rough_quantiles
@@ -72,7 +73,7 @@ def drawn(value: torch.Tensor, draw: Draw, whole: Any = None, first: Any = None)
     shape = tuple(value.shape) or (1,)
     job = DrawJob(value, KEY, whole or shape, first or (0,) * len(shape), shape, draw)
     with np.errstate(all="ignore"):  # the interpreter is NumPy, and warns where a GPU does not
-        assert random_numbers.draw_with_kernels([job], lambda count: None) == [True]
+        assert HOME.capability(Filling).draw_together([job], lambda count: None) == [True]
     return value.cpu()
 
 
@@ -296,7 +297,7 @@ def test_progress_counts_every_element() -> None:
     value = torch.zeros(30, 20, device=DEVICE)
     job = DrawJob(value, KEY, (30, 20), (0, 0), (30, 20), DRAWS["normal"])
     other = job._replace(value=torch.zeros(30, 20, dtype=torch.float64, device=DEVICE))
-    assert random_numbers.draw_with_kernels([job, other], counts.append) == [True, False]
+    assert HOME.capability(Filling).draw_together([job, other], counts.append) == [True, False]
     assert counts == [600]
 
 
@@ -320,7 +321,7 @@ def test_what_kernels_cannot_fill_is_left_to_other_code() -> None:
     for value in values:
         shape = tuple(value.shape)
         job = DrawJob(value, KEY, shape, (0,) * len(shape), shape, DRAWS["normal"])
-        assert random_numbers.draw_with_kernels([job], lambda count: None) == [False]
+        assert HOME.capability(Filling).draw_together([job], lambda count: None) == [False]
 
 
 def test_autograd_notices_new_values() -> None:

@@ -51,7 +51,7 @@ USED = {
     "leafwise.homes.torch.home": {"TorchHome"},
     "leafwise.homes.torch.parallel.sharding": {"TorchDistributing"},
     "leafwise.homes.torch.ties.tying": {"TorchTying"},
-    "leafwise.homes.torch.ties.viewing": {"TorchViewing"},
+    "leafwise.homes.torch.ties.tied_views": {"TorchViewing"},
     "leafwise.homes.torch.training.averaging": {"TorchAveraging"},
     "leafwise.homes.torch.training.clipping": {"TorchClipping"},
     "leafwise.homes.torch.training.freezing": {"TorchFreezing"},

@@ -23,7 +23,7 @@ from leafwise.homes.torch.checkpoints.rebuilding import TorchRebuilding
 from leafwise.homes.torch.checkpoints.saving import TorchSaving
 from leafwise.homes.torch.home import TorchHome
 from leafwise.homes.torch.parallel.sharding import TorchDistributing
-from leafwise.homes.torch.ties.viewing import TorchViewing
+from leafwise.homes.torch.ties.tied_views import TorchViewing
 from leafwise.homes.torch.training.averaging import TorchAveraging
 from leafwise.homes.torch.training.clipping import TorchClipping
 from leafwise.homes.torch.training.freezing import TorchFreezing

@@ -61,11 +61,7 @@ _WRAPPERS = (
     ("lightning.fabric.wrappers", "_FabricModule", _FORWARD),
     ("lightning_fabric.wrappers", "_FabricModule", _FORWARD),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "module"),
-    (
-        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
-        "ActivationWrapper",
-        "_checkpoint_wrapped_module",
-    ),
+    ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper", "_checkpoint_wrapped_module"),
 )
 
 
@@ -92,7 +88,7 @@ class TorchHome(Home):
         TrackingUses: "leafwise.homes.torch.training.uses:TorchTrackingUses",
         Tying: "leafwise.homes.torch.ties.tying:TorchTying",
         Vetting: "leafwise.homes.torch.checkpoints.vetting:TorchVetting",
-        Viewing: "leafwise.homes.torch.ties.viewing:TorchViewing",
+        Viewing: "leafwise.homes.torch.ties.tied_views:TorchViewing",
     }
     _last_owner: tuple[int, int, str, str] | None = None
     _last_positions: dict[str, int]

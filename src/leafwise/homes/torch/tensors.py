@@ -1,7 +1,8 @@
 """Converting tensors to NumPy arrays, and NumPy arrays to tensors."""
 
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -11,6 +12,9 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch.checkpoints.unsupported_tensors import not_understood
 from leafwise.homes.torch.gpu.launching import check_not_capturing
+from leafwise.homes.torch.values.values import WORDS
+
+K = TypeVar("K")
 
 
 @cache
@@ -54,7 +58,9 @@ def as_numpy(value: torch.Tensor) -> Any:
         check_not_capturing("read values")
     plain = value.detach().cpu().resolve_conj().resolve_neg()
     if plain.dtype in _BY_BITS:
-        return _numpy_by_bits(plain)
+        import ml_dtypes
+
+        return plain.view(_BY_BITS[plain.dtype]).numpy().view(getattr(ml_dtypes, dtype_name(plain.dtype)))
     try:
         return plain.numpy()
     except (TypeError, RuntimeError) as error:
@@ -71,16 +77,46 @@ def has_no_memory(value: torch.Tensor) -> str:
     if not value.numel() or value.device.type not in ("cpu", "cuda"):  # addresses on other devices cannot be used here
         return ""
     try:
-        if value.is_contiguous():
-            last = value.numel() - 1
-        else:
-            last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
         end = (value.storage_offset() + last + 1) * value.element_size()
         if value.data_ptr() and value.untyped_storage().nbytes() >= end:
             return ""
     except (RuntimeError, NotImplementedError):  # raised by tensors that only represent other tensors
         pass
     return "it has no memory of its own: it is fake, wraps another tensor, or its memory was freed"
+
+
+def blocks(tensor: torch.Tensor, itemsize: int, most: int, at: int = 0) -> Iterator[tuple[int, torch.Tensor]]:
+    """The parts of a tensor in C order, cut along its first axes until each has at most `most` bytes, with the first
+    byte of each. `itemsize` is the size of an element where these bytes are counted."""
+    if not tensor.dim() or tensor.numel() * itemsize <= most:
+        yield at, tensor
+        return
+    row = itemsize * (tensor.numel() // len(tensor))
+    if row <= most:
+        for start in range(0, len(tensor), most // row):
+            yield at + start * row, tensor[start : start + most // row]
+    else:
+        for number, part in enumerate(tensor):
+            yield from blocks(part, itemsize, most, at + number * row)
+
+
+def is_expanded(value: torch.Tensor) -> bool:
+    """Whether several elements of a tensor share memory."""
+    strides = value.stride()
+    return not all(strides) and any(size > 1 and not step for size, step in zip(value.shape, strides, strict=True))
+
+
+def positions_by_key(keys: Iterable[K]) -> dict[K, list[int]]:
+    """The positions of each key.
+
+    >>> positions_by_key("abca")
+    {'a': [0, 3], 'b': [1], 'c': [2]}
+    """
+    positions: dict[K, list[int]] = {}
+    for position, key in enumerate(keys):
+        positions.setdefault(key, []).append(position)
+    return positions
 
 
 def tensor_over(array: Any) -> torch.Tensor:
@@ -93,19 +129,12 @@ def tensor_over(array: Any) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-# Dtypes that NumPy has through ml_dtypes, and integers with as many bits.
+# Dtypes that NumPy has through ml_dtypes (bfloat16 and the float8 kinds), and integers with as many bits.
 _BY_BITS = {
-    getattr(torch, name): {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
+    getattr(torch, name): WORDS[dtype.itemsize]
     for name, dtype in DTYPES.items()
     if dtype.is_stored and not dtype.is_native and hasattr(torch, name)
 }
-
-
-def _numpy_by_bits(plain: torch.Tensor) -> Any:
-    """bfloat16 and the float8 kinds."""
-    import ml_dtypes
-
-    return plain.view(_BY_BITS[plain.dtype]).numpy().view(getattr(ml_dtypes, dtype_name(plain.dtype)))
 
 
 def tensor_to_write(array: Any, like: torch.Tensor) -> torch.Tensor:

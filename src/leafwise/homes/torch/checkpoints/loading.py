@@ -8,19 +8,19 @@ from torch import nn
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.home import Memory, Spec
 from leafwise.homes.torch.checkpoints.state import has_hooks, load_own_part, reads_its_own
-from leafwise.homes.torch.checkpoints.unsupported_tensors import cannot_be_changed, is_sharded, not_understood
+from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded, not_understood
 from leafwise.homes.torch.gpu import landing
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.parallel import deepspeed_zero
 from leafwise.homes.torch.parallel.flat_shards import FlatShard
 from leafwise.homes.torch.parallel.sharding import local_tensor
-from leafwise.homes.torch.tensors import cannot_read, dtype_name
+from leafwise.homes.torch.tensors import cannot_read, dtype_name, is_expanded
 
 
 def cannot_change(value: torch.Tensor) -> str:
     """Why values cannot be written into a tensor; empty if they can. Whether a graph is being captured is not checked
     here, because that takes time, and need not be done for each tensor."""
-    return not_understood(value) or cannot_be_changed(value) or _is_not_writable(value)
+    return not_understood(value) or deepspeed_zero.cannot_change(value) or _is_not_writable(value)
 
 
 def _is_not_writable(value: torch.Tensor) -> str:
@@ -28,8 +28,7 @@ def _is_not_writable(value: torch.Tensor) -> str:
         return "it was made in inference mode, and can be written only there; load inside torch.inference_mode()"
     if value.layout != torch.strided or value.is_nested or value.is_quantized:
         return "it is sparse, nested or quantized, and values cannot be written into it"
-    strides = value.stride()
-    if not all(strides) and any(size > 1 and not stride for size, stride in zip(value.shape, strides, strict=True)):
+    if is_expanded(value):
         return "it is expanded: several of its elements share memory; give each its own with .contiguous()"
     return ""
 

@@ -13,6 +13,7 @@ from leafwise.homes.torch.checkpoints.state import EXTRA, has_extra_state, load_
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded, not_understood
 from leafwise.homes.torch.parallel.sharding import empty_like_sharded
 from leafwise.homes.torch.ties.keepers import bonds_at
+from leafwise.homes.torch.values.values import same_memory
 
 
 class TorchRebuilding(Rebuilding):
@@ -72,7 +73,7 @@ def _put(owner: nn.Module, name: str, new: torch.Tensor) -> None:
     held: Any = owner._parameters.get(name)
     if held is None:
         held = owner._buffers.get(name)
-    if held is new or (type(held) is nn.Parameter and _is_same_memory(held, new)):
+    if held is new or (type(held) is nn.Parameter and not new.is_meta and same_memory(held, new)):
         return  # the second case: a lazy parameter that has got its values here under another name
     if held is not None and nn.parameter.is_lazy(held):
         held.materialize(new.shape, device=new.device, dtype=new.dtype)
@@ -83,8 +84,3 @@ def _put(owner: nn.Module, name: str, new: torch.Tensor) -> None:
             bond.replace_source(new)
             return
     setattr(owner, name, new)
-
-
-def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    facts = [(tensor.device, tensor.dtype, tensor.shape, tensor.stride()) for tensor in (one, other)]
-    return facts[0] == facts[1] and not one.is_meta and one.data_ptr() == other.data_ptr()

@@ -28,7 +28,7 @@ _UNLIKELY = {True: float("nan"), False: 111}  # by whether the dtype is floating
 def recompute(places: list[tuple[tuple[Any, ...], list[str]]]) -> list[Buffers]:
     """For each place, the buffers that can be computed. A place is a module with its parents, and the names of its
     buffers on meta."""
-    rebuilt = _RebuiltBuffers()
+    rebuilt: dict[int, dict[int, Buffers]] = {}  # by the identity of the model
     buffers_by_place = []
     for lineage, names in places:
         computed = _by_constructor(lineage, names, rebuilt)
@@ -40,27 +40,14 @@ def recompute(places: list[tuple[tuple[Any, ...], list[str]]]) -> list[Buffers]:
 # -- by the constructor ----------------------------------------------------------------------------------------------
 
 
-class _RebuiltBuffers:
-    """The buffers of models that are built a second time, each on first use."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[int, dict[str, Buffers]] = {}
-        self._paths: dict[int, dict[int, str]] = {}
-
-    def buffers(self, model: nn.Module, module: nn.Module) -> Buffers:
-        if id(model) not in self._buffers:
-            self._buffers[id(model)] = _buffers_of_a_copy(model)
-            self._paths[id(model)] = {id(submodule): path for path, submodule in model.named_modules()}
-        path = self._paths[id(model)].get(id(module))
-        return {} if path is None else self._buffers[id(model)].get(path, {})
-
-
-def _by_constructor(lineage: tuple[Any, ...], names: list[str], rebuilt: _RebuiltBuffers) -> Buffers:
+def _by_constructor(lineage: tuple[Any, ...], names: list[str], rebuilt: dict[int, dict[int, Buffers]]) -> Buffers:
     module = lineage[0]
     computed: Buffers = {}
     # The whole model first: it may build its parts with other values than those in their configs.
     for model in reversed([above for above in lineage if _config(above) is not None]):
-        buffers = rebuilt.buffers(model, module)
+        if id(model) not in rebuilt:
+            rebuilt[id(model)] = _rebuilt_buffers(model)
+        buffers = rebuilt[id(model)].get(id(module), {})
         for name in [name for name in names if name not in computed and name in buffers]:
             held, made = module._buffers[name], buffers[name]
             if held.shape == made.shape and held.dtype.is_floating_point == made.dtype.is_floating_point:
@@ -74,16 +61,21 @@ def _config(module: Any) -> Any:
     return getattr(module, "config", None) if is_model else None
 
 
-def _buffers_of_a_copy(model: nn.Module) -> dict[str, Buffers]:
-    """The buffers of a newly built model, by module path and name, without those that are random."""
+def _rebuilt_buffers(model: nn.Module) -> dict[int, Buffers]:
+    """The buffers of a model that is built a second time, by the identity of the module in the first one, without those
+    that are random."""
     try:
         first, second = _copy(model, 0), _copy(model, 1)
     except Exception:
         return {}  # a constructor that needs more than a config
-    return {
-        path: {name: made for name, made in buffers.items() if _is_same(made, second.get(path, {}).get(name))}
-        for path, buffers in first.items()
-    }
+    rebuilt = {}
+    for path, module in model.named_modules():
+        again = second.get(path, {})
+        made = first.get(path, {}).items()
+        rebuilt[id(module)] = {
+            name: buffer for name, buffer in made if name in again and same_bits(buffer, again[name])
+        }
+    return rebuilt
 
 
 def _copy(model: nn.Module, seed: int) -> dict[str, Buffers]:
@@ -97,10 +89,6 @@ def _copy(model: nn.Module, seed: int) -> dict[str, Buffers]:
         path: {name: buffer for name, buffer in module._buffers.items() if buffer is not None and not buffer.is_meta}
         for path, module in made.named_modules()
     }
-
-
-def _is_same(first: torch.Tensor, second: torch.Tensor | None) -> bool:
-    return second is not None and same_bits(first, second)
 
 
 class _ParametersOnMeta(TorchFunctionMode):

@@ -9,7 +9,7 @@ from leafwise.core.capabilities.saving import Extraction, Saving
 from leafwise.errors import Unsupported
 from leafwise.homes.torch.gpu import extraction
 from leafwise.homes.torch.gpu.launching import check_not_capturing
-from leafwise.homes.torch.tensors import cannot_read
+from leafwise.homes.torch.tensors import blocks, cannot_read
 
 _PIECE = 8 << 20  # bytes copied at a time, if the memory of a tensor cannot be written as it is
 
@@ -28,7 +28,7 @@ class TorchSaving(Saving):
             check_not_capturing("read values")
         # One buffer for all pieces: the caller has finished with a piece when it asks for the next.
         buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype, device="cpu")
-        for part in _parts(value.detach()):
+        for _, part in blocks(value.detach(), value.element_size(), _PIECE):
             copied = buffer[: part.numel()].view(part.shape).copy_(part)
             piece = bytes_of(copied)
             assert piece is not None
@@ -51,15 +51,3 @@ class TorchSaving(Saving):
             if reason := cannot_read(value):
                 raise Unsupported("torch", "be saved", reason)
         return extraction.copies(values)
-
-
-def _parts(value: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A tensor as parts in C order, cut along its first axes until each is small."""
-    nbytes = value.numel() * value.element_size()
-    if nbytes <= _PIECE or not value.dim():
-        yield value
-        return
-    rows = max(1, _PIECE * value.shape[0] // nbytes)
-    for start in range(0, value.shape[0], rows):
-        part = value[start : start + rows]
-        yield from _parts(part[0]) if rows == 1 else (part,)

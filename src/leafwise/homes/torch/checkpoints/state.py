@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from leafwise.core.path import escape
+from leafwise.homes.torch.values.values import same_memory
 
 EXTRA = "_extra_state"  # PyTorch's key for the result of `get_extra_state`
 # Methods of these packages do not count as a module's own: PyTorch itself, wrappers that only delegate, and packed
@@ -54,13 +55,11 @@ def _is_overridden(cls: Any, name: str) -> bool:
 
 def extras(module: nn.Module) -> dict[str, Any]:
     """The module's own part of its state dict, without its parameters, buffers and extra state."""
-    added = {}
-    for key, value in module.state_dict(keep_vars=True).items():
-        first = key.partition(".")[0]
-        if first not in module._modules and key not in module._parameters and key not in module._buffers:
-            if key != EXTRA:
-                added[key] = value
-    return added
+    own = {*module._parameters, *module._buffers, EXTRA}
+    state = module.state_dict(keep_vars=True)
+    return {
+        key: value for key, value in state.items() if key not in own and key.partition(".")[0] not in module._modules
+    }
 
 
 def has_hooks(module: nn.Module, *names: str) -> bool:
@@ -78,7 +77,8 @@ def has_hooks(module: nn.Module, *names: str) -> bool:
 def differs(module: nn.Module) -> str:
     """How the state dict of a module differs from the values in the module and below it; empty if they are the same."""
     name = type(module).__name__
-    held = {**_named(module.named_parameters), **_named(module.named_buffers)}
+    held: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    held.update(module.named_buffers(remove_duplicate=False))
     added = []
     for key, value in module.state_dict(keep_vars=True).items():
         if key in held:
@@ -97,10 +97,6 @@ def differs(module: nn.Module) -> str:
     return ""
 
 
-def _named(names: Any) -> dict[str, torch.Tensor]:
-    return dict(names(remove_duplicate=False))
-
-
 def _is_listed(module: nn.Module, key: str) -> bool:
     """Whether the walk lists the value at a key of a module's state dict, because the module that it belongs to writes
     it itself."""
@@ -114,11 +110,7 @@ def _is_same(saved: Any, held: torch.Tensor) -> bool:
     """Whether a state dict has the tensor of the module itself. A computed one may be equal now, and differ later."""
     if saved is held:
         return True
-    if not isinstance(saved, torch.Tensor) or saved.shape != held.shape or saved.dtype != held.dtype:
-        return False
-    if saved.is_meta or held.is_meta:
-        return saved.is_meta == held.is_meta
-    return saved.data_ptr() == held.data_ptr() and saved.stride() == held.stride()
+    return isinstance(saved, torch.Tensor) and same_memory(saved, held)
 
 
 def load_own_part(module: nn.Module, state: dict[str, Any]) -> None:

@@ -78,9 +78,8 @@ class _Mapping:
         self._config, self._prefix = getattr(model, "config", None), prefix
         self._renamings = [one for one in transforms if isinstance(one, loading.WeightRenaming)]
         self._converters = [one for one in transforms if isinstance(one, loading.WeightConverter)]
-        self._unknown = {type(one).__name__ for one in transforms} - {
-            type(one).__name__ for one in (*self._renamings, *self._converters)
-        }
+        known = (loading.WeightRenaming, loading.WeightConverter)
+        self._unknown = {type(one).__name__ for one in transforms if not isinstance(one, known)}
 
     def reading(self, stored: Shapes, wanted: Shapes) -> Reading:
         names: dict[str, str] = {}  # names that stay one array

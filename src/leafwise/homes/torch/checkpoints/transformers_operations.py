@@ -6,7 +6,7 @@ does not know, is refused by name.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
+from math import ceil, prod
 from typing import Any, NamedTuple
 
 from leafwise.core.roles.recipes import (
@@ -138,11 +138,16 @@ def _transpose(operation: Any, values: Values, conversion: Conversion) -> Values
 
 def _interleave(operation: Any, values: Values, conversion: Conversion) -> Values:
     whole = _only(values)
-    axis = axis_of(operation.dim, len(whole.shape))
-    half = whole.shape[axis] // 2
-    pair = (2, half) if operation.inverse else (half, 2)
-    apart = Reshaped(whole, (*whole.shape[:axis], *pair, *whole.shape[axis + 1 :]))
-    return {conversion.targets[0]: Reshaped(swapped(apart, axis, axis + 1), whole.shape)}
+    shape, axis = whole.shape, axis_of(operation.dim, len(whole.shape))
+    interleaved = _interleaved(whole, shape[:axis], shape[axis] // 2, shape[axis + 1 :], operation.inverse)
+    return {conversion.targets[0]: interleaved}
+
+
+def _interleaved(whole: Recipe, before: Shape, half: int, after: Shape, inverse: bool) -> Recipe:
+    """The two halves of an axis as pairs, or the pairs as halves; `before` and `after` are the axes around it."""
+    pair = (2, half) if inverse else (half, 2)
+    apart = Reshaped(whole, (*before, *pair, *after))
+    return Reshaped(swapped(apart, len(before), len(before) + 1), whole.shape)
 
 
 def _permute(operation: Any, values: Values, conversion: Conversion) -> Values:
@@ -166,29 +171,19 @@ def _permute(operation: Any, values: Values, conversion: Conversion) -> Values:
 def _by_heads(whole: Recipe, heads: int, inverse: bool) -> Recipe:
     if len(whole.shape) not in (1, 2):
         return whole
-    half = whole.shape[0] // heads // 2
-    pair = (2, half) if inverse else (half, 2)
-    apart = Reshaped(whole, (heads, *pair, *whole.shape[1:]))
-    return Reshaped(swapped(apart, 1, 2), whole.shape)
+    return _interleaved(whole, (heads,), whole.shape[0] // heads // 2, whole.shape[1:], inverse)
 
 
 def _to_linear(operation: Any, values: Values, conversion: Conversion) -> Values:
     target, whole = _target(values, conversion), _only(values)
     if len(whole.shape) not in (2, 5):
         raise RecipeError(f"an array of shape {whole.shape} is not the weight of a convolution")
-    return {target: whole if len(whole.shape) == 2 else Reshaped(whole, (whole.shape[0], _size(whole.shape[1:])))}
+    return {target: whole if len(whole.shape) == 2 else Reshaped(whole, (whole.shape[0], prod(whole.shape[1:])))}
 
 
 def _to_convolution(operation: Any, values: Values, conversion: Conversion) -> Values:
     target, whole = _target(values, conversion), _only(values)
     return {target: Reshaped(whole, (whole.shape[0], operation.in_channels, *operation.kernel_size))}
-
-
-def _size(shape: Shape) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
 
 
 def _fuse_and_split_experts(operation: Any, values: Values, conversion: Conversion) -> Values:

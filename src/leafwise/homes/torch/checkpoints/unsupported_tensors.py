@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.homes.torch.parallel import deepspeed_zero
 from leafwise.homes.torch.parallel.flat_shards import FLAT, FlatShard, is_shown_itself
 
 # Libraries that change plain parameters and mark them by attributes. Unless one of them is imported, plain parameters
@@ -130,13 +129,6 @@ def is_packed(value: torch.Tensor) -> bool:
     if type(value).__name__ == "Int8Params" and value.dtype == torch.int8:
         return True  # after a forward, the layer has the scales, and the parameter is not marked
     return any(getattr(value, name, None) is not None for name in ("quant_state", "SCB", "CB"))
-
-
-def cannot_be_changed(value: torch.Tensor) -> str:
-    """Why the next step would overwrite values that are written into a parameter; empty if it would not."""
-    if type(value) in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where DeepSpeed would mark it
-        return ""
-    return deepspeed_zero.MASTERS if deepspeed_zero.has_master(value) else ""
 
 
 def facts(value: torch.Tensor) -> tuple[tuple[int, ...], str | None, int, int] | None:

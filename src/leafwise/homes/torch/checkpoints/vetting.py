@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.homes.torch.checkpoints.state import differs, has_hooks, writes_its_own
 from leafwise.homes.torch.checkpoints.unsupported_tensors import may_be_marked, not_understood
 from leafwise.homes.torch.parallel import fsdp1
-from leafwise.homes.torch.parallel.sharding import gathered
 
 _PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
 _OFFLOADED = (
@@ -46,7 +46,7 @@ class TorchVetting(Vetting):
                 for number, obj in enumerate(objects)
                 if type(obj) in packed
             }
-        reasons |= gathered(objects)
+        reasons |= self.home.capability(Distributing).gathered(objects)
         if "torch.distributed.fsdp" in sys.modules:
             reasons |= fsdp1.without_unit(objects)
         if "diffusers" in sys.modules:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cache
 from operator import mul
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,33 +31,31 @@ _BAND = 64 << 20  # elements of a matrix that are transposed at a time
 _MOST_COPIES = 1 << 30  # bytes of tensors that are copied to be contiguous, on a device that does not say what is free
 
 
-def start_at_once(firsts: list[Side], seconds: list[Side], count: Count) -> Callable[[], Results] | None:
-    """The same as `start_comparing`, much faster for thousands of tensors. None unless all of them are contiguous, and
-    on one device where kernels compare them."""
-    check_not_capturing("compare values")
-    columns = columns_at_once(firsts, seconds)
-    if columns is None:
-        return None
-    results: Results = [None] * len(firsts)
-    waits: list[Callable[[], None]] = []
-    with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
-        waits.append(_start_tensors(range(len(firsts)), firsts, seconds, columns, results, count))
-    return lambda: _waited(waits, results)
-
-
-def start_comparing(firsts: list[Side], seconds: list[Side], count: Count) -> Callable[[], Results]:
+def start_comparing(
+    firsts: list[Side], seconds: list[Side], other_array: Callable[[torch.Tensor], OtherArray], count: Count
+) -> Callable[[], Results]:
     """Starts comparing pairs. The function that it returns waits, and returns a result for each pair: None where the
-    kernels cannot compare it, or where memory on the device is short."""
+    kernels cannot compare it, or where memory on the device is short. Tensors on devices without kernels are compared
+    as `other_array`."""
     check_not_capturing("compare values")
     results: Results = [None] * len(firsts)
-    pairs = [*zip(firsts, seconds, strict=True)]
     waits: list[Callable[[], None]] = []
-    groups = _grouped(pairs)
-    for numbers in groups.direct.values():
+    if (columns := columns_at_once(firsts, seconds)) is not None:
+        with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
+            waits.append(_start_tensors(range(len(firsts)), firsts, seconds, columns, results, count))
+        return lambda: _waited(waits, results)
+    elsewhere = cache(lambda device: not runs_kernels(device))
+
+    def side_of(value: Side) -> Side:
+        return other_array(value) if isinstance(value, torch.Tensor) and elsewhere(value.device) else value
+
+    pairs = [(side_of(first), side_of(second)) for first, second in zip(firsts, seconds, strict=True)]
+    direct, copied, streamed = _grouped(pairs)
+    for numbers in direct.values():
         chosen, partners = ([pairs[number][side] for number in numbers] for side in (0, 1))
         with suppress(torch.cuda.OutOfMemoryError):
             waits.append(_start_tensors(numbers, chosen, partners, _columns(chosen, partners), results, count))
-    for compare, by_device in ((_compare_copies, groups.copied), (_compare_streams, groups.streamed)):
+    for compare, by_device in ((_compare_copies, copied), (_compare_streams, streamed)):
         for device, numbers in by_device.items():
             with suppress(torch.cuda.OutOfMemoryError):
                 compare(pairs, numbers, device, results, count)
@@ -71,34 +69,29 @@ def _waited(waits: list[Callable[[], None]], results: Results) -> Results:
     return results
 
 
-class _PairGroups(NamedTuple):
+NumbersByDevice = dict[torch.device, list[int]]
+
+
+def _grouped(pairs: Pairs) -> tuple[NumbersByDevice, NumbersByDevice, NumbersByDevice]:
     """The numbers of pairs by device: those that are compared as they are, after copying, or as they are streamed."""
-
-    direct: dict[torch.device, list[int]]
-    copied: dict[torch.device, list[int]]
-    streamed: dict[torch.device, list[int]]
-
-
-def _grouped(pairs: Pairs) -> _PairGroups:
-    groups = _PairGroups({}, {}, {})
+    direct: NumbersByDevice = {}
+    copied: NumbersByDevice = {}
+    streamed: NumbersByDevice = {}
     known = cache(lambda dtype, other: can_compare(dtype_name(dtype), dtype_name(other)))
     for number, (first, second) in enumerate(pairs):
         if type(first) is OtherArray or type(second) is OtherArray:
             if (tensor := _tensor_to_stream(first, second)) is not None:
-                groups.streamed.setdefault(tensor.device, []).append(number)
+                streamed.setdefault(tensor.device, []).append(number)
         # A tensor that is the negative of its memory is compared in another way; only complex ones can be conjugated.
         elif known(first.dtype, second.dtype) and not first.is_neg() and not second.is_neg():  # type: ignore[union-attr]
-            group = groups.direct if _same_layout(first, second) else groups.copied
+            group = direct if _same_layout(first, second) else copied
             group.setdefault(first.device, []).append(number)  # type: ignore[union-attr]
-    return groups
+    return direct, copied, streamed
 
 
-def _tensor_to_stream(first: Side, second: Side) -> torch.Tensor | None:
+def _tensor_to_stream(first: Any, second: Any) -> torch.Tensor | None:
     """The tensor of a pair that is compared with a streamed array; None if the kernels cannot compare them."""
-    sides = (first, second) if isinstance(second, OtherArray) else (second, first)
-    tensor, array = sides
-    assert isinstance(tensor, torch.Tensor)
-    assert isinstance(array, OtherArray)
+    tensor, array = (first, second) if isinstance(second, OtherArray) else (second, first)
     return tensor if can_compare(dtype_name(tensor.dtype), array.dtype) and not tensor.is_neg() else None
 
 
@@ -162,7 +155,8 @@ def _start_tensors(
 
 
 def columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]] | None:
-    """The same as `_columns`, from the layouts of all tensors. See `start_at_once`."""
+    """The same as `_columns`, from the layouts of all tensors, which is much faster for thousands of them. None unless
+    all of them are contiguous, and on one device where kernels compare them."""
     values = firsts + seconds
     if not values or not are_plain(values) or not runs_kernels(values[0].device):
         return None
@@ -233,25 +227,21 @@ def _key(columns: PairColumns, device: torch.device) -> tuple[Any, ...]:
 
 def how_transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
     """Whether a matrix is the transpose of another: with the same bits, or after a cast. A band of rows at a time."""
-    with on_device(device):
-        return _compare_bands(first, second, device)
-
-
-def _compare_bands(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
     rows, columns = first.shape
     forth = back = True
     start, stop = 0, _FIRST_ROWS
-    while start < rows and columns:
-        band = first.detach()[start:stop].contiguous(), second.detach().t()[start:stop].contiguous()
-        table = cuda_comparing.table_of(_columns([band[0]], [band[1]])[0], device)
-        outcomes = cuda_comparing.compare(table)()
-        if first.dtype == second.dtype:
-            forth = back = not outcomes.comparisons[0].changed
-        else:
-            forth, back = forth and outcomes.forth[0], back and outcomes.back[0]
-        if not (forth or back):
-            return None
-        start, stop = stop, stop + max(_BAND // columns, 1)
+    with on_device(device):
+        while start < rows and columns:
+            band = first.detach()[start:stop].contiguous(), second.detach().t()[start:stop].contiguous()
+            table = cuda_comparing.table_of(_columns([band[0]], [band[1]])[0], device)
+            outcomes = cuda_comparing.compare(table)()
+            if first.dtype == second.dtype:
+                forth = back = not outcomes.comparisons[0].changed
+            else:
+                forth, back = forth and outcomes.forth[0], back and outcomes.back[0]
+            if not (forth or back):
+                return None
+            start, stop = stop, stop + max(_BAND // columns, 1)
     return "cast" if rows and columns and first.dtype != second.dtype else "same"
 
 
@@ -280,13 +270,9 @@ def _nbytes(side: Side) -> int:
 def _compare_copies(pairs: Pairs, numbers: list[int], device: torch.device, results: Results, count: Count) -> None:
     """Tensors that are not contiguous, or on two devices."""
     for batch in _batches(pairs, numbers, device):
-        firsts, seconds = ([_contiguous(pairs[number][side], device) for number in batch] for side in (0, 1))
+        sides: list[list[Any]] = [[pairs[number][side] for number in batch] for side in (0, 1)]
+        firsts, seconds = ([value.detach().to(device).contiguous() for value in values] for values in sides)
         _start_tensors(batch, firsts, seconds, _columns(firsts, seconds), results, count)()
-
-
-def _contiguous(side: Side, device: torch.device) -> torch.Tensor:
-    assert isinstance(side, torch.Tensor)
-    return side.detach().to(device).contiguous()
 
 
 # -- one side elsewhere ---------------------------------------------------------------------------------------------
@@ -315,9 +301,9 @@ def _compare_streams(pairs: Pairs, numbers: list[int], device: torch.device, res
                 continue
         streamed.append(pair)
     compared = compare_streamed(streamed, device, count)
-    for pair, result in zip(streamed, compared or [], strict=False):
-        is_cast = result.is_cast and pair.array.dtype != dtype_name(pair.tensor.dtype)
+    for pair, (comparison, can_be_cast) in zip(streamed, compared or [], strict=False):
+        is_cast = can_be_cast and pair.array.dtype != dtype_name(pair.tensor.dtype)
         # The samples of a square matrix that show whether it may be transposed are not on the device.
         is_square = len(pair.array.shape) == 2 and pair.array.shape == pair.array.shape[::-1] == pair.tensor.shape
-        is_open = is_square and not is_cast and bool(result.comparison.changed)
-        results[pair.number] = DeviceResult(result.comparison, is_cast, None if is_open else False)
+        is_open = is_square and not is_cast and bool(comparison.changed)
+        results[pair.number] = DeviceResult(comparison, is_cast, None if is_open else False)

@@ -1,6 +1,5 @@
 """Comparing tensors on a device with values in files or in memory of the host, which are streamed to the device."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from leafwise.core.capabilities.comparing import OtherArray
 from leafwise.core.results.comparison import Comparison, together
 from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.launching import start_kernels
-from leafwise.homes.torch.gpu.uploading import PieceSource, RunSource, Segment, Uploader, source_of
+from leafwise.homes.torch.gpu.uploading import PieceSource, Segment, Uploader, source_of
 from leafwise.homes.torch.tensors import dtype_name
 from leafwise.kernels.dtypes import item_bytes
 from leafwise.kernels.triton import cuda_comparing
@@ -41,16 +40,12 @@ class _Part(NamedTuple):
     at: int
 
 
-class Streamed(NamedTuple):
-    """How a pair compares, and whether casting one side gives the other."""
-
-    comparison: Comparison
-    is_cast: bool
-
-
-def compare_streamed(pairs: list[StreamedPair], device: torch.device, count: Count) -> list[Streamed] | None:
-    """Compares each pair, a part at a time: while one part is compared, the next ones are read and copied. None if the
-    system refuses pinned memory, or if kernels cannot run."""
+def compare_streamed(
+    pairs: list[StreamedPair], device: torch.device, count: Count
+) -> list[tuple[Comparison, bool]] | None:
+    """How each pair compares, and whether casting one side gives the other. Pairs are compared a part at a time: while
+    one part is compared, the next ones are read and copied. None if the system refuses pinned memory, or if kernels
+    cannot run."""
     if not pairs:
         return []
     bundles = list(_bundles(pairs))
@@ -60,16 +55,14 @@ def compare_streamed(pairs: list[StreamedPair], device: torch.device, count: Cou
         if uploader.pool is None:
             return None
         streaming = _Streaming(pairs, bundles, staging, uploader)
-        started: deque[tuple[int, list[Future[None]]]] = deque()
-        for number in range(len(bundles) + 1):
-            if number < len(bundles):
-                started.append((number, streaming.start(number)))
-            # While the copies of a bundle are awaited, those of the next one have been started.
-            if started and (len(started) == 2 or number == len(bundles)):
-                done = started.popleft()
-                if not streaming.compare(*done):
-                    return None
-                count(sum(_first_nbytes(pairs[part.pair], part) for part in bundles[done[0]]))
+        following = streaming.start(0) if bundles else []
+        for number, parts in enumerate(bundles):
+            copies = following
+            if number + 1 < len(bundles):  # while the copies of a bundle are awaited, those of the next one are made
+                following = streaming.start(number + 1)
+            if not streaming.compare(number, copies):
+                return None
+            count(sum(_first_nbytes(pairs[part.pair], part) for part in parts))
         streaming.check_ends()
         return _results(pairs, streaming.waits)
 
@@ -78,11 +71,7 @@ class _Streaming:
     """The bundles of parts on their way through two buffers on the device."""
 
     def __init__(
-        self,
-        pairs: list[StreamedPair],
-        bundles: list[list[_Part]],
-        staging: list[torch.Tensor],
-        uploader: Uploader,
+        self, pairs: list[StreamedPair], bundles: list[list[_Part]], staging: list[torch.Tensor], uploader: Uploader
     ) -> None:
         self._pairs, self._bundles, self._staging, self._uploader = pairs, bundles, staging, uploader
         assert uploader.pool is not None
@@ -95,8 +84,11 @@ class _Streaming:
         """Starts copying a bundle, after the kernels have finished with its buffer."""
         if self._used[number % 2] is not None:
             self._stream.wait_event(self._used[number % 2])
-        segments = _segments(self._pairs, self._bundles[number], self._sources)
-        return self._uploader.start(self._staging[number % 2], list(segments))
+        segments = []
+        for part in self._bundles[number]:
+            start = part.start * item_bytes(self._pairs[part.pair].array.dtype)
+            segments.append(Segment(self._sources[part.pair], start, part.at, _nbytes(self._pairs, part)))
+        return self._uploader.start(self._staging[number % 2], segments)
 
     def compare(self, number: int, copies: list["Future[None]"]) -> bool:
         """Starts comparing a bundle, after it was copied. False if kernels cannot run."""
@@ -105,7 +97,11 @@ class _Streaming:
         columns = _columns(self._pairs, self._bundles[number], self._staging[number % 2])
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
-        wait = start_kernels(self._device, lambda: _started(columns, self._device), ACTION)
+
+        def launch() -> Callable[[], Outcomes]:
+            return cuda_comparing.compare(cuda_comparing.table_of(columns, self._device), with_norms=True)
+
+        wait = start_kernels(self._device, launch, ACTION)
         if wait is None:
             return False
         if self._stream is not None:
@@ -136,10 +132,6 @@ def uploaded(pair: StreamedPair, device: torch.device) -> torch.Tensor | None:
     return tensor
 
 
-def _started(columns: PairColumns, device: torch.device) -> Callable[[], Outcomes]:
-    return cuda_comparing.compare(cuda_comparing.table_of(columns, device), with_norms=True)
-
-
 def _nbytes(pairs: list[StreamedPair], part: _Part) -> int:
     return (part.stop - part.start) * item_bytes(pairs[part.pair].array.dtype)
 
@@ -168,14 +160,6 @@ def _bundles(pairs: list[StreamedPair]) -> Iterator[list[_Part]]:
         yield bundle
 
 
-def _segments(
-    pairs: list[StreamedPair], parts: list[_Part], sources: list[RunSource | PieceSource]
-) -> Iterator[Segment]:
-    for part in parts:
-        start = part.start * item_bytes(pairs[part.pair].array.dtype)
-        yield Segment(sources[part.pair], start, part.at, _nbytes(pairs, part))
-
-
 def _columns(pairs: list[StreamedPair], parts: list[_Part], staging: torch.Tensor) -> PairColumns:
     """The parts as pairs of arrays on the device, with each on its side."""
     addresses: tuple[list[int], list[int]] = ([], [])
@@ -189,7 +173,9 @@ def _columns(pairs: list[StreamedPair], parts: list[_Part], staging: torch.Tenso
     return PairColumns(*addresses, [part.stop - part.start for part in parts], *dtypes, [0] * len(parts))
 
 
-def _results(pairs: list[StreamedPair], waits: list[tuple[list[_Part], Callable[[], Outcomes]]]) -> list[Streamed]:
+def _results(
+    pairs: list[StreamedPair], waits: list[tuple[list[_Part], Callable[[], Outcomes]]]
+) -> list[tuple[Comparison, bool]]:
     comparisons: list[list[Comparison]] = [[] for _ in pairs]
     forth, back = [True] * len(pairs), [True] * len(pairs)
     for parts, wait in waits:
@@ -203,5 +189,5 @@ def _results(pairs: list[StreamedPair], waits: list[tuple[list[_Part], Callable[
         comparison = together(comparisons[number])
         if not comparison.changed:
             comparison = Comparison(pair.array.size, 0)
-        results.append(Streamed(comparison, forth[number] or back[number]))
+        results.append((comparison, forth[number] or back[number]))
     return results

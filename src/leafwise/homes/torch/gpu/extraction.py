@@ -1,9 +1,10 @@
 """Copies tensors out of a GPU through pinned memory, for saves."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ from leafwise.errors import WalkError
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.gpu.pinned import BUFFER, PinnedBuffer, PinnedPool, pinned_pool
 from leafwise.homes.torch.tensors import cannot_read
+from leafwise.homes.torch.values.values import WORDS
 
 EXTRACTED = frozenset({"cuda"})  # the types of devices whose tensors are copied out through pinned memory
 # Bytes of a buffer. Pinning memory takes time, so small models get small buffers, but each takes a part of any array.
@@ -27,7 +29,6 @@ _JOINED = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64, torch.int64,
     torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
 })  # fmt: skip
-_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class TorchExtraction:
@@ -44,8 +45,9 @@ class TorchExtraction:
             filled = 0
             try:
                 buffer = taken.enter_context(self._pool.buffer())
-                # In inference mode, buffers that were made in that mode can be written, too.
-                with self._stream(), torch.inference_mode():
+                # Kernels that prepare a copy run in the stream of the copy: the current stream of a thread is another
+                # one. In inference mode, buffers that were made in that mode can be written, too.
+                with self._pool.on_stream(), torch.inference_mode():
                     for source in _sources(parts, self._pool.device):
                         self._copy(buffer, filled, source)
                         filled += source.numel()
@@ -62,10 +64,6 @@ class TorchExtraction:
         else:
             # On the CPU. Not by PyTorch, which would use several threads for each copy.
             buffer.tensor.numpy()[start:stop] = source.numpy()
-
-    def _stream(self) -> AbstractContextManager[Any]:
-        """Kernels that prepare a copy run in the stream of the copy: the current stream of a thread is another one."""
-        return torch.cuda.stream(self._pool.stream) if self._pool.is_cuda else nullcontext()
 
     def finish(self) -> None:
         try:
@@ -85,7 +83,8 @@ def extractions(values: list[torch.Tensor], threads: int = WRITERS) -> list[Torc
     if not any(value.device.type in EXTRACTED for value in values):
         return [None] * len(values)
     check_not_capturing("save tensors that are on a GPU")
-    devices = [value.device if _is_plain(value) else None for value in values]
+    plain = (torch.Tensor, nn.Parameter)
+    devices = [value.device if type(value) in plain and not cannot_read(value) else None for value in values]
     nbytes: dict[torch.device, int] = {}
     for value, device in zip(values, devices, strict=True):
         if device is not None and device.type in EXTRACTED and value.nbytes:
@@ -94,10 +93,6 @@ def extractions(values: list[torch.Tensor], threads: int = WRITERS) -> list[Torc
     if made:
         made.setdefault(torch.device("cpu"), next(iter(made.values())))
     return [None if device is None else made.get(device) for device in devices]
-
-
-def _is_plain(value: torch.Tensor) -> bool:
-    return type(value) in (torch.Tensor, nn.Parameter) and not cannot_read(value)
 
 
 def _extraction(device: torch.device, nbytes: int, threads: int) -> TorchExtraction | None:
@@ -132,7 +127,7 @@ def _joined(parts: list[Part], dtype: torch.dtype) -> torch.Tensor | None:
     values = [part.value for part in parts]
     assert all((part.start, part.stop) == (0, part.value.nbytes) for part in parts), "only whole tensors are joined"
     if dtype not in _JOINED:
-        values = [value.view(_WORDS[dtype.itemsize]) for value in values]
+        values = [value.view(WORDS[dtype.itemsize]) for value in values]
     try:
         return torch.cat([value.reshape(-1) for value in values]).view(torch.uint8)
     except torch.OutOfMemoryError:
@@ -153,17 +148,10 @@ def _bytes(part: Part) -> Iterator[torch.Tensor]:
 # -- copies on the CPU -----------------------------------------------------------------------------------------
 
 
-class _Copy(NamedTuple):
-    """Parts to copy, and the memory they are copied into."""
-
-    extraction: TorchExtraction
-    parts: list[Part]
-    target: Any
-
-    def run(self) -> None:
-        # By NumPy, because each copy by PyTorch would use several threads.
-        with self.extraction.copied(self.parts) as view:
-            self.target[:] = view
+def _copy_parts(extraction: TorchExtraction, parts: list[Part], target: Any) -> None:
+    # By NumPy, because each copy by PyTorch would use several threads.
+    with extraction.copied(parts) as view:
+        target[:] = view
 
 
 def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -174,22 +162,27 @@ def copies(values: list[torch.Tensor]) -> list[torch.Tensor]:
         for value, extraction in zip(values, extractions(values, COPIERS), strict=True)
     ]
     copied: list[Any] = [None] * len(values)
-    tasks: list[_Copy] = []
+    tasks: list[Callable[[], None]] = []
     with torch.no_grad(), ExitStack() as ending:
         for used in {id(used): used for used in extraction_of if used is not None}.values():
             ending.callback(used.finish)
         for extraction, positions in _bundles(values, extraction_of):
             bundle = [values[position] for position in positions]
+            nbytes = sum(value.nbytes for value in bundle)
             if extraction is None:
-                targets = [_on_cpu(value) for value in bundle]
+                with _shortage_explained(nbytes):
+                    contiguous = torch.contiguous_format
+                    targets = [value.detach().to("cpu", copy=True, memory_format=contiguous) for value in bundle]
             else:
-                flat = _empty(sum(value.numel() for value in bundle), bundle[0].dtype)
+                with _shortage_explained(nbytes):
+                    flat = torch.empty(nbytes // bundle[0].itemsize, dtype=bundle[0].dtype, device="cpu")
+                madvise.use_huge_pages(flat.data_ptr(), flat.nbytes)
                 tasks += _tasks(extraction, bundle, flat.view(torch.uint8).numpy())
                 parts = torch.split(flat, [value.numel() for value in bundle])
                 targets = [part.view(value.shape) for part, value in zip(parts, bundle, strict=True)]
             for position, target in zip(positions, targets, strict=True):
                 copied[position] = target
-        in_order(lambda _, task: task.run(), tasks, COPIERS)
+        in_order(lambda _, task: task(), tasks, COPIERS)
     return copied
 
 
@@ -216,36 +209,25 @@ def _bundles(
         yield by_id[identity], positions
 
 
-def _tasks(extraction: TorchExtraction, values: list[torch.Tensor], target: Any) -> Iterator[_Copy]:
+def _tasks(extraction: TorchExtraction, values: list[torch.Tensor], target: Any) -> Iterator[Callable[[], None]]:
     if len(values) > 1:
-        yield _Copy(extraction, [Part(value, 0, value.nbytes) for value in values], target)
+        yield partial(_copy_parts, extraction, [Part(value, 0, value.nbytes) for value in values], target)
         return
     step = extraction.largest
     for start in range(0, values[0].nbytes, step):
         stop = min(start + step, values[0].nbytes)
-        yield _Copy(extraction, [Part(values[0], start, stop)], target[start:stop])
+        yield partial(_copy_parts, extraction, [Part(values[0], start, stop)], target[start:stop])
 
 
-def _on_cpu(value: torch.Tensor) -> torch.Tensor:
+@contextmanager
+def _shortage_explained(nbytes: int) -> Iterator[None]:
+    """Raises an error of leafwise if there is no memory for this many bytes."""
     try:
-        return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        yield
     except RuntimeError as error:
-        raise _memory_error(error, value.nbytes) from error
-
-
-def _empty(size: int, dtype: torch.dtype) -> torch.Tensor:
-    try:
-        made = torch.empty(size, dtype=dtype, device="cpu")
-    except RuntimeError as error:
-        raise _memory_error(error, size * dtype.itemsize) from error
-    madvise.use_huge_pages(made.data_ptr(), made.nbytes)
-    return made
-
-
-def _memory_error(error: RuntimeError, nbytes: int) -> Exception:
-    if "DefaultCPUAllocator" not in str(error):
-        return error
-    return WalkError(
-        f"cannot copy the values before they are saved: there is no memory for another {nbytes:,} bytes, and nothing "
-        "was saved; save without background=True"
-    )
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise WalkError(
+            f"cannot copy the values before they are saved: there is no memory for another {nbytes:,} bytes, and "
+            "nothing was saved; save without background=True"
+        ) from error

@@ -4,6 +4,7 @@ elements are made on the device, from a copy of the buffer there."""
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,12 +14,10 @@ from leafwise.core.capabilities.loading import Landing
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.errors import WriteError
-from leafwise.homes.torch.gpu.pinned import PinnedBuffer, PinnedPool, pinned_pool
-from leafwise.homes.torch.tensors import cannot_read, dtype_name
+from leafwise.homes.torch.gpu.pinned import BUFFER, PinnedBuffer, PinnedPool, pinned_pool
+from leafwise.homes.torch.tensors import blocks, cannot_read, dtype_name
 
 LANDING_DEVICES = frozenset({"cuda"})  # the types of devices to which values are copied through pinned memory
-# Bytes of a buffer. For each, Python needs some time, in which the bus copies a megabyte or two.
-BUFFER = 8 << 20
 BUFFERS = 20  # at most; one for each of fourteen threads that read, and a few that are being copied
 _UPLOADING, _LARGE_BYTES = 4, 1 << 20  # buffers for one thread, and bytes of a tensor for which it pays
 _SPARE_ALIGNED = 256  # bytes, as PyTorch's own allocations
@@ -33,28 +32,27 @@ EXACT_CASTS = frozenset(
 )
 
 
-class _Place:
-    """A part of a tensor that gets values in another dtype or order; if it has no tensor, they are only checked."""
+class _DeviceErrors:
+    """A context in which errors of a device are raised as errors of leafwise. A class, because it is entered for each
+    buffer, which is faster than with a generator."""
 
-    __slots__ = ("landing", "tensor")
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
-    def __init__(self, landing: "TorchLanding", tensor: torch.Tensor | None) -> None:
-        self.landing, self.tensor = landing, tensor
+    def __enter__(self) -> None:
+        pass
 
-    def take(self, raw: torch.Tensor) -> None:
-        """Takes the bytes of the file, which are on the device."""
-        values = raw.view(self.landing.dtype)
-        if self.landing.is_cast:
-            self.landing.extremes.append(torch.aminmax(values))
-        if self.tensor is not None:
-            self.tensor.copy_(values.view(self.tensor.shape))
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if isinstance(error, RuntimeError):
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise WriteError(f"copying values to {self._device} failed: {reason}") from error
 
 
 class TorchTransfer:
     """Copies to one device through pinned buffers. For casts, each has a copy on the device."""
 
     def __init__(self, pool: PinnedPool) -> None:
-        self._pool = pool
+        self._pool, self._errors = pool, _DeviceErrors(pool.device)
         self._scratch: torch.Tensor | None = None  # a row for each buffer
         self._spare: weakref.WeakSet[TorchLanding] = weakref.WeakSet()  # in spare memory
         self.nbytes, self.most = pool.nbytes, pool.most
@@ -74,26 +72,20 @@ class TorchTransfer:
     @contextmanager
     def buffer(self) -> Iterator[PinnedBuffer]:
         with ExitStack() as taken:
-            try:
+            with self._errors:
                 buffer = taken.enter_context(self._pool.buffer())
-            except RuntimeError as error:
-                raise _device_error(self._pool.device, error) from error
             yield buffer
 
     def take(self) -> PinnedBuffer | None:
-        try:
+        with self._errors:
             return self._pool.take()
-        except RuntimeError as error:
-            raise _device_error(self._pool.device, error) from error
 
     def give(self, buffer: PinnedBuffer) -> None:
         self._pool.give(buffer)
 
     def is_copied(self, buffer: PinnedBuffer) -> bool:
-        try:
+        with self._errors:
             return self._pool.is_copied(buffer)
-        except RuntimeError as error:
-            raise _device_error(self._pool.device, error) from error
 
     @contextmanager
     def copying(self) -> Iterator[None]:
@@ -102,7 +94,7 @@ class TorchTransfer:
             yield
 
     def copy(self, buffer: PinnedBuffer, parts: list[tuple[int, int, Any]]) -> None:
-        try:
+        with self._errors:
             try:
                 for start, stop, place in parts:
                     # Even a slice takes time.
@@ -111,17 +103,13 @@ class TorchTransfer:
                         place.copy_(part, non_blocking=True)
                     else:
                         assert self._scratch is not None
-                        place.take(self._scratch[buffer.number, start:stop].copy_(part, non_blocking=True))
+                        place(self._scratch[buffer.number, start:stop].copy_(part, non_blocking=True))
             finally:
                 self._pool.record(buffer)  # even after an error: other copies may have been queued before
-        except RuntimeError as error:
-            raise _device_error(self._pool.device, error) from error
 
     def finish(self) -> None:
-        try:
+        with self._errors:
             self._pool.finish()
-        except RuntimeError as error:
-            raise _device_error(self._pool.device, error) from error
 
     def spare(self, landings: list[Landing]) -> list[Landing | None]:
         device = self._pool.device
@@ -157,35 +145,27 @@ class TorchTransfer:
         # On the current stream, as the program's own writes; copies to the spare memory are done.
         device = self._pool.device
         small: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
-        try:
-            with torch.inference_mode():  # as in `copy`
-                for landing, spare in pairs:
-                    assert isinstance(landing, TorchLanding)
-                    assert isinstance(spare, TorchLanding)
-                    assert landing.tensor is not None
-                    assert spare.tensor is not None
-                    if landing.is_flat and landing.nbytes < _LARGE_BYTES:
-                        small[0].append(landing.tensor.view(torch.uint8))
-                        small[1].append(spare.tensor.view(torch.uint8))
-                    else:
-                        landing.tensor.copy_(spare.tensor.view(landing.tensor.shape))
-                if small[0]:
-                    torch._foreach_copy_(*small)  # one launch for many
+        with self._errors, torch.inference_mode():  # as in `copy`
+            for landing, spare in pairs:
+                assert isinstance(landing, TorchLanding)
+                assert isinstance(spare, TorchLanding)
+                assert landing.tensor is not None
+                assert spare.tensor is not None
+                if landing.is_flat and landing.nbytes < _LARGE_BYTES:
+                    small[0].append(landing.tensor.view(torch.uint8))
+                    small[1].append(spare.tensor.view(torch.uint8))
+                else:
+                    landing.tensor.copy_(spare.tensor.view(landing.tensor.shape))
+            if small[0]:
+                torch._foreach_copy_(*small)  # one launch for many
             if device.type == "cuda":
                 torch.cuda.current_stream(device).synchronize()
-        except RuntimeError as error:
-            raise _device_error(device, error) from error
 
 
 def spare_bytes(device: torch.device) -> int:
     """How much memory of a device may be used for a short time: half of what no program uses, so that others find some,
     too. What PyTorch keeps for itself does not count, because it may be in small parts."""
     return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 0
-
-
-def _device_error(device: torch.device, error: RuntimeError) -> WriteError:
-    reason = str(error).strip().partition("\n")[0].rstrip(".")
-    return WriteError(f"copying values to {device} failed: {reason}")
 
 
 class TorchLanding:
@@ -202,7 +182,8 @@ class TorchLanding:
         self.extremes: list[Any] = []  # the smallest and the largest value of each part
 
     def transfer(self) -> TorchTransfer | None:
-        return open_transfer(self.device)
+        pool = pinned_pool(self.device, 2, BUFFER, most=BUFFERS)
+        return None if pool is None else TorchTransfer(pool)
 
     def part(self, start: int, nbytes: int) -> "TorchLanding":
         assert self.is_flat
@@ -213,15 +194,24 @@ class TorchLanding:
     def places(self, most: int, piece: int) -> Iterator[tuple[int, int, Any]]:
         if not self.is_flat:
             assert self.tensor is not None
-            for start, part in _blocks(self.tensor, 0, self.itemsize, most):
-                yield start, start + part.numel() * self.itemsize, _Place(self, part)
+            for start, part in blocks(self.tensor, self.itemsize, most):
+                yield start, start + part.numel() * self.itemsize, partial(self._take, part)
             return
         step = max(most // piece, 1) * piece
         for start in range(0, self.nbytes, step):
             stop = min(start + step, self.nbytes)
             elements = self._elements(start, stop)
             as_they_are = elements is not None and not self.is_cast
-            yield start, stop, elements.view(torch.uint8) if as_they_are else _Place(self, elements)
+            yield start, stop, elements.view(torch.uint8) if as_they_are else partial(self._take, elements)
+
+    def _take(self, part: torch.Tensor | None, raw: torch.Tensor) -> None:
+        """Takes bytes of the file, which are on the device, for a part of the tensor that has another dtype or order.
+        Without a part, they are only checked."""
+        values = raw.view(self.dtype)
+        if self.is_cast:
+            self.extremes.append(torch.aminmax(values))
+        if part is not None:
+            part.copy_(values.view(part.shape))
 
     def _elements(self, start: int, stop: int) -> Any:
         """The elements for a range of bytes in the file; None if they are only checked."""
@@ -231,31 +221,10 @@ class TorchLanding:
         extremes, self.extremes = self.extremes, []
         if not extremes:
             return True
-        try:
+        with _DeviceErrors(self.device):
             least, largest = [torch.stack(values).double() for values in zip(*extremes, strict=True)]
             # False if there is a nan.
             return bool(((least > -self.limit) & (largest < self.limit)).all())
-        except RuntimeError as error:
-            raise _device_error(self.device, error) from error
-
-
-def _blocks(tensor: torch.Tensor, at: int, itemsize: int, most: int) -> Iterator[tuple[int, torch.Tensor]]:
-    """The parts of a tensor with at most `most` bytes in the file, each with its first byte there."""
-    row = itemsize * (tensor.numel() // len(tensor)) if tensor.dim() else itemsize
-    if not tensor.dim() or tensor.numel() * itemsize <= most:
-        yield at, tensor
-    elif row <= most:
-        for start in range(0, len(tensor), most // row):
-            yield at + start * row, tensor[start : start + most // row]
-    else:
-        for number, part in enumerate(tensor):
-            yield from _blocks(part, at + number * row, itemsize, most)
-
-
-def open_transfer(device: torch.device) -> TorchTransfer | None:
-    """What copies to a device; None if there is no pinned memory for it."""
-    pool = pinned_pool(device, 2, BUFFER, most=BUFFERS)
-    return None if pool is None else TorchTransfer(pool)
 
 
 class Uploads:

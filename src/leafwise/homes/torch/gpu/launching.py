@@ -44,10 +44,11 @@ def start_kernels(device: torch.device, start: Callable[[], T], action: str = ""
         except RuntimeError as error:
             if "C compiler" not in str(error):  # Triton needs one to launch its kernels
                 raise
-            _warn("Triton did not find a C compiler", action, instead)
+            reason = "Triton did not find a C compiler"
         except PermissionError as error:
-            place = f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to"
-            _warn(place, action, instead)
+            reason = f"Triton cannot write {error.filename}; set TRITON_CACHE_DIR to a folder that it can write to"
+    if action:
+        _warn_once(f"{reason}: {action}", instead)
     return None
 
 
@@ -83,11 +84,6 @@ def shortage_explained(action: str, state: str) -> Iterator[None]:
         # "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of …", and a page of advice
         reason = str(error).partition(". GPU ")[0].partition("\n")[0].rstrip(".")
         raise WriteError(f"cannot {action}: {reason}; {state}") from error
-
-
-def _warn(reason: str, action: str, instead: str) -> None:
-    if action:
-        _warn_once(f"{reason}: {action}", instead)
 
 
 @cache

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-BUFFER = 8 << 20  # bytes; a copy of this size runs at the full speed of the bus
+# Bytes; a copy of this size runs at the full speed of the bus. For each buffer, Python needs some time, in which the
+# bus copies a megabyte or two.
+BUFFER = 8 << 20
 
 
 class PinnedBuffer:
@@ -97,15 +99,9 @@ class PinnedPool:
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, buffer: PinnedBuffer) -> None:
         """Queues a copy between a part of a buffer and a tensor on the device."""
-        with self.copying(buffer):
-            target.copy_(source, non_blocking=True)
-
-    @contextmanager
-    def copying(self, buffer: PinnedBuffer) -> Iterator[None]:
-        """What is done inside is queued on the stream of the pool, and the buffer is in use until it is done."""
         with self.on_stream(), torch.no_grad():
             try:
-                yield
+                target.copy_(source, non_blocking=True)
             finally:
                 self.record(buffer)  # even after an error: other copies may have been queued before
 

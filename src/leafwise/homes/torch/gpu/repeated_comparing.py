@@ -7,6 +7,7 @@ resized.
 """
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from threading import Lock
 from typing import Any
@@ -21,7 +22,7 @@ from leafwise.homes.torch.gpu.device_streams import ACTION
 from leafwise.homes.torch.gpu.launching import check_not_capturing, start_kernels
 from leafwise.homes.torch.gpu.snapshots import are_negated, have_plain_memory, have_plain_types, same, snapshot
 from leafwise.kernels.triton import cuda_comparing
-from leafwise.kernels.triton.cuda_comparing import Outcomes, PairTable
+from leafwise.kernels.triton.cuda_comparing import PairTable
 
 Tensors = list[torch.Tensor]
 
@@ -68,8 +69,11 @@ def start_again(firsts: Tensors, seconds: Tensors) -> RepeatedComparison | None:
     device = firsts[0].device
     if not same(compared.facts, snapshot(firsts)) or not same(compared.other_facts, snapshot(seconds)):
         return None
-    table = compared.table or _new_table(firsts, seconds, device)
-    wait = None if table is None else _started(table, device)
+    try:
+        table = compared.table or _new_table(firsts, seconds, device)
+        wait = None if table is None else start_kernels(device, partial(cuda_comparing.compare, table), ACTION)
+    except torch.cuda.OutOfMemoryError:
+        return None
     if wait is None:
         return None
 
@@ -80,7 +84,12 @@ def start_again(firsts: Tensors, seconds: Tensors) -> RepeatedComparison | None:
         try:
             outcomes = wait()
             compared.table = table
-            return _result(outcomes, firsts, seconds)
+            transposed = [
+                number
+                for number in outcomes.may_be_transposed()
+                if how_transposed(firsts[number], seconds[number], device) is not None
+            ]
+            return RepeatedResult(list(outcomes.changed.tolist()), outcomes.measured_comparisons, transposed)
         except torch.cuda.OutOfMemoryError:  # the caller compares in another way, which needs less memory
             return None
 
@@ -98,18 +107,8 @@ def _new_table(firsts: Tensors, seconds: Tensors, device: torch.device) -> PairT
     columns = columns_at_once(firsts, seconds)
     if columns is None:
         return None
-    try:
-        with torch.inference_mode(False), torch.no_grad():  # it may be used again outside of inference mode
-            return cuda_comparing.table_of(columns[0], device)
-    except torch.cuda.OutOfMemoryError:
-        return None
-
-
-def _started(table: PairTable, device: torch.device) -> Callable[[], Outcomes] | None:
-    try:
-        return start_kernels(device, lambda: cuda_comparing.compare(table), ACTION)
-    except torch.cuda.OutOfMemoryError:
-        return None
+    with torch.inference_mode(False), torch.no_grad():  # it may be used again outside of inference mode
+        return cuda_comparing.table_of(columns[0], device)
 
 
 def _are_still_plain(values: Tensors) -> bool:
@@ -117,13 +116,3 @@ def _are_still_plain(values: Tensors) -> bool:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     return not are_negated(values) and not (may_be_marked() and any(map(attrgetter("__dict__"), values)))
-
-
-def _result(outcomes: Outcomes, firsts: Tensors, seconds: Tensors) -> RepeatedResult:
-    device = firsts[0].device
-    transposed = [
-        number
-        for number in outcomes.may_be_transposed()
-        if how_transposed(firsts[number], seconds[number], device) is not None
-    ]
-    return RepeatedResult(list(outcomes.changed.tolist()), outcomes.measured_comparisons, transposed)

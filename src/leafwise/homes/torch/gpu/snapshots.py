@@ -69,8 +69,7 @@ def layouts(values: list[torch.Tensor]) -> Layouts | None:
         describe(objects.ctypes.data, len(values), facts.ctypes.data)
     except _UNDESCRIBED:
         return None
-    addresses, item_bytes, devices, sizes, is_contiguous, rows, columns = facts.T
-    return Layouts(addresses, item_bytes, devices, sizes, is_contiguous, rows, columns)
+    return Layouts(*facts.T)
 
 
 def have_plain_memory(values: list[torch.Tensor]) -> bool:

@@ -61,12 +61,6 @@ class KeptTables(Generic[T]):
                 self._kept[key] = kept
         return kept.table
 
-    def clear(self) -> None:
-        self._kept.clear()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
 
 def _key(values: list[torch.Tensor]) -> tuple[Any, ...]:
     if not values:

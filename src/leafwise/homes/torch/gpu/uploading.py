@@ -3,8 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,18 +16,10 @@ from leafwise.kernels.cpu import threads_here
 _MOST_THREADS = 16
 
 
-class ByteSource(Protocol):
-    """Where bytes are read from."""
-
-    in_order: bool  # whether they can only be read in order, by one thread
-
-    def read_into(self, start: int, view: memoryview) -> None: ...
-
-
 class RunSource:
     """A run, which is read in any order. `number` and `side` are for the error if it cannot be read."""
 
-    in_order = False
+    in_order = False  # whether it can only be read in order, by one thread
 
     def __init__(self, run: Run, number: int, side: int) -> None:
         self._run, self._number, self._side = run, number, side
@@ -92,7 +83,7 @@ def source_of(array: OtherArray, number: int, side: int) -> RunSource | PieceSou
 class Segment(NamedTuple):
     """Bytes to copy: from a source, beginning at `start`, to the place `at` in the memory of the device."""
 
-    source: ByteSource
+    source: RunSource | PieceSource
     start: int
     at: int
     nbytes: int
@@ -110,9 +101,7 @@ class Uploader:
     def __enter__(self) -> "Uploader":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._threads.shutdown(cancel_futures=True)
         if self.pool is not None:
             self.pool.finish()

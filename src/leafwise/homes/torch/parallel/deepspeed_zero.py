@@ -27,6 +27,7 @@ from leafwise.homes.torch.parallel.flat_shards import (
     stand_in,
     stand_in_at,
 )
+from leafwise.homes.torch.values.values import same_bits
 
 _OWN_FILES = "use engine.save_checkpoint and engine.load_checkpoint"
 _ON_NVME = f"DeepSpeed has moved its values to NVMe; {_OWN_FILES}"
@@ -39,7 +40,7 @@ _CHANGED_COPY = (
     "DeepSpeed has gathered it, and the gathered copy was changed; leave deepspeed.zero.GatheredParameters first"
 )
 _IN_USE = "DeepSpeed uses it in a forward or backward that has not ended; call leafwise before or after it"
-MASTERS = (
+_MASTERS = (
     "DeepSpeed keeps a copy of it in full precision, and the next step overwrites it with that copy; only lw.load "
     "changes both, or change the model before deepspeed.initialize"
 )
@@ -78,9 +79,11 @@ def group_of_copies(value: Any) -> Any:
     return getattr(value, "_dp_group", None) if hasattr(value, "_hp_mapping") else None
 
 
-def has_master(value: Any) -> bool:
-    """Whether DeepSpeed may keep a copy of a parameter in full precision."""
-    return is_split(value) or hasattr(value, "_hp_mapping")
+def cannot_change(value: torch.Tensor) -> str:
+    """Why the next step would overwrite values that are written into a parameter; empty if it would not."""
+    if type(value) in (nn.Parameter, torch.Tensor) and not value.__dict__:  # where DeepSpeed would mark it
+        return ""
+    return _MASTERS if is_split(value) or hasattr(value, "_hp_mapping") else ""
 
 
 def cannot_load_whole(value: Any) -> str:
@@ -170,12 +173,12 @@ class _Partition(FlatOwner):
         if parameter.ds_status.name == "AVAILABLE":
             place = place_of(parameter)
             gathered = parameter.detach().flatten()[place.start : place.stop]
-            if not _same_bits(gathered, self.local()):
+            if not same_bits(gathered, self.local()):
                 return _CHANGED_COPY
         return ""
 
     def cannot_change(self) -> str:
-        return "" if self._optimizer is None else MASTERS
+        return "" if self._optimizer is None else _MASTERS
 
     def cannot_load(self) -> str:
         if self._parameter.ds_active_sub_modules:
@@ -205,11 +208,6 @@ class _Partition(FlatOwner):
 
     def drop_grad(self) -> None:
         self._parameter.grad = None
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have the same bits: NaN equals the same NaN."""
-    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
 _shards: Any = WeakTensorKeyDictionary()  # what stands for parameters that are split

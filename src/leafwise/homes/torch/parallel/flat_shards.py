@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from leafwise.core.memory.sharding import FlatBox, LocalPart, Sharding, flat_boxes
+from leafwise.core.memory.sharding import LocalPart, Sharding, flat_boxes
 from leafwise.core.path import escape
 from leafwise.errors import Unsupported
 
@@ -54,28 +54,20 @@ class FlatPlace(NamedTuple):
         """Whether two places are the same elements on every rank."""
         return self[:3] == other[:3] and self.order == other.order and self.sharding == other.sharding
 
-    def boxes(self) -> list[FlatBox]:
-        return flat_boxes(self._in_order(self.shape), self.start, self.stop)
-
     def of_scalar(self) -> "FlatPlace":
         """The place of a number that belongs to the array: with its first element."""
         return self._replace(shape=(), start=0, stop=int(self.start == 0 < self.stop), order=None)
 
     def parts(self, local: torch.Tensor) -> list[LocalPart]:
         """The boxes of these elements, over the memory of the local tensor."""
+        order = range(len(self.shape)) if self.order is None else self.order
+        back = [order.index(axis) for axis in range(len(order))]
         parts = []
-        for box in self.boxes():
-            value = local[box.local : box.local + prod(box.shape)].view(box.shape)
-            first, shape = box.first, box.shape
-            if self.order is not None:
-                back = [self.order.index(axis) for axis in range(len(self.order))]
-                value = value.permute(back)
-                first, shape = (tuple(numbers[axis] for axis in back) for numbers in (first, shape))
+        for box in flat_boxes(tuple(self.shape[axis] for axis in order), self.start, self.stop):
+            value = local[box.local : box.local + prod(box.shape)].view(box.shape).permute(back)
+            first, shape = (tuple(numbers[axis] for axis in back) for numbers in (box.first, box.shape))
             parts.append(LocalPart(value, first, shape))
         return parts
-
-    def _in_order(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        return sizes if self.order is None else tuple(sizes[axis] for axis in self.order)
 
 
 class FlatOwner:
@@ -124,7 +116,7 @@ class FlatOwner:
         return None
 
     def empty_state(self, dtype: torch.dtype) -> torch.Tensor:
-        """New state of zeros for `stepped`."""
+        """New state of zeros for `stepped`; only if it is joined."""
         raise Unsupported("torch", "restore the state of a tensor", "it is not a parameter")
 
     def cannot_train_alone(self) -> str:

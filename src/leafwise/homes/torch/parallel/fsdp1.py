@@ -186,7 +186,7 @@ class _Original(FlatOwner):
         return state.detach() if state.shape == (self._unit.places[self._number].size,) else None
 
     def empty_state(self, dtype: torch.dtype) -> torch.Tensor:
-        return torch.zeros_like(self._unit.local() if self._unit.joins else self.local(), dtype=dtype)
+        return torch.zeros_like(self._unit.local(), dtype=dtype)
 
     def cannot_train_alone(self) -> str:
         return _JOINED if self._unit.joins else ""

@@ -151,11 +151,9 @@ class StoreMessages(Messages):
         packed = zlib.compress(data, 1)
         parts = [packed[start : start + _PART] for start in range(0, len(packed), _PART)]
         for number, part in enumerate(parts[1:], 1):
-            self._set(f"{name}/{number}", part)
-        self._set(name, len(parts).to_bytes(4, "big") + parts[0])  # last: a reader finds all of them
-
-    def _set(self, name: str, data: bytes) -> None:
-        self._store.set(self._key(name), data)
+            self._store.set(self._key(f"{name}/{number}"), part)
+        # Last: a reader finds all of them.
+        self._store.set(self._key(name), len(parts).to_bytes(4, "big") + parts[0])
 
     def _get(self, name: str) -> bytes:
         first = bytes(self._store.get(self._key(name)))

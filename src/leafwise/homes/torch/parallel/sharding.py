@@ -38,7 +38,7 @@ class TorchDistributing(Distributing):
     def cannot_use_parts(self, value: torch.Tensor) -> str:
         return _cannot_use_parts(value) if is_sharded(value) else ""
 
-    def parts(self, value: torch.Tensor) -> list[LocalPart]:
+    def parts(self, value: Any) -> list[LocalPart]:
         if not is_sharded(value):
             return super().parts(value)
         if reason := _cannot_use_parts(value):
@@ -46,7 +46,7 @@ class TorchDistributing(Distributing):
         local = local_tensor(value)
         if isinstance(value, FlatShard):
             return value.place.parts(local)
-        boxes = _boxes(value)
+        boxes = [] if value.device_mesh.get_coordinate() is None else local_boxes(_axes(value))
         if len(boxes) == 1:
             return [LocalPart(local, tuple(axis.first for axis in boxes[0]), tuple(local.shape))]
         return [
@@ -64,17 +64,13 @@ class TorchDistributing(Distributing):
     def counts_here(self, value: Any, team: Team) -> bool:
         if not is_sharded(value):
             return super().counts_here(value, team)
-        from leafwise.homes.torch.parallel.teams import (  # imports torch.distributed
-            group_has_first_copy,
-            has_first_copy,
-        )
+        from leafwise.homes.torch.parallel import teams  # imports torch.distributed
 
         if isinstance(value, FlatShard):
-            return value.place.has_first_copy and group_has_first_copy(value.place.group, team)
-
+            return value.place.has_first_copy and teams.group_has_first_copy(value.place.group, team)
         mesh = value.device_mesh
         coordinate = mesh.get_coordinate()
-        if coordinate is None or not has_first_copy(mesh, team):
+        if coordinate is None or not teams.has_first_copy(mesh, team):
             return False
         return not any(
             number for placement, number in zip(value.placements, coordinate, strict=True) if placement.is_replicate()
@@ -111,12 +107,23 @@ class TorchDistributing(Distributing):
         return ""
 
     def gathered(self, objects: list[Any]) -> dict[int, str]:
-        return gathered(objects)
+        """Modules whose parameters FSDP1 or FSDP2 has gathered: the reason, by number."""
+        if "torch.distributed.fsdp" not in sys.modules:
+            return {}
+        busy = fsdp1.busy(objects)
+        # Quick, as there may be thousands of modules: most have no hooks.
+        sharded = {cls for cls in set(map(type, objects)) if any(base.__name__ == "FSDPModule" for base in cls.__mro__)}
+        suspects = (
+            (number, obj)
+            for number, obj in enumerate(objects)
+            if type(obj) in sharded or getattr(obj, "_state_dict_pre_hooks", None)
+        )
+        return busy | {number: _GATHERED for number, module in suspects if any(map(_is_gathered, _groups(module)))}
 
     def drop_gathered(self, objects: list[Any]) -> None:
         fsdp1.drop_gathered(objects)
         deepspeed_zero.drop_gathered(objects)
-        numbers = gathered(objects)
+        numbers = self.gathered(objects)
         for group in {id(group): group for number in numbers for group in _groups(objects[number])}.values():
             if _is_gathered(group):
                 group.reshard()
@@ -227,14 +234,13 @@ def _cannot_use_parts(value: Any) -> str:
     return ""
 
 
-_PLACEMENTS = {"Shard", "Replicate"}
-
-
 @lru_cache(maxsize=1000)
 def _understood(placements: tuple[Any, ...]) -> tuple[bool, bool]:
     """Whether arrays with these placements have their values in their parts, and whether it is known where these are.
     Cached, because a model repeats a few placements thousands of times."""
-    known = all(_is_strided(placement) or type(placement).__name__ in _PLACEMENTS for placement in placements)
+    known = all(
+        _is_strided(placement) or type(placement).__name__ in ("Shard", "Replicate") for placement in placements
+    )
     return not any(placement.is_partial() for placement in placements), known
 
 
@@ -264,26 +270,7 @@ def _ranges(
     return [local_ranges(size, axis_splits) for size, axis_splits in zip(shape, splits, strict=True)]
 
 
-def _boxes(value: Any) -> list[tuple[Any, ...]]:
-    return [] if value.device_mesh.get_coordinate() is None else local_boxes(_axes(value))
-
-
 # -- modules -------------------------------------------------------------------------------------------
-
-
-def gathered(objects: list[Any]) -> dict[int, str]:
-    """Modules whose parameters FSDP1 or FSDP2 has gathered: the reason, by number."""
-    if "torch.distributed.fsdp" not in sys.modules:
-        return {}
-    busy = fsdp1.busy(objects)
-    # Quick, as there may be thousands of modules: most have no hooks.
-    sharded = {cls for cls in set(map(type, objects)) if any(base.__name__ == "FSDPModule" for base in cls.__mro__)}
-    suspects = (
-        (number, obj)
-        for number, obj in enumerate(objects)
-        if type(obj) in sharded or getattr(obj, "_state_dict_pre_hooks", None)
-    )
-    return busy | {number: _GATHERED for number, module in suspects if any(map(_is_gathered, _groups(module)))}
 
 
 def _groups(module: Any) -> Iterator[Any]:

@@ -128,7 +128,9 @@ class TorchTeam(Team):
 def _mesh_team(mesh: Any) -> TorchTeam:
     """The ranks of a mesh. Its own process groups are used, one for each dimension, because all ranks of the job would
     have to take part in making a new one."""
-    _check_contains_this(mesh)
+    if mesh.get_coordinate() is None:
+        rank = distributed.get_rank()
+        raise RankError(f"rank {rank} is not part of {_mesh_text(mesh)}; call this on the ranks of the mesh only", rank)
     groups = {dim: mesh.get_group(dim) for dim in reversed(range(mesh.ndim)) if mesh.size(dim) > 1}
     return TorchTeam(mesh.mesh, groups, mesh.device_type)
 
@@ -155,7 +157,8 @@ def team_of(meshes: list[Any], groups: list[Any]) -> TorchTeam:
                 )
         return _group_team(largest)
     meshes = sorted(meshes, key=lambda mesh: mesh.size(), reverse=True)
-    if all(_contains(meshes[0], mesh) for mesh in meshes[1:]):
+    ranks_of_largest = set(meshes[0].mesh.flatten().tolist())
+    if all(set(mesh.mesh.flatten().tolist()) <= ranks_of_largest for mesh in meshes[1:]):
         return _mesh_team(meshes[0])
     root, names = _root(meshes[0]), {name for mesh in meshes for name in mesh.mesh_dim_names or ()}
     named = all(mesh.mesh_dim_names for mesh in meshes) and names <= set(root.mesh_dim_names or ())
@@ -181,18 +184,8 @@ def group_has_first_copy(group: Any, team: Team) -> bool:
     return group.size() == team.size or team.ranks[0] in _ranks(group)
 
 
-def _check_contains_this(mesh: Any) -> None:
-    if mesh.get_coordinate() is None:
-        rank = distributed.get_rank()
-        raise RankError(f"rank {rank} is not part of {_mesh_text(mesh)}; call this on the ranks of the mesh only", rank)
-
-
 def _ranks(group: Any) -> tuple[int, ...]:
     return tuple(distributed.get_process_group_ranks(group))
-
-
-def _contains(mesh: Any, other: Any) -> bool:
-    return set(other.mesh.flatten().tolist()) <= set(mesh.mesh.flatten().tolist())
 
 
 def _root(mesh: Any) -> Any:

@@ -5,7 +5,7 @@ is one state for many parameters. Here, it is cut into the states of the paramet
 of its parameter, called `master_param`, unless it has the dtype of the parameter, and so the same values.
 """
 
-from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -39,11 +39,6 @@ class Stepped(NamedTuple):
     def leaf(self) -> Any:
         """What a walk shows for the parameter."""
         return shown(self.parameter)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.parameter.dtype
-        return dtype
 
     def piece_of(self, flat: torch.Tensor) -> torch.Tensor:
         """The elements of the parameter in a tensor that is like the flat one."""
@@ -91,7 +86,7 @@ def state_of(optimizer: Any, stepped: Stepped) -> dict[str, Any]:
     """The state of one parameter."""
     flat = stepped.master.flat
     state: dict[str, Any] = {}
-    if flat.dtype != stepped.dtype:
+    if flat.dtype != stepped.parameter.dtype:
         state[MASTER] = stepped.like
     states = optimizer.optimizer.state
     for key, value in states.get(flat, {}).items():
@@ -120,7 +115,7 @@ def cannot_use_optimizer(optimizer: Any) -> str:
     """Why the state of an optimizer cannot be saved or restored; empty if it can."""
     if reason := cannot_reach(optimizer):
         return reason
-    for stepped in _every(optimizer):
+    for stepped in chain.from_iterable(groups_of(optimizer)):
         ranks, every = stepped.place.group.size(), torch.distributed.get_world_size()
         if ranks != every:
             return (
@@ -136,10 +131,6 @@ def cannot_use_optimizer(optimizer: Any) -> str:
                     "engine.load_checkpoint"
                 )
     return ""
-
-
-def _every(optimizer: Any) -> Iterator[Stepped]:
-    return (stepped for group in groups_of(optimizer) for stepped in group)
 
 
 # -- restoring -----------------------------------------------------------------------------------------
@@ -158,7 +149,7 @@ def check_states(optimizer: Any, states: States) -> None:
 def _cannot_restore_flat(given: list[tuple[Stepped, dict[str, Any]]], count: int) -> str:
     """Why parameters of a flat tensor of this many parameters cannot have these states; empty if they can."""
     stepped, _ = given[0]
-    if stepped.master.flat.dtype == stepped.dtype and any(MASTER in state for _, state in given):
+    if stepped.master.flat.dtype == stepped.parameter.dtype and any(MASTER in state for _, state in given):
         return (
             f"the source has copies of parameters in full precision ({MASTER}), but here the parameters themselves "
             "have this dtype, and no copies"

@@ -7,15 +7,15 @@ the new bond.
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from leafwise.core.capabilities.tying import Keep, Place
+from leafwise.core.capabilities.tying import Keep
 from leafwise.core.memory.memory import Op
 from leafwise.errors import TieWarning
-from leafwise.homes.torch.values.values import seen_through
+from leafwise.homes.torch.values.values import same_memory, seen_through
 
 KEEPER = "_leafwise_keeper"  # the attribute of a module for its `keepers.TieKeeper`
 
@@ -53,24 +53,21 @@ class TensorSlot:
             setattr(owner, self.name, tensor)  # a recurrent layer also has its own list of weights
 
 
-class BondMember:
+class BondMember(NamedTuple):
     """What a bond knows about one name, even while its module does not exist."""
 
-    __slots__ = ("in_buffers", "name", "op", "path", "viewed")
-
-    def __init__(self, place: Place, op: Op, in_buffers: bool, viewed: bool) -> None:
-        self.path = place.path
-        self.name = place.name
-        self.op = op
-        self.in_buffers = in_buffers
-        self.viewed = viewed  # a `tied_views.ParameterView`, computed by a property and not kept in a dict
+    path: str
+    name: str
+    op: Op
+    in_buffers: bool
+    viewed: bool  # a `tied_views.ParameterView`, computed by a property and not kept in a dict
 
 
 class Bond:
     """One tie: its names, and where each of them stores the tensor. Names are numbered."""
 
-    def __init__(self, keep: Keep | None) -> None:
-        self.keep = keep
+    def __init__(self) -> None:
+        self.keep: Keep | None = None
         self.source = 0
         self.members: dict[int, BondMember] = {}
         self.slots: dict[int, TensorSlot] = {}
@@ -80,12 +77,7 @@ class Bond:
 
     def __getstate__(self) -> dict[str, Any]:
         dead = {number for number, slot in self.slots.items() if slot.owner() is None}
-        return {
-            "keep": self.keep,
-            "source": self.source,
-            "members": dict(self.members),
-            "gone": self.gone | dead,
-        }
+        return {"keep": self.keep, "source": self.source, "members": dict(self.members), "gone": self.gone | dead}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.keep, self.source = state["keep"], state["source"]
@@ -109,17 +101,14 @@ class Bond:
             self.renew_buffer_views([member for member in self.slots if self.is_buffer_view(member)])
 
     def number_of(self, owner: nn.Module, name: str) -> int | None:
-        for number, slot in self.slots.items():
-            if slot.owner() is owner and slot.name == name:
-                return number
-        return None
+        slots = self.slots.items()
+        return next((number for number, slot in slots if slot.owner() is owner and slot.name == name), None)
 
     def remove(self, number: int) -> None:
         self.members.pop(number, None)
         self.slots.pop(number, None)
         if number == self.source:
-            plain = [heir for heir in self.members if self.is_plain(heir)]
-            self.source = plain[0] if plain else -1
+            self.source = next(filter(self.is_plain, self.members), -1)
 
     def is_plain(self, number: int) -> bool:
         """Whether the name has the source tensor itself, not a view."""
@@ -145,9 +134,7 @@ class Bond:
             return held is None
         if self.members[number].op == "same":
             return held is source
-        if held is None or held.dtype != source.dtype or held.device != source.device:
-            return False
-        return _same_view(held, seen_through(source.detach(), self.members[number].op))
+        return held is not None and same_memory(held, seen_through(source.detach(), self.members[number].op))
 
     def tied_to(self, number: int) -> list[int]:
         """The other names of this tie that are still intact."""
@@ -230,12 +217,6 @@ class Bond:
             ),
             stacklevel=2,
         )
-
-
-def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.is_meta or b.is_meta:
-        return a.is_meta and b.is_meta and a.shape == b.shape
-    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
 
 
 class CopyCompletion:

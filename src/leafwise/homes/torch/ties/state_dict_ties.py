@@ -1,44 +1,39 @@
 """Ties in state dicts: a state dict may have any of the tied names, and their values must agree if it has several."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from leafwise.core.memory.memory import Op
 from leafwise.errors import TieError
 from leafwise.homes.torch.ties.bonds import Bond, TensorSlot
-from leafwise.homes.torch.values.values import choose, put_through, same_bits, seen_through
-
-
-class Reconciliation(NamedTuple):
-    """The missing keys that were filled in, and the views that need not be loaded because their source is."""
-
-    filled: list[str]
-    agreed: list[TensorSlot]
+from leafwise.homes.torch.values.values import choose, same_bits, seen_through
 
 
 class StateDictCheck:
     """A check, at a module above several names of a tie, that a state dict has equal values for them.
 
-    `keys` are the names: the number of the member, its key, and its op. A check is `complete` if it has all names of
-    the tie.
+    `keys` are the names: the number of the member, and its key. A check is `complete` if it has all names of the tie.
     """
 
-    def __init__(self, bond: Bond, keys: list[tuple[int, str, Op]], complete: bool) -> None:
+    def __init__(self, bond: Bond, keys: list[tuple[int, str]], complete: bool) -> None:
         self.bond = bond
         self.keys = keys
         self.complete = complete
 
-    def reconcile(self, module: nn.Module, state: dict[str, Any], prefix: str) -> Reconciliation:
-        """Checks that the values of tied names in `state` agree, and fills in missing names. Changes only `state`."""
+    def reconcile(
+        self, module: nn.Module, state: dict[str, Any], prefix: str
+    ) -> tuple[Sequence[str], Sequence[TensorSlot]]:
+        """Checks that the values of tied names in `state` agree, and fills in missing names. Changes only `state`.
+        Returns the missing keys that were filled in, and the views that need not be loaded because their source is."""
         bond = self.bond
         source = bond.source_tensor()
         if source is None or nn.parameter.is_lazy(source):
-            return Reconciliation([], [])
+            return (), ()
         keys = [
             (number, prefix + key)
-            for number, key, _ in self.keys
+            for number, key in self.keys
             if bond.intact(number)
             and _holds_at(module, key, bond.slots[number])
             and isinstance(state.get(prefix + key, source), torch.Tensor)  # PyTorch reports values that are not tensors
@@ -46,9 +41,9 @@ class StateDictCheck:
         present = [(number, key) for number, key in keys if key in state]
         present = [(number, key) for number, key in present if not state[key].is_meta] or present
         if not present:
-            return Reconciliation([], [])
+            return (), ()
         if any(state[key].shape != seen_through(source, bond.members[number].op).shape for number, key in present):
-            return Reconciliation([], [])  # PyTorch reports wrong shapes
+            return (), ()  # PyTorch reports wrong shapes
         whole, covers = self._whole(source, present, state)
         plain = [key for number, key in keys if not bond.members[number].viewed]
         if not covers or not plain:
@@ -56,7 +51,7 @@ class StateDictCheck:
             for number, key in present:
                 state[key] = seen_through(whole, bond.members[number].op)
             if not covers:
-                return Reconciliation([], [])
+                return (), ()
         filled = [key for _, key in keys if key not in state]
         agreed = []
         for number, key in keys:
@@ -64,7 +59,7 @@ class StateDictCheck:
                 state[key] = seen_through(whole, bond.members[number].op)
             elif plain or key in filled:
                 agreed.append(bond.slots[number])
-        return Reconciliation(filled, agreed)
+        return filled, agreed
 
     def _whole(
         self, source: torch.Tensor, present: list[tuple[int, str]], state: dict[str, Any]
@@ -80,8 +75,8 @@ class StateDictCheck:
             whole = torch.empty(source.shape, dtype=example.dtype, device=example.device)
             covered = torch.zeros(source.shape, dtype=torch.bool)
             for number, key in reversed(present):
-                put_through(whole, ops[number], state[key].detach())
-                put_through(covered, ops[number], torch.ones((), dtype=torch.bool))
+                seen_through(whole, ops[number]).copy_(state[key].detach())
+                seen_through(covered, ops[number]).fill_(True)
             covers = bool(covered.all())
         differing = [
             (number, key) for number, key in present if not _agree(seen_through(whole, ops[number]), state[key], source)

@@ -6,17 +6,18 @@ was replaced.
 """
 
 import weakref
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.memory.memory import Op
 from leafwise.errors import TieError, Unsupported
 from leafwise.homes.torch.ties.bonds import KEEPER, Bond
 from leafwise.homes.torch.ties.keepers import TieKeeper
-from leafwise.homes.torch.values.values import seen
+from leafwise.homes.torch.values.values import seen, seen_through
 
 _VIEWS = "_leafwise_views"
 
@@ -64,18 +65,13 @@ class ParameterView:
         except TieError:
             return None
 
-    def describe(self) -> str:
-        return self.source + self.op.describe()
-
 
 def attach_view(module: nn.Module, name: str, view: ParameterView) -> None:
     """Makes `module.name` a view from now on."""
-    base, names = _parts_of(type(module))
-    cls = tied_class(base, tuple(sorted({*names, name})))
+    cls = class_with_view(type(module), name)
     module.__dict__.setdefault(_VIEWS, {})[name] = view
     module._parameters[name] = None
-    if not names or name not in names:
-        module.__class__ = cls
+    module.__class__ = cls
 
 
 def detach_view(module: nn.Module, name: str) -> None:
@@ -136,10 +132,10 @@ def _is_wrapped_class(cls: type) -> bool:
     return prefix is not None and is_torch and cls.__name__ == prefix + own.__name__
 
 
-def can_be_tied(cls: type, name: str) -> None:
-    """Raises if the class cannot be subclassed with this name as a view."""
+def class_with_view(cls: type, name: str) -> type:
+    """The class, or its subclass, with this name as a view. Raises if the class cannot be subclassed."""
     base, names = _parts_of(cls)
-    tied_class(base, tuple(sorted({*names, name})))
+    return cls if name in names else tied_class(base, tuple(sorted((*names, name))))
 
 
 def _parts_of(cls: type) -> tuple[type, tuple[str, ...]]:
@@ -198,7 +194,7 @@ class _ModuleWithViews(nn.Module):
             _end_view(self, name, None)
             return False
         raise TieError(
-            f"{view.path} is {view.describe()}: write in place to change both, "
+            f"{view.path} is {view.source}{view.op.describe()}: write in place to change both, "
             f'or untie it first: lw.untie(model, "{view.path}")'
         )
 
@@ -230,35 +226,17 @@ class _ModuleWithViews(nn.Module):
                 destination[prefix + name] = saved.pop(prefix + name)
         destination.update(saved)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         # The last hook: other hooks may rename keys, and the hook of the keeper must have compared the values before.
         hooks: Any = self._load_state_dict_pre_hooks
         hooks[_VIEWS] = self._load_views
         try:
-            super()._load_from_state_dict(
-                state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-            )
+            super()._load_from_state_dict(*args, **kwargs)
         finally:
             hooks.pop(_VIEWS, None)
 
     def _load_views(
-        self,
-        state: dict[str, Any],
-        prefix: str,
-        metadata: dict[str, Any],
-        strict: bool,
-        missing: list[str],
-        unexpected: list[str],
-        errors: list[str],
+        self, state: Any, prefix: str, metadata: Any, strict: bool, missing: list[str], _: Any, errors: list[str]
     ) -> None:
         keeper: TieKeeper | None = self.__dict__.get(KEEPER)
         for name in [name for name in views_of(self) if self._parameters[name] is None]:
@@ -325,23 +303,31 @@ class _ModuleWithViews(nn.Module):
                 continue
             if view.parameters.get(view.name) is not None:
                 detach_view(self, name)
-            bond.waiting.append(_PendingView(self, name, view, bond))
+            bond.waiting.append(partial(_attach_again, weakref.ref(self), name, view, bond))
 
 
-class _PendingView:
-    """A copied view whose source is not copied yet; calling it makes the name a view again."""
-
-    def __init__(self, module: nn.Module, name: str, view: ParameterView, bond: Bond) -> None:
-        self.module = weakref.ref(module)
-        self.name, self.view, self.bond = name, view, bond
-
-    def __call__(self) -> None:
-        module = self.module()
-        if module is not None:
-            self.view.owner = self.bond.slots[self.bond.source].owner
-            attach_view(module, self.name, self.view)
+def _attach_again(reference: "weakref.ref[nn.Module]", name: str, view: ParameterView, bond: Bond) -> None:
+    """Makes a name a view again, when its source has been copied, too."""
+    module = reference()
+    if module is not None:
+        view.owner = bond.slots[bond.source].owner
+        attach_view(module, name, view)
 
 
 def _new_tied(base: Any, names: tuple[str, ...]) -> Any:
     cls: Any = tied_class(base, names)
     return cls.__new__(cls)
+
+
+class TorchViewing(Viewing):
+    def seen_through(self, value: torch.Tensor, op: Op) -> torch.Tensor:
+        return seen_through(value, op)
+
+    def view_names(self, cls: type) -> frozenset[str]:
+        return view_names(cls)
+
+    def view_source(self, owner: Any, name: str) -> tuple[Any, Op] | None:
+        view = views_of(owner).get(name)
+        if view is None or owner._parameters.get(name) is not None or view.parameters.get(view.name) is None:
+            return None  # it was replaced, or its source no longer exists
+        return view.parameters[view.name], view.op

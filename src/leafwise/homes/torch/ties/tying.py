@@ -14,13 +14,14 @@ from leafwise.core.home import Spec
 from leafwise.core.memory.memory import Op
 from leafwise.errors import TieWarning
 from leafwise.homes.torch.gpu.launching import check_not_capturing
+from leafwise.homes.torch.tensors import is_expanded
 from leafwise.homes.torch.ties.bonds import KEEPER, Bond, BondMember
 from leafwise.homes.torch.ties.keepers import TieKeeper, bonds_at, is_any_kept, keeper_of, keepers
 from leafwise.homes.torch.ties.state_dict_ties import StateDictCheck
 from leafwise.homes.torch.ties.tied_views import (
     ParameterView,
     attach_view,
-    can_be_tied,
+    class_with_view,
     detach_view,
     is_view,
     plain_class,
@@ -41,7 +42,8 @@ class TorchTying(Tying):
             keeper = obj.__dict__.get(KEEPER) if isinstance(obj, nn.Module) else None
             complete = [check for check in keeper.checks if check.complete] if keeper is not None else []
             for check in complete:
-                keys = tuple((key, op) for member, key, op in check.keys if member in check.bond.members)
+                members = check.bond.members
+                keys = tuple((key, members[number].op) for number, key in check.keys if number in members)
                 ties.append((number, DeclaredTie(keys)))
         return ties
 
@@ -59,9 +61,7 @@ class TorchTying(Tying):
                 "is inside a parametrization; remove it first: "
                 f'torch.nn.utils.parametrize.remove_parametrizations(model.{layer}, "{rest.partition(".")[0]}")'
             )
-        if value.layout == torch.strided and any(
-            size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)
-        ):
+        if value.layout == torch.strided and is_expanded(value):
             return "is expanded: several of its elements share memory; give each its own with .contiguous()"
         if op == "same":
             return ""
@@ -74,7 +74,7 @@ class TorchTying(Tying):
         if parametrize.is_parametrized(owner):
             return "belongs to a module that is parametrized; tie first, then parametrize"
         try:
-            can_be_tied(type(owner), place.name)
+            class_with_view(type(owner), place.name)
         except Exception as error:
             return f"belongs to a {kind}, which cannot be subclassed ({type(error).__name__}: {error})"
         return ""
@@ -122,11 +122,8 @@ class TorchTying(Tying):
             elif not _views_became_independent(place) and _leave_bonds(place):
                 tensor = held(place)
                 copied = tensor.detach().clone(memory_format=torch.preserve_format)
-                setattr(
-                    owner,
-                    name,
-                    nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied,
-                )
+                is_parameter = isinstance(tensor, nn.Parameter)
+                setattr(owner, name, nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied)
         _tidy(objects)
         return root
 
@@ -148,16 +145,13 @@ class TorchTying(Tying):
         known = keepers(objects)
         for group in groups:
             bond = _bond_of(group)
+            keep_before = None if bond is None else bond.keep
             if bond is not None and _has_other_source(bond, group):
-                keep_before = bond.keep
                 bond.dissolve()  # the ops of the group are relative to its own source
                 bond = None
-            else:
-                keep_before = None
             new = bond is None
-            bond = bond or Bond(keep_before)
-            if keep is not None:
-                bond.keep = keep
+            bond = bond or Bond()
+            bond.keep = keep_before if keep is None else keep
             if not new and is_view(group.places[0].owner, group.places[0].name):
                 continue  # the source is outside of this tree, where the tie is kept
             # Of a part of a model, some of these modules may be outside.
@@ -169,8 +163,7 @@ class TorchTying(Tying):
                 bond.source = numbers[0]
             for above, names in group.above:
                 if isinstance(above, nn.Module):
-                    members = [(numbers[group.names[name]], key) for name, key in names]
-                    keys = [(member, key, bond.members[member].op) for member, key in members]
+                    keys = [(numbers[group.names[name]], key) for name, key in names]
                     keeper = keeper_of(above)
                     keeper.checks.append(StateDictCheck(bond, keys, complete=len(names) == len(group.names)))
                     bond.checkers.append(keeper.owner)
@@ -232,7 +225,7 @@ def _enter(bond: Bond, place: Place, op: Op) -> int:
     number = bond.number_of(owner, name)
     if number is None:
         keeper = keeper_of(owner)
-        member = BondMember(place, op, in_buffers=name in owner._buffers, viewed=is_view(owner, name))
+        member = BondMember(place.path, name, op, in_buffers=name in owner._buffers, viewed=is_view(owner, name))
         number = bond.add(member, keeper.slot(member))
         keeper.bonds.append((bond, number))
     return number
@@ -271,7 +264,7 @@ def _rebind(group: TiedPlaces, keep: Keep | None, undo: list[Callable[[], None]]
         if is_view(place.owner, place.name):
             _leave_bonds(place)
             detach_view(place.owner, place.name)
-        undo.append(_PlaceBackup(place))
+        undo.append(_way_back(place))
         if op == "same":
             setattr(place.owner, place.name, tensor)
         elif place.name in place.owner._buffers:
@@ -287,19 +280,17 @@ def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
         tensor.copy_(values)
 
 
-class _PlaceBackup:
-    """The tensor at a place, and the type of its owner; calling it puts both back."""
+def _way_back(place: Place) -> Callable[[], None]:
+    """A function that puts back the tensor at a place, and the type of its owner."""
+    owner, name = place.owner, place.name
+    tensor, cls = held(place), type(owner)
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.tensor = held(place)
-        self.kind = type(place.owner)
-
-    def __call__(self) -> None:
-        owner, name = self.place.owner, self.place.name
+    def put_back() -> None:
         views_of(owner).pop(name, None)
-        owner.__class__ = self.kind
-        (owner._buffers if name in owner._buffers else owner._parameters)[name] = self.tensor
+        owner.__class__ = cls
+        (owner._buffers if name in owner._buffers else owner._parameters)[name] = tensor
+
+    return put_back
 
 
 def held(place: Place) -> Any:

@@ -5,7 +5,6 @@ The average of a sharded tensor is one that is sharded in the same way, so each 
 
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Any
 
 import torch
 
@@ -13,6 +12,7 @@ from leafwise.core.capabilities.averaging import Averaging
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, shortage_explained
 from leafwise.homes.torch.parallel.sharding import cloned, local_tensor, sharded_alike
+from leafwise.homes.torch.tensors import positions_by_key
 
 _shape = attrgetter("shape")
 # Elements that are converted to the dtype of the average at a time. Converting all of a bfloat16 model would take twice
@@ -89,9 +89,5 @@ def _by_kind(
     ]
     if len(set(kinds)) == 1:
         return [(targets, values)]
-    pairs: dict[Any, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-    for kind, target, value in zip(kinds, targets, values, strict=True):
-        some_targets, some_values = pairs.setdefault(kind, ([], []))
-        some_targets.append(target)
-        some_values.append(value)
-    return list(pairs.values())
+    groups = positions_by_key(kinds).values()
+    return [([targets[number] for number in numbers], [values[number] for number in numbers]) for numbers in groups]

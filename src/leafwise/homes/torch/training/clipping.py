@@ -23,9 +23,11 @@ from leafwise.homes.torch.gpu.launching import (
 )
 from leafwise.homes.torch.gpu.tables import KeptTables, is_run, run_of
 from leafwise.homes.torch.parallel.sharding import whole_tensor
-from leafwise.homes.torch.tensors import dtype_name
-from leafwise.homes.torch.training.norms import SMALL, foreach_norms, norm_in_full, segment_norms, wide_of
+from leafwise.homes.torch.tensors import dtype_name, positions_by_key
+from leafwise.kernels.cpu import lies_densely
 
+SMALL = 4096  # elements; so few can be added up in order without losing precision
+_PIECE = 1 << 20  # elements
 _short_of_memory = partial(shortage_explained, "clip gradients", "nothing was changed")
 _PLAIN = {torch.Tensor, nn.Parameter}
 _DTYPES = {torch.float32, torch.bfloat16, torch.float16, torch.float64}  # that the kernels can scale
@@ -148,7 +150,7 @@ def _clipped_by_foreach(values: list[torch.Tensor], max_norm: float) -> list[flo
     if len(set(map(_kind, values))) != 1:
         return None
     with torch.no_grad():
-        norms = torch.stack(torch._foreach_norm(values, 2, dtype=wide_of(first)))
+        norms = torch.stack(torch._foreach_norm(values, 2, dtype=_wide_of(first)))
         total = torch.linalg.vector_norm(norms.double())  # in 32 bits, the squares of finite norms may overflow
         factor = torch.where(total.isfinite(), (max_norm / total).clamp(max=1), 1)
         try:
@@ -201,14 +203,15 @@ def _joined(values: list[torch.Tensor]) -> torch.Tensor:
 
 def _norms_by_kind(values: list[torch.Tensor]) -> list[float]:
     norms = [0.0] * len(values)
-    numbers_by_kind: dict[Any, list[int]] = {}
-    for number, value in enumerate(values):
-        plain = type(value) in _PLAIN and value.layout == torch.strided
-        numbers_by_kind.setdefault((value.dtype, value.device) if plain else number, []).append(number)
-    for kind, numbers in numbers_by_kind.items():
+    kinds: list[Any] = [
+        (value.dtype, value.device) if type(value) in _PLAIN and value.layout == torch.strided else number
+        for number, value in enumerate(values)
+    ]
+    for kind, numbers in positions_by_key(kinds).items():
         same_kind = [values[number] for number in numbers]
         if not isinstance(kind, tuple):
-            norms[numbers[0]] = _norm(same_kind[0])
+            (value,) = same_kind
+            norms[numbers[0]] = float(torch.linalg.vector_norm(_elements(value), dtype=_wide_of(value)))
             continue
         for number, norm in zip(numbers, foreach_norms(same_kind), strict=True):
             norms[number] = norm
@@ -222,10 +225,54 @@ def _elements(value: torch.Tensor) -> torch.Tensor:
     return value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
 
 
-def _norm(value: torch.Tensor) -> float:
-    value = _elements(value)
-    wide = value.dtype if value.element_size() >= 4 else torch.float32
-    return float(torch.linalg.vector_norm(value, dtype=wide))
+# -- norms in enough precision -------------------------------------------------------------------------------
+
+
+def norm_in_full(value: torch.Tensor) -> float:
+    """Computes a norm again if it was not finite: in 64 bits and scaled by the largest element, because squares
+    overflow long before the norm does."""
+    wide = value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
+    largest = wide.abs().max()
+    if not largest.isfinite():
+        return float(largest)
+    return float(torch.linalg.vector_norm(wide / largest) * largest)
+
+
+def foreach_norms(tensors: list[torch.Tensor]) -> list[float]:
+    """The norms of tensors with the same dtype and device, computed in at least 32 bits."""
+    if tensors[0].device.type == "cpu" and not tensors[0].is_complex():
+        return [_norm_by_pieces(tensor) for tensor in tensors]
+    norms: list[float] = torch.stack(torch._foreach_norm(tensors, 2, dtype=_wide_of(tensors[0]))).tolist()
+    return norms
+
+
+def _norm_by_pieces(tensor: torch.Tensor) -> float:
+    """The norm of a tensor on the CPU. A dot product is twice as fast as PyTorch's norm, and taken piece by piece it
+    does not lose precision on millions of elements, as that norm does."""
+    plain, is_dense = tensor.detach(), lies_densely(tensor.shape, tensor.stride())
+    flat = plain.as_strided((plain.numel(),), (1,)) if is_dense else plain.reshape(-1)
+    wide = _wide_of(tensor)
+    pieces = (flat[start : start + _PIECE].to(wide) for start in range(0, len(flat), _PIECE))
+    return math.sqrt(math.fsum(torch.dot(piece, piece).item() for piece in pieces))
+
+
+def _wide_of(tensor: torch.Tensor) -> torch.dtype:
+    """The dtype in which the norm of a tensor is computed; PyTorch needs a complex one for complex numbers."""
+    if tensor.is_complex():
+        return torch.complex128 if tensor.dtype == torch.complex128 else torch.complex64
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def segment_norms(vector: torch.Tensor, sizes: list[int]) -> list[float]:
+    """The norm of each segment of a vector, given the sizes of consecutive segments."""
+    wide = vector if vector.element_size() >= 4 else vector.float()
+    if len(set(sizes)) == 1:
+        norms: list[float] = torch.linalg.vector_norm(wide.view(len(sizes), sizes[0]), dim=1).tolist()
+        return norms
+    squares = (wide.abs() if wide.is_complex() else wide).square()
+    lengths = torch.tensor(sizes, device=vector.device)
+    sums: list[float] = torch.segment_reduce(squares, "sum", lengths=lengths, unsafe=True).sqrt().tolist()
+    return sums
 
 
 _kind = attrgetter("__class__", "dtype", "device", "layout")

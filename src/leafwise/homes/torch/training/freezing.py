@@ -13,7 +13,7 @@ from torch import nn
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.roles.role_table import role_of
 from leafwise.homes.torch.parallel.flat_shards import FlatShard
-from leafwise.homes.torch.tensors import is_lazy
+from leafwise.homes.torch.tensors import dtype_name, is_lazy
 
 _STATISTICS = ("norm.mean", "norm.variance", "norm.count")
 
@@ -46,7 +46,7 @@ class TorchFreezing(Freezing):
             return "it was made in inference mode, and has no gradient"
         if not trainable or value.is_floating_point() or value.is_complex():
             return ""
-        return f"only floating point can be trained, and it is {str(value.dtype).removeprefix('torch.')}"
+        return f"only floating point can be trained, and it is {dtype_name(value.dtype)}"
 
     def set_trainable(self, values: list[torch.Tensor], trainable: bool) -> None:
         for value in values:

@@ -46,10 +46,11 @@ class TorchGrouping(Grouping):
     def optimizer_options(self, optimizer: Any) -> frozenset[str] | None:
         """The options of a group that an optimizer (a class or an instance) accepts; for None, any of PyTorch's own."""
         if optimizer is None:
-            options_of_any = frozenset().union(
-                *(_options(cls) or () for cls in vars(torch.optim).values() if _is_optimizer(cls))
+            classes = (cls for cls in vars(torch.optim).values() if isinstance(cls, type))
+            optimizers = (cls for cls in classes if issubclass(cls, torch.optim.Optimizer))
+            return _FROM_SCHEDULERS.union(
+                *(_options(cls) or () for cls in optimizers if cls is not torch.optim.Optimizer)
             )
-            return options_of_any | _FROM_SCHEDULERS
         if isinstance(optimizer, torch.optim.Optimizer):
             return frozenset(optimizer.defaults) | _FROM_SCHEDULERS
         if not callable(optimizer):
@@ -132,10 +133,6 @@ def _strings(model: Any, method: str) -> list[str]:
     if isinstance(answer, str) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"{method}() returns {answer!r}, not a set of names")
     return [name for name in names if name]
-
-
-def _is_optimizer(cls: Any) -> bool:
-    return isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer
 
 
 def _options(cls: Any) -> frozenset[str] | None:

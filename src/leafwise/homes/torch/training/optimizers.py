@@ -5,7 +5,7 @@ than PyTorch's own, such as one that wraps another, is shown as its state dict, 
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
@@ -68,18 +68,17 @@ class OptimizerHome(Home):
         return "node" if issubclass(cls, _ParamGroup | _StateStep) or is_optimizer(cls) else None
 
     def visitor(self, cls: type, path_of: Callable[[Any], Path | None]) -> Callable[[Any], Visit | None]:
-        def visit(obj: Any) -> Visit:
-            if isinstance(obj, VirtualNode):
-                return (), obj.children, None
-            return _visit_optimizer(obj, path_of)
-
-        return visit
+        if issubclass(cls, VirtualNode):
+            return lambda obj: ((), obj.children, None)
+        return lambda obj: _visit_optimizer(obj, path_of)
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         if isinstance(owner, VirtualNode):
             return owner.entry(name, value)
         if keeps_own_state(owner):
-            return Entry(name, "step", raw=_StateDictValue(name), spelling=f"{{root}}.state_dict()[{name!r}]")
+            return Entry(
+                name, "step", raw=partial(_state_dict_value, name), spelling=f"{{root}}.state_dict()[{name!r}]"
+            )
         if name == GLOBAL_STATE:
             return Entry(name, "step", raw=attrgetter("state"), spelling="{root}.state")
         return Entry(name, "part" if name == "state" else "attribute")
@@ -99,12 +98,8 @@ def _has_optimizer_methods(cls: Any) -> bool:
     return all(callable(getattr(cls, name, None)) for name in methods) and not issubclass(cls, torch.nn.Module)
 
 
-_PASS_ON = (
-    "accelerate.",
-    "lightning.",
-    "lightning_fabric.",
-    "pytorch_lightning.",
-)  # these delegate to the optimizer that they wrap
+# These delegate to the optimizer that they wrap.
+_PASS_ON = ("accelerate.", "lightning.", "lightning_fabric.", "pytorch_lightning.")
 _STATE_HOOKS = ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
 
 
@@ -122,13 +117,13 @@ def keeps_own_state(optimizer: Any) -> bool:
 
 def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], Path | None]) -> Visit:
     if keeps_own_state(optimizer):
-        shown = [value for parameter in _parameters(optimizer) for value in standing_for(parameter)]
+        shown = [value for parameter in parameters_of(optimizer) for value in standing_for(parameter)]
         paths = [path_of(value) or Path([Entry(str(number), "any")]) for number, value in enumerate(shown)]
         own = [(str(key), value) for key, value in optimizer.state_dict().items()]
         return (), [(PARAMETERS, [str(path) for path in paths]), *own], "state"
     if (zero := zero_optimizer(optimizer)) is not None:
         return _visit_zero(zero, path_of)
-    stepped = set(map(id, _parameters(optimizer)))
+    stepped = set(map(id, parameters_of(optimizer)))
     groups = []
     state = _StateStep()
     number = 0
@@ -139,19 +134,16 @@ def _visit_optimizer(optimizer: torch.optim.Optimizer, path_of: Callable[[Any], 
             for shown in standing_for(parameter):
                 path = path_of(shown)
                 if path is None:
-                    path = Path(Entry(name, "any") for name in _own_path(own_names, position, number).split("."))
+                    own_name = str(number) if own_names is None else own_names[position]
+                    path = Path(Entry(name, "any") for name in own_name.split("."))
                 paths.append(path)
                 number += 1
                 held = shown_state(optimizer, parameter, shown, stepped)
                 if held is not None:
                     state.add(path, _state_entry(path.name, parameter, group_number, position), held)
         groups.append(_param_group(group, paths))
-    children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
     by_key: dict[Any, Any] = dict(optimizer.state)
-    global_state = {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)}
-    if global_state:
-        children.append((GLOBAL_STATE, global_state))
-    return (), children, "state"
+    return _visit(groups, state, {key: value for key, value in by_key.items() if not isinstance(key, torch.Tensor)})
 
 
 def _visit_zero(optimizer: Any, path_of: Callable[[Any], Path | None]) -> Visit:
@@ -166,16 +158,15 @@ def _visit_zero(optimizer: Any, path_of: Callable[[Any], Path | None]) -> Visit:
             number += 1
             held = zero_optimizers.state_of(optimizer, stepped)
             if held:
-                entry = Entry(
-                    paths[-1].name,
-                    "step",
-                    raw=_ZeroState(group_number, position),
-                    spelling="{root}.optimizer.state",
-                )
-                state.add(paths[-1], entry, held)
+                raw = partial(_zero_state, group_number, position)
+                state.add(paths[-1], Entry(paths[-1].name, "step", raw, spelling="{root}.optimizer.state"), held)
         groups.append(_param_group(optimizer.optimizer.param_groups[group_number], paths))
+    return _visit(groups, state, zero_optimizers.global_state_of(optimizer))
+
+
+def _visit(groups: list[_ParamGroup], state: _StateStep, global_state: dict[Any, Any]) -> Visit:
     children: list[tuple[str, Any]] = [("param_groups", groups), ("state", state)]
-    if global_state := zero_optimizers.global_state_of(optimizer):
+    if global_state:
         children.append((GLOBAL_STATE, global_state))
     return (), children, "state"
 
@@ -209,36 +200,31 @@ def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, stepped: se
 
 
 def _split_state(shown: FlatShard, value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return _unknown_inside(shown, value)
-    part = shown.owner.part_of(value)
-    if part is not None:
-        return new_shard(shown.place, part)
-    if not value.dim():  # such as the number of steps, of which every rank has its own copy
-        place = shown.place.of_scalar()
-        return new_shard(place, value.detach().view(1)[: place.size])
+    if isinstance(value, torch.Tensor):
+        part = shown.owner.part_of(value)
+        if part is not None:
+            return new_shard(shown.place, part)
+        if not value.dim():  # such as the number of steps, of which every rank has its own copy
+            place = shown.place.of_scalar()
+            return new_shard(place, value.detach().view(1)[: place.size])
     return _unknown(shown, value)
 
 
-def _unknown(shown: FlatShard, value: torch.Tensor) -> FlatShard:
-    return FlatShard(shown.place._replace(shape=tuple(value.shape)), _UnknownState(value), value)
-
-
-def _unknown_inside(shown: FlatShard, value: Any) -> Any:
-    """State that is not a tensor. Tensors in a container, such as the history of LBFGS, belong to this rank alone, and
-    must not be taken for copies that all ranks have."""
+def _unknown(shown: FlatShard, value: Any) -> Any:
+    """State of which it is not known to which elements it belongs. Tensors in a container, such as the history of
+    LBFGS, belong to this rank alone, and must not be taken for copies that all ranks have."""
     if isinstance(value, torch.Tensor):
-        return _unknown(shown, value)
+        return FlatShard(shown.place._replace(shape=tuple(value.shape)), _UnknownState(value), value)
     if isinstance(value, dict):
-        return {key: _unknown_inside(shown, inner) for key, inner in value.items()}
+        return {key: _unknown(shown, inner) for key, inner in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_unknown_inside(shown, inner) for inner in value)
+        return type(value)(_unknown(shown, inner) for inner in value)
     return value
 
 
 def _without_elements(shown: FlatShard, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
-        return _unknown_inside(shown, value)
+        return _unknown(shown, value)
     return new_shard(shown.place if value.dim() else shown.place.of_scalar(), value.detach().flatten()[:0])
 
 
@@ -250,56 +236,32 @@ class _UnknownState(FlatOwner):
         )
 
 
-def _parameters(optimizer: Any) -> list[Any]:
+def parameters_of(optimizer: Any) -> list[Any]:
     return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
 
 
-class _StateDictValue:
-    """Gets one value of the state dict of an optimizer; a class, so that paths can be pickled."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, optimizer: Any) -> Any:
-        if self.name == PARAMETERS:
-            return _parameters(optimizer)
-        return next(value for key, value in optimizer.state_dict().items() if str(key) == self.name)
+# Functions for path entries, which get them with `partial`, so that paths can be pickled.
 
 
-class _ParameterState:
-    """Gets the state of one parameter from an optimizer; a class, so that paths can be pickled."""
-
-    def __init__(self, parameter: Any) -> None:
-        self.parameter = parameter
-
-    def __call__(self, optimizer: torch.optim.Optimizer) -> Any:
-        return optimizer.state[self.parameter]
+def _state_dict_value(name: str, optimizer: Any) -> Any:
+    if name == PARAMETERS:
+        return parameters_of(optimizer)
+    return next(value for key, value in optimizer.state_dict().items() if str(key) == name)
 
 
-class _ZeroState:
-    """Gets the state of one parameter from an optimizer of DeepSpeed, by group and position."""
-
-    def __init__(self, group: int, position: int) -> None:
-        self.group, self.position = group, position
-
-    def __call__(self, optimizer: Any) -> Any:
-        zero = zero_optimizer(optimizer)
-        return zero_optimizers.state_of(zero, zero_optimizers.groups_of(zero)[self.group][self.position])
+def _parameter_state(parameter: Any, optimizer: torch.optim.Optimizer) -> Any:
+    return optimizer.state[parameter]
 
 
-def _own_path(names: list[str] | None, position: int, number: int) -> str:
-    """The name of a parameter in the optimizer: the name that it was given, or its number."""
-    return str(number) if names is None else names[position]
+def _zero_state(group: int, position: int, optimizer: Any) -> Any:
+    zero = zero_optimizer(optimizer)
+    return zero_optimizers.state_of(zero, zero_optimizers.groups_of(zero)[group][position])
 
 
 def _state_entry(name: str, parameter: Any, group: int, position: int) -> Entry:
     """The path entry of the state of a parameter; in PyTorch, its key is the parameter itself."""
-    return Entry(
-        name,
-        "step",
-        raw=_ParameterState(parameter),
-        spelling=f"{{root}}.state[{{root}}.param_groups[{group}]['params'][{position}]]",
-    )
+    spelling = f"{{root}}.state[{{root}}.param_groups[{group}]['params'][{position}]]"
+    return Entry(name, "step", partial(_parameter_state, parameter), spelling=spelling)
 
 
 HOME = OptimizerHome()

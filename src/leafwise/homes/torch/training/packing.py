@@ -13,9 +13,9 @@ from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.gpu.tables import KeptTables
-from leafwise.homes.torch.tensors import cannot_read
-from leafwise.homes.torch.training.clipping import clip_parts
-from leafwise.homes.torch.training.norms import SMALL, foreach_norms, is_dense, norm_in_full, segment_norms
+from leafwise.homes.torch.tensors import cannot_read, positions_by_key
+from leafwise.homes.torch.training.clipping import SMALL, clip_parts, foreach_norms, norm_in_full, segment_norms
+from leafwise.kernels.cpu import lies_densely
 
 # Up to `_ALL` tensors are checked each time the vectors are used; with more, only a window of `_WINDOW` tensors.
 _ALL, _WINDOW = 1024, 128
@@ -61,7 +61,8 @@ class PackedTensors:
     @staticmethod
     def _place(vector: torch.Tensor, tensor: torch.Tensor, start: int) -> torch.Tensor:
         """The place of a tensor in a vector, with its axes in the same order in memory as before."""
-        strides = tensor.stride() if is_dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
+        is_dense = lies_densely(tensor.shape, tensor.stride())
+        strides = tensor.stride() if is_dense else torch.empty(tensor.shape, device="meta").stride()
         return vector.as_strided(tensor.shape, strides, start)
 
     @property
@@ -102,7 +103,7 @@ class PackedTensors:
         """The first tensor that is no longer in the model, because something else is in a slot of this part."""
         for holder, name, held in zip(self._holders[part], self._names[part], self._held[part], strict=True):
             if holder.get(name) is not held:
-                gone = set(map(id, _tensors_of(held)))
+                gone = set(map(id, held.parameters() if isinstance(held, nn.Module) else [held]))
                 return next(
                     (self.order[at] for at, lost in enumerate(self._tensors) if id(lost) in gone), self.order[0]
                 )
@@ -175,19 +176,18 @@ class PackedTensors:
         """On a GPU, clips the vector of gradients, unless its norm is not finite, and returns the norms before."""
         check_not_capturing("clip gradients")
         norms = clip_parts(self._grads, self.starts, self.sizes, max_norm, self._tables)
-        if norms is None:
-            return None
-        norm_of = dict(zip(self.order, norms, strict=True))
-        return [norm_of[number] for number in range(len(norms))]
+        return None if norms is None else self._in_given_order(norms)
 
     def norms(self) -> list[float]:
         """The norm of the gradient of each tensor, in the order in which they were given."""
         small = max(self.sizes) <= SMALL
         norms = segment_norms(self._grads, self.sizes) if small else foreach_norms(self.views)
-        norms_in_order = [0.0] * len(self.order)
-        for number, norm, view in zip(self.order, norms, self.views, strict=True):
-            norms_in_order[number] = norm if math.isfinite(norm) else norm_in_full(view)
-        return norms_in_order
+        pairs = zip(norms, self.views, strict=True)
+        return self._in_given_order([norm if math.isfinite(norm) else norm_in_full(view) for norm, view in pairs])
+
+    def _in_given_order(self, norms: list[float]) -> list[float]:
+        norm_of = dict(zip(self.order, norms, strict=True))
+        return [norm_of[number] for number in range(len(norms))]
 
     def scale(self, factors: Sequence[float]) -> None:
         """Multiplies the gradient of each tensor by its factor; a single factor is used for all."""
@@ -205,10 +205,6 @@ class PackedTensors:
                     tensor.grad = tensor.grad.clone(memory_format=torch.preserve_format)
 
 
-def _tensors_of(held: Any) -> list[Any]:
-    return list(held.parameters()) if isinstance(held, nn.Module) else [held]
-
-
 def _dense(grad: torch.Tensor) -> torch.Tensor:
     return grad.to_dense() if grad.layout != torch.strided else grad
 
@@ -221,11 +217,8 @@ class TorchPacking(Packing):
 
     def pack(self, values: list[torch.Tensor], slots: list[list[DictSlot]]) -> list[tuple[list[int], PackedPart]]:
         # One vector for each dtype and device.
-        members: dict[Any, list[int]] = {}
-        for number, value in enumerate(values):
-            members.setdefault((value.dtype, value.device), []).append(number)
         parts: list[tuple[list[int], PackedPart]] = []
-        for numbers in members.values():
+        for numbers in positions_by_key((value.dtype, value.device) for value in values).values():
             # Tensors of one module share slots.
             distinct = {(id(slot[0]), slot[1]): slot for number in numbers for slot in slots[number]}
             parts.append((numbers, PackedTensors([values[number] for number in numbers], list(distinct.values()))))

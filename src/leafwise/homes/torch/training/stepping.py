@@ -19,27 +19,14 @@ from leafwise.homes.torch.parallel.deepspeed_zero import zero_optimizer
 from leafwise.homes.torch.parallel.flat_shards import FlatShard, is_shown_itself, standing_at, standing_for
 from leafwise.homes.torch.parallel.sharding import local_tensor
 from leafwise.homes.torch.tensors import tensor_over
-from leafwise.homes.torch.training.optimizers import is_optimizer, keeps_own_state, shown_state
+from leafwise.homes.torch.training.optimizers import is_optimizer, keeps_own_state, parameters_of, shown_state
 from leafwise.homes.torch.values.values import same_bits
 
 # The state of PyTorch's own optimizers that has an element for each element of the parameter.
-_LIKE_PARAMETER = frozenset(
-    {
-        "exp_avg",
-        "exp_avg_sq",
-        "max_exp_avg_sq",
-        "exp_inf",
-        "momentum_buffer",
-        "square_avg",
-        "grad_avg",
-        "acc_delta",
-        "sum",
-        "prev",
-        "step_size",
-        "ax",
-        zero_optimizers.MASTER,
-    }
-)
+_LIKE_PARAMETER = frozenset({
+    "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "acc_delta",
+    "sum", "prev", "step_size", "ax", zero_optimizers.MASTER,
+})  # fmt: skip
 
 # State among these that starts as zeros, and is not zero where there was a gradient.
 _ZERO_UNTIL_REACHED = ("exp_avg_sq", "square_avg", "momentum_buffer")
@@ -131,9 +118,15 @@ class TorchStepping(Stepping):
                 self._put_options(zero.optimizer.param_groups, group, options.get(number), whole)
             self._restore_zero(zero, states, global_state)
             return
+        state: Any = optimizer.state
+        for key in [key for key in state if not isinstance(key, torch.Tensor)]:
+            del state[key]
+        state.update(_tensors(global_state))
         uploads = Uploads()
         try:
-            self._put_states(optimizer, states, options, whole, global_state, uploads)
+            for number, group in enumerate(optimizer.param_groups):
+                self._put_options(optimizer.param_groups, group, options.get(number), whole)
+                self._put_states(optimizer, number, states, uploads)
         finally:
             uploads.finish()
         if type(optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
@@ -159,34 +152,23 @@ class TorchStepping(Stepping):
         zero_optimizers.restore_states(zero, placed, global_state)
 
     def _put_states(
-        self,
-        optimizer: torch.optim.Optimizer,
-        states: dict[tuple[int, int], dict[str, Any]],
-        options: dict[int, dict[str, Any]],
-        whole: bool,
-        global_state: dict[Any, Any],
-        uploads: Uploads,
+        self, optimizer: torch.optim.Optimizer, number: int, states: zero_optimizers.States, uploads: Uploads
     ) -> None:
-        states_by_key: Any = optimizer.state
-        for key in [key for key in states_by_key if not isinstance(key, torch.Tensor)]:
-            del states_by_key[key]
-        states_by_key.update(_tensors(global_state))
-        for group_number, group in enumerate(optimizer.param_groups):
-            self._put_options(optimizer.param_groups, group, options.get(group_number), whole)
-            shown = _shown(group)
-            given: dict[int, list[tuple[Any, dict[str, Any]]]] = {}
-            for position, (parameter, shard) in enumerate(shown):
-                state = states.get((group_number, position))
-                if state is None:
-                    continue
-                placed = {key: _on_device(parameter, group, key, value, uploads) for key, value in state.items()}
-                given.setdefault(id(parameter), []).append((shard, placed))
-            for parameter in group["params"]:
-                if id(parameter) not in given:
-                    continue
-                optimizer.state.pop(parameter, None)
-                if state := _own_state(given[id(parameter)]):
-                    optimizer.state[parameter] = state
+        """Sets the state of the parameters of one group."""
+        group = optimizer.param_groups[number]
+        given: dict[int, list[tuple[Any, dict[str, Any]]]] = {}
+        for position, (parameter, shard) in enumerate(_shown(group)):
+            state = states.get((number, position))
+            if state is None:
+                continue
+            placed = {key: _on_device(parameter, group, key, value, uploads) for key, value in state.items()}
+            given.setdefault(id(parameter), []).append((shard, placed))
+        for parameter in group["params"]:
+            if id(parameter) not in given:
+                continue
+            optimizer.state.pop(parameter, None)
+            if state := _own_state(given[id(parameter)]):
+                optimizer.state[parameter] = state
 
     def _put_options(
         self, groups: list[dict[str, Any]], group: dict[str, Any], options: dict[str, Any] | None, whole: bool
@@ -231,7 +213,8 @@ class TorchStepping(Stepping):
             for parameter, state in getattr(optimizer, "state", {}).items()
             if is_sharded(parameter) and isinstance(state, dict)
             for value in state.values()
-            if isinstance(value, torch.Tensor) and not is_sharded(value) and _is_of_part(value, parameter)
+            if isinstance(value, torch.Tensor) and not is_sharded(value)
+            if value.shape == local_tensor(parameter).shape != parameter.shape
         ]
 
     def keeps_own_state(self, optimizer: Any) -> bool:
@@ -239,7 +222,8 @@ class TorchStepping(Stepping):
 
     def restore_own_state(self, optimizer: Any, state: Any) -> None:
         tensors = _tensors(state)
-        optimizer.load_state_dict(_copied(tensors))
+        copied = _mapped(tensors, lambda item: item.clone() if isinstance(item, torch.Tensor) else item)
+        optimizer.load_state_dict(copied)
         _undo_casts(optimizer.state_dict(), tensors)
 
 
@@ -292,8 +276,7 @@ def _kept_outside(optimizer: Any) -> str:
     """State that an optimizer needs to continue and does not put into its state dict; empty if there is none."""
     if (zero := zero_optimizer(optimizer)) is not None:
         return zero_optimizers.cannot_use_optimizer(zero)
-    parameters = [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
-    stood_for = [(parameter, standing_for(parameter)) for parameter in parameters if parameter.__dict__]
+    stood_for = [(parameter, standing_for(parameter)) for parameter in parameters_of(optimizer) if parameter.__dict__]
     if any(
         is_flattened(parameter) and not is_shown_itself(parameter)
         for parameter, shown in stood_for
@@ -358,10 +341,6 @@ def _tensors(value: Any) -> Any:
     return _mapped(value, lambda item: tensor_over(item) if _is_array(item) else item)
 
 
-def _copied(value: Any) -> Any:
-    return _mapped(value, lambda item: item.clone() if isinstance(item, torch.Tensor) else item)
-
-
 def _undo_casts(loaded: Any, original: Any) -> None:
     """Restores tensors that PyTorch cast to the dtype of their parameter while loading."""
     if not isinstance(original, dict | list) or type(loaded) is not type(original) or len(loaded) != len(original):
@@ -388,7 +367,3 @@ def _on_device(parameter: torch.Tensor, group: dict[str, Any], key: str, value: 
         return tensor_over(item) if stays_on_cpu else uploads.to(tensor_over(item), parameter.device)
 
     return _mapped(value, placed)
-
-
-def _is_of_part(value: torch.Tensor, parameter: Any) -> bool:
-    return bool(value.shape == local_tensor(parameter).shape != parameter.shape)

@@ -5,7 +5,7 @@ hook on the alias records the gradient of that use. Hooks on every module show w
 
 Checkpointing runs a part of the forward again during backward. If it is not reentrant (`use_reentrant=False`),
 gradients flow through the first run, and the second run only provides values. If it is, gradients flow through the
-second run, which gets the call numbers of the first; see `module_calls`.
+second run, which gets the call numbers of the first.
 
 Hooks are called in every thread of the process, and several threads may use one model. A capture counts the operations
 of its own thread, and every backward through its own uses, whatever its thread.
@@ -13,9 +13,8 @@ of its own thread, and every backward through its own uses, whatever its thread.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from threading import Lock, get_ident
-from types import TracebackType
-from typing import Any
+from threading import Lock, get_ident, local
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -25,8 +24,48 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import CheckpointFunction
 
 from leafwise.core.capabilities.uses import UNATTRIBUTED, TrackingUses, Use
-from leafwise.homes.torch.training.module_calls import CheckpointedSegment, ModuleCall, ThreadPosition
-from leafwise.homes.torch.training.operations import operation_name
+
+# The calls of a segment, by the identity of the module: the path of the module and the number of the call.
+CallsByModule = dict[int, list[tuple[str, int]]]
+
+
+class ModuleCall(NamedTuple):
+    """A running call of a module: the module, its path, the number of the call, and how often each operation has used
+    each leaf."""
+
+    module: int
+    path: str
+    call: int
+    turns: dict[tuple[str, str], int]
+
+    def copied(self) -> "ModuleCall":
+        return self._replace(turns=dict(self.turns))
+
+
+class CheckpointedSegment:
+    """A part of the forward with reentrant checkpointing: the call in which it ran, and the calls that it made."""
+
+    def __init__(self, frame: ModuleCall) -> None:
+        self.frame = frame.copied()
+        self.calls: CallsByModule = {}
+
+    def replayed(self) -> tuple[ModuleCall, CallsByModule]:
+        """The start of the second run: the call in which it runs, and the calls to come, the next one last."""
+        return self.frame.copied(), {key: list(reversed(calls)) for key, calls in self.calls.items()}
+
+
+class ThreadPosition(local):
+    """What a thread is running: module calls, the outermost first; segments in their first run; segments in their
+    second run.
+
+    Each thread has its own, because backward, and the second run of a segment in it, may run in another thread than
+    forward.
+    """
+
+    def __init__(self) -> None:
+        self.frames = [ModuleCall(0, "", 0, {})]
+        self.segments: list[CheckpointedSegment] = []
+        self.replays: list[CallsByModule] = []
 
 
 class UseCapture:
@@ -62,10 +101,8 @@ class UseCapture:
             self._stack = stack.pop_all()
         return self.read
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def read(self) -> dict[str, dict[Use, torch.Tensor]]:
         """The gradients by use, in the order of the forward pass, and the rest that belongs to no use."""
@@ -86,7 +123,9 @@ class UseCapture:
         def note(gradient: torch.Tensor) -> None:
             # The hooks of all uses that this backward goes through have run before this one.
             ours = self.is_in_backward(leaf) or self.is_ours()
-            if ours or not (in_calling_thread or _is_of_another(self, leaf)):
+            # If this backward went through uses of the leaf that another capture counts, it belongs to that.
+            others = (capture for capture in tuple(_captures) if capture is not self)
+            if ours or not (in_calling_thread or any(other.is_in_backward(leaf) for other in others)):
                 self._totals[name] = _added(self._totals.get(name), gradient)
 
         return note
@@ -109,7 +148,7 @@ class UseCapture:
             calls[key] = call + 1
         for segment in position.segments:
             segment.calls.setdefault(key, []).append((path, call))
-        position.frames.append(ModuleCall(key, path, call))
+        position.frames.append(ModuleCall(key, path, call, {}))
 
     def _ends(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
         frames = self._position.frames
@@ -193,6 +232,29 @@ class UseCapture:
         self._gradients[name][use] = _added(self._gradients[name].get(use), gradient)
 
 
+# These are about the tensor itself, not about its values.
+_ABOUT_ITSELF = frozenset({
+    "__deepcopy__", "__delete__", "__dir__", "__format__", "__hash__", "__len__", "__reduce__", "__reduce_ex__",
+    "__repr__", "__set__", "__setstate__", "_is_view", "_typed_storage", "backward", "data_ptr", "detach", "dim",
+    "element_size", "get_device", "grad", "is_complex", "is_contiguous", "is_floating_point", "is_same_size",
+    "is_set_to", "is_shared", "numel", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_",
+    "resize_", "retain_grad", "set_", "share_memory_", "size", "storage", "storage_offset", "stride", "type",
+    "untyped_storage",
+})  # fmt: skip
+
+# Properties that compute from the values, like operations.
+_COMPUTED = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+
+
+def _operation_name(func: Any) -> str | None:
+    """The name of an intercepted call in a `Use`; None if the call is only about the tensor itself."""
+    name = getattr(func, "__name__", str(func))
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", name)
+        return name if name in _COMPUTED else None
+    return None if name in _ABOUT_ITSELF else name
+
+
 class _CaptureMode(TorchFunctionMode):
     """Passes the parameters of every operation through the capture."""
 
@@ -202,7 +264,7 @@ class _CaptureMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        operation = operation_name(func)
+        operation = _operation_name(func)
         if operation is None:
             return func(*args, **kwargs)
 
@@ -214,11 +276,6 @@ class _CaptureMode(TorchFunctionMode):
 
 _lock = Lock()
 _captures: list[UseCapture] = []  # the captures that are entered, in any thread
-
-
-def _is_of_another(capture: UseCapture, leaf: torch.Tensor) -> bool:
-    """Whether the running backward went through uses of this leaf that another capture counts."""
-    return any(entered is not capture and entered.is_in_backward(leaf) for entered in tuple(_captures))
 
 
 _function: Any = CheckpointFunction

@@ -1,7 +1,6 @@
 """Comparing the values of tensors, bit by bit."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -49,17 +48,9 @@ class TorchComparing(Comparing):
     def compare_on_device(
         self, firsts: list[Any], seconds: list[Any], count: Count
     ) -> Callable[[], list[DeviceResult | None]]:
-        from leafwise.homes.torch.gpu.device_comparing import start_at_once, start_comparing
+        from leafwise.homes.torch.gpu.device_comparing import start_comparing
 
-        if (wait := start_at_once(firsts, seconds, count)) is not None:
-            return wait
-        elsewhere = cache(lambda device: not runs_kernels(device))
-        sides = [
-            [self._other_array(value) if type(value) is not OtherArray and elsewhere(value.device) else value
-             for value in values]
-            for values in (firsts, seconds)
-        ]  # fmt: skip
-        return start_comparing(sides[0], sides[1], count)
+        return start_comparing(firsts, seconds, self._other_array, count)
 
     def _other_array(self, value: torch.Tensor) -> OtherArray:
         pieces = self.home.capability(Saving).pieces
@@ -71,12 +62,10 @@ class TorchComparing(Comparing):
 
     def fingerprint(self, value: torch.Tensor) -> tuple[int, bool] | None:
         # The sum of the bits as integers does not depend on the order of the elements.
-        if cannot_read(value):
+        if cannot_read(value) or not value.numel():
             return None
         plain = value.detach()
-        if plain.layout != torch.strided or plain.is_quantized or type(plain) not in (torch.Tensor, nn.Parameter):
-            return None
-        if not plain.numel():
+        if type(plain) not in (torch.Tensor, nn.Parameter):
             return None
         if plain.is_cuda:
             check_not_capturing("compare values")

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
@@ -12,11 +14,10 @@ from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.work.progress import Count
 from leafwise.homes.torch.checkpoints.loading import cannot_change
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded
-from leafwise.homes.torch.gpu.launching import check_not_capturing, shortage_explained
-from leafwise.homes.torch.gpu.random_numbers import draw_with_kernels
+from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, shortage_explained, start_kernels
 from leafwise.homes.torch.parallel.flat_shards import FlatShard
 from leafwise.homes.torch.parallel.sharding import local_tensor
-from leafwise.homes.torch.tensors import as_numpy, holds_nothing, tensor_over
+from leafwise.homes.torch.tensors import as_numpy, dtype_name, holds_nothing, positions_by_key, tensor_over
 
 
 class TorchFilling(Filling):
@@ -64,7 +65,25 @@ class TorchFilling(Filling):
         return True
 
     def draw_together(self, jobs: list[DrawJob], count: Count) -> list[bool]:
-        return draw_with_kernels(jobs, count)
+        """Draws the tensors that kernels can fill; returns which of them."""
+        is_drawn = [False] * len(jobs)
+        for device, numbers in positions_by_key(job.value.device for job in jobs).items():
+            if device.type == "cuda":
+                check_not_capturing("initialize")
+            if not runs_kernels(device):
+                continue
+            from leafwise.kernels.triton import cuda_drawing  # imports Triton
+
+            targets = {
+                number: target for number in numbers if (target := _target(jobs[number], cuda_drawing)) is not None
+            }
+            if targets and _draw_with_kernels(list(targets.values()), device, cuda_drawing):
+                for number in targets:
+                    is_drawn[number] = True
+                # Autograd does not notice what kernels write.
+                torch.autograd.graph.increment_version([jobs[number].value for number in targets])
+                count(sum(jobs[number].value.numel() for number in targets))
+        return is_drawn
 
     def draw_size(self, value: torch.Tensor) -> int:
         return 1 << (18 if value.device.type == "cpu" else 24)  # fits into the caches of a CPU, or keeps a GPU busy
@@ -82,6 +101,37 @@ def _put(value: torch.Tensor, start: int, rows: torch.Tensor) -> None:
         plain = plain if plain.dim() else plain.view(1)
         plain[start : start + len(rows)].copy_(rows)
 
+
+# -- drawn on a GPU, many tensors by a few kernel launches -------------------------------------------------
+
+_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})  # those of the kernels
+
+
+def _draw_with_kernels(targets: list[Any], device: torch.device, kernels: Any) -> bool:
+    """Returns False, and warns once, if Triton cannot run."""
+    action, instead = "initial values of tensors on a GPU are drawn", "by PyTorch operations, which is slower"
+    with shortage_explained("initialize", "some leaves may have their initial values already"):
+        return start_kernels(device, lambda: kernels.draw_all(targets, device), action, instead) is not None
+
+
+def _target(job: DrawJob, kernels: Any) -> Any:
+    """The description of a tensor for kernels; None if they cannot fill it."""
+    plain = job.value.detach()
+    if type(plain) is not torch.Tensor or plain.dtype not in _DTYPES or plain.is_neg() or plain.is_inference():
+        return None
+    first_word = 0
+    if job.shape == job.whole and plain.is_contiguous():
+        axes = kernels.one_run(plain.numel())
+    else:
+        word_strides = list(accumulate((1, *job.whole[:0:-1]), mul))[::-1]
+        first_word = sum(map(mul, job.first, word_strides))
+        axes = kernels.merged(map(kernels.Axis, job.shape, word_strides, plain.stride() or (1,)))
+        if axes is None:
+            return None
+    return kernels.Target(plain.data_ptr(), dtype_name(plain.dtype), job.key, job.draw, first_word, axes)
+
+
+# -- random words on any device ----------------------------------------------------------------------------
 
 # Philox4x64-10 in signed 64-bit integers, because PyTorch does not compute with unsigned ones. Products wrap around as
 # they should; their high halves are computed from 32-bit halves.
@@ -120,6 +170,8 @@ def _product(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def _high(number: torch.Tensor) -> torch.Tensor:
     return (number >> 32) & _HALF
 
+
+# -- lazy layers -------------------------------------------------------------------------------------------
 
 _INITIALIZE = "initialize_parameters"  # what a lazy layer calls when it sees its first input
 

@@ -13,14 +13,9 @@ from leafwise.core.home import Spec
 from leafwise.core.results.moments import Moments
 from leafwise.core.work.progress import Count
 from leafwise.homes.torch import tensors
-from leafwise.homes.torch.gpu.launching import (
-    check_not_capturing,
-    lend_to_current_stream,
-    runs_kernels,
-    start_kernels,
-)
+from leafwise.homes.torch.gpu.launching import check_not_capturing, lend_to_current_stream, runs_kernels, start_kernels
 from leafwise.homes.torch.gpu.tables import KeptTables, is_run, run_of
-from leafwise.homes.torch.tensors import as_numpy, cannot_read, dtype_name, has_no_memory
+from leafwise.homes.torch.tensors import as_numpy, cannot_read, dtype_name, has_no_memory, positions_by_key
 from leafwise.kernels import cpu
 from leafwise.kernels.dtypes import KERNELS, unknown_dtype
 
@@ -59,10 +54,8 @@ class TorchMeasuring(Measuring):
         return None if prepared is None or wait is None else PendingMeasurement(wait, prepared.specs)
 
     def measure(self, values: list[torch.Tensor], histogram: bool, count: Count) -> Wait:
-        numbers_by_device: dict[torch.device, list[int]] = {}
-        for number, value in enumerate(values):
-            numbers_by_device.setdefault(value.device, []).append(number)
         # GPUs first: they work while the CPU measures the rest.
+        numbers_by_device = positions_by_key(value.device for value in values)
         by_device = sorted(numbers_by_device.items(), key=lambda item: item[0].type == "cpu")
         waits = []
         for device, numbers in by_device:

@@ -1,7 +1,8 @@
 """Searching tensors on a GPU: all of them in a few launches, and only what is found is copied to the CPU."""
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache, partial
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,15 +10,15 @@ import torch
 
 from leafwise.core.capabilities.searching import Lines, LineSums, Searching
 from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, start_kernels
-from leafwise.homes.torch.tensors import dtype_name
-from leafwise.homes.torch.values.spectrum import leading_share, orthogonality_error
+from leafwise.homes.torch.tensors import dtype_name, positions_by_key
 from leafwise.homes.torch.values.values import words_of
-from leafwise.homes.torch.values.wide_numbers import AT_ONCE, as_doubles, is_finite, row_bands
+from leafwise.kernels.dtypes import byte_values, is_byte_float
 from leafwise.kernels.lines import SAMPLED, Directions
 
 T = TypeVar("T")
 
 _ACTION = "rows and columns of tensors on a GPU are compared"
+_AT_ONCE = 1 << 23  # elements that are copied or converted at once, to save memory
 
 
 class TorchSearching(Searching):
@@ -59,7 +60,9 @@ class TorchSearching(Searching):
         return _unless_out_of_memory(lambda: _nonfinite(value, most))
 
     def same_rows(self, first: torch.Tensor, second: Any) -> Any | None:
-        if not _is_beside(first, second):
+        # Without copying one to another device.
+        is_there = isinstance(second, torch.Tensor) and (first.device, first.dtype) == (second.device, second.dtype)
+        if not is_there or second.is_neg():
             return None
         return _unless_out_of_memory(lambda: _same_rows(first, second))
 
@@ -67,16 +70,16 @@ class TorchSearching(Searching):
         self, value: torch.Tensor, directions: Any, rounds: int, count: int, scale: float
     ) -> float | None:
         there = torch.from_numpy(directions)
-        return _unless_out_of_memory(lambda: leading_share(value, there, rounds, count, scale))
+        return _unless_out_of_memory(lambda: _leading_share(value, there, rounds, count, scale))
 
     def orthogonality_error(self, value: torch.Tensor, direction: Any, gain: float) -> float | None:
-        return _unless_out_of_memory(lambda: orthogonality_error(value, torch.from_numpy(direction), gain))
+        return _unless_out_of_memory(lambda: _orthogonality_error(value, torch.from_numpy(direction), gain))
 
 
 def _nonfinite(value: torch.Tensor, most: int) -> Any:
     positions, count = [], 0
-    for start, band in row_bands(value):
-        places = (~is_finite(band)).reshape(-1).nonzero().squeeze(1)[: most - count]
+    for start, band in _row_bands(value):
+        places = (~_looked_up(band).isfinite()).reshape(-1).nonzero().squeeze(1)[: most - count]
         positions.append((places + start * (band.numel() // len(band))).cpu().numpy())
         count += len(places)
         if count >= most:
@@ -84,18 +87,9 @@ def _nonfinite(value: torch.Tensor, most: int) -> Any:
     return np.concatenate(positions) if positions else np.array([], np.int64)
 
 
-def _is_beside(first: torch.Tensor, second: Any) -> bool:
-    """Whether two arrays can be compared without copying one to another device."""
-    return (
-        isinstance(second, torch.Tensor)
-        and (first.device, first.dtype) == (second.device, second.dtype)
-        and not second.is_neg()
-    )
-
-
 def _same_rows(first: torch.Tensor, second: torch.Tensor) -> Any:
     rows = []
-    for (start, band), (_, other) in zip(row_bands(first), row_bands(second), strict=True):
+    for (start, band), (_, other) in zip(_row_bands(first), _row_bands(second), strict=True):
         same = (words_of(band) == words_of(other)).reshape(len(band), -1).all(1)
         rows.append((same.nonzero().squeeze(1) + start).cpu().numpy())
     return np.concatenate(rows) if rows else np.array([], np.int64)
@@ -107,11 +101,8 @@ def _by_device(
     """The results of a search by launches, device by device, each with the numbers of its arrays. None if Triton cannot
     run, or has no memory left for its tables."""
     check_not_capturing("check")
-    numbers_by_device: dict[torch.device, list[int]] = {}
-    for number, line in enumerate(lines):
-        numbers_by_device.setdefault(line.value.device, []).append(number)
     results = []
-    for device, numbers in numbers_by_device.items():
+    for device, numbers in positions_by_key(line.value.device for line in lines).items():
         there = [lines[number] for number in numbers]
         start = partial(start_kernels, device, partial(search, there, device), _ACTION)
         result = _unless_out_of_memory(start)
@@ -140,12 +131,12 @@ def _line_sums(place: Lines, numbers: torch.Tensor) -> LineSums:
     onto, weights = _directions(length, value.device)
     words, there = words_of(value.detach()), numbers.to(value.device)
     fingerprints, projections, norms = [], [], []
-    step = max(1, AT_ONCE // length)
+    step = max(1, _AT_ONCE // length)
     for start in range(0, len(numbers), step):
         part = there[start : start + step]
         bits = words.index_select(axis, part).movedim(axis, 0).reshape(len(part), length)
         fingerprints.append((bits.to(torch.int64) * weights).sum(1))
-        doubles = as_doubles(bits.view(value.dtype)) * scale
+        doubles = _as_doubles(bits.view(value.dtype)) * scale
         projections.append(doubles @ onto / SAMPLED**0.5)
         norms.append(torch.linalg.vector_norm(doubles, dim=1))
     return LineSums(torch.cat(fingerprints), torch.cat(projections), torch.cat(norms))
@@ -164,3 +155,76 @@ def _unless_out_of_memory(search: Callable[[], T]) -> T | None:
         return search()
     except torch.OutOfMemoryError:
         return None
+
+
+# -- leading singular values, and whether matrices are orthogonal ------------------------------------------
+
+# All in double precision, since programs may allow products in 32 bits to be rounded to 10 bits (TF32).
+
+
+def _leading_share(value: torch.Tensor, directions: torch.Tensor, rounds: int, count: int, scale: float) -> float:
+    """See `Searching.leading_share`."""
+    there = directions.to(value.device, torch.float64)
+    for _ in range(rounds):
+        there, _ = torch.linalg.qr(_gram(value, there, scale))
+    projected = torch.cat([rows @ there for rows in _rows(value, scale)])
+    # The eigenvalues of the small product are the squares of the singular values.
+    squares = torch.linalg.eigvalsh(projected.T @ projected).flip(0)[:count].clamp(min=0)
+    total = sum(rows.square().sum() for rows in _rows(value, scale))
+    return float(squares.sum() / total) if total else 0.0
+
+
+def _orthogonality_error(value: torch.Tensor, direction: torch.Tensor, gain: float) -> float:
+    """See `Searching.orthogonality_error`."""
+    there = direction.to(value.device, torch.float64)
+    high, wide = value.shape[0], value[0].numel()
+    if wide <= high:
+        product = _gram(value, there, 1.0)
+    else:
+        middle, at = there.new_zeros(wide, 1), 0
+        for rows in _rows(value, 1.0):
+            middle += rows.T @ there[at : at + len(rows)]
+            at += len(rows)
+        product = torch.cat([rows @ middle for rows in _rows(value, 1.0)])
+    expected = there * gain**2
+    return float((product - expected).norm() / (expected.norm() or 1))
+
+
+def _rows(value: torch.Tensor, scale: float) -> Iterator[torch.Tensor]:
+    for _, band in _row_bands(value):
+        yield _as_doubles(band).reshape(len(band), -1) / scale
+
+
+def _gram(value: torch.Tensor, directions: torch.Tensor, scale: float) -> torch.Tensor:
+    """The transpose of the matrix, times the matrix, times the directions."""
+    total = torch.zeros_like(directions)
+    for rows in _rows(value, scale):
+        total += rows.T @ (rows @ directions)
+    return total
+
+
+# -- numbers in double precision, in parts -----------------------------------------------------------------
+
+
+def _row_bands(value: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+    """A tensor with at least one axis, as parts of several rows each, with the number of the first row."""
+    step = max(1, _AT_ONCE // max(prod(value.shape[1:]), 1))
+    for start in range(0, len(value), step):
+        yield start, value.detach()[start : start + step]
+
+
+def _as_doubles(value: torch.Tensor) -> torch.Tensor:
+    return _looked_up(value).to(torch.float64)
+
+
+def _looked_up(value: torch.Tensor) -> torch.Tensor:
+    """Floats of one byte are looked up, because PyTorch does not compute with all of them."""
+    name = dtype_name(value.dtype)
+    if not is_byte_float(name):
+        return value
+    return _byte_values(name, value.device)[value.view(torch.uint8).to(torch.int64)]
+
+
+@cache
+def _byte_values(dtype: str, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(byte_values(dtype)).to(device)

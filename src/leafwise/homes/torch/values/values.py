@@ -9,6 +9,9 @@ from leafwise.core.capabilities.tying import Keep
 from leafwise.core.memory.memory import Op
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 
+# The dtypes of integers by their size in bytes, for the bits of elements of other dtypes.
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 def seen_through(tensor: torch.Tensor, op: Op) -> torch.Tensor:
     """The view of a tensor under a name with this op."""
@@ -20,11 +23,6 @@ def seen(tensor: torch.Tensor, slices: Any, order: tuple[int, ...] | None) -> to
     if slices is not None:
         tensor = tensor[slices]
     return tensor if order is None else tensor.permute(order)
-
-
-def put_through(whole: torch.Tensor, op: Op, part: torch.Tensor) -> None:
-    """Writes the values of a name with this op into the whole tensor."""
-    seen_through(whole, op).copy_(part)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -46,6 +44,14 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(torch.equal(words_of(a), words_of(b.to(a.device))))
 
 
+def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of the same memory; on meta, where there is none, whether they look
+    so."""
+    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
+        return False
+    return a.is_meta or (a.data_ptr() == b.data_ptr() and a.stride() == b.stride())
+
+
 def words_of(tensor: torch.Tensor) -> torch.Tensor:
     """The bits of the elements of a tensor as integers; a complex element is two, along an axis of its own."""
     plain = tensor.resolve_conj().resolve_neg()
@@ -53,7 +59,7 @@ def words_of(tensor: torch.Tensor) -> torch.Tensor:
         plain = torch.view_as_real(plain)
     if plain.dtype == torch.bool:
         return plain.to(torch.uint8)
-    return plain.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()])
+    return plain.view(WORDS[plain.element_size()])
 
 
 def choose(source: torch.Tensor, targets: list[tuple[torch.Tensor, Op]], keep: Keep | None) -> torch.Tensor:
@@ -62,7 +68,7 @@ def choose(source: torch.Tensor, targets: list[tuple[torch.Tensor, Op]], keep: K
         if keep == "target":
             chosen = source.detach().clone()
             for target, op in targets:
-                put_through(chosen, op, target)
+                seen_through(chosen, op).copy_(target)
             return chosen
         if keep == "mean":
             total = source.detach().to(torch.float64, copy=True)
