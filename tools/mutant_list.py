@@ -209,7 +209,7 @@ _CHECKPOINT = (
         ("            home.capability(Loading).mark_written(values)\n", "            pass\n"),
     ),
     *_mutants(
-        "checkpoint/loading/loading.py",
+        "checkpoint/loading/load.py",
         "checkpoint/test_several.py checkpoint/test_casts.py",
         ("    check_overlaps(loads)\n", ""),
         ("        check_parts(t, plans)\n", ""),
@@ -220,7 +220,7 @@ _CHECKPOINT = (
         ("    return same_values(*arrays)", "    return True"),
     ),
     *_mutants(
-        "checkpoint/saving/saving.py",
+        "checkpoint/saving/save.py",
         "checkpoint/test_damage.py",
         (
             "reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])",
@@ -259,7 +259,7 @@ _CHECKPOINT = (
         ("                stepping.exchange(optimizer, exchanged)\n", "                pass\n"),
     ),
     *_mutants(
-        "checkpoint/planning/planner.py",
+        "checkpoint/planning/value_plan.py",
         "checkpoint/test_plain_values.py",
         ("    _refuse_contradictions(plan, wanted)\n", ""),
         ("if plan.source.is_file else deepcopy(plain.value)", "if plan.source.is_file else plain.value"),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from leafwise.checkpoint.editing.arguments import NamePattern, Parts, Resize
 from leafwise.checkpoint.editing.contents import Contents, EditedArray, TiedName
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
 from leafwise.core.memory.memory import SAME, Op

@@ -6,8 +6,7 @@ from functools import partial
 
 from leafwise.checkpoint.editing.changes import MustEqual
 from leafwise.checkpoint.editing.contents import Contents, EditedArray
-from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize, Steps
 from leafwise.core.path import escape
 from leafwise.core.roles.recipes import Recipe, Taken, Turned
 from leafwise.core.work.executor_tasks import Crew

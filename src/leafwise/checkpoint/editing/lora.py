@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.editing.contents import Contents, SourceRows
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
 from leafwise.core.pairing.row_matching import match_keys

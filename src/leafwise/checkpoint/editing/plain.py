@@ -6,7 +6,7 @@ from typing import Any
 
 from leafwise.checkpoint.editing.arguments import NamePattern
 from leafwise.checkpoint.editing.contents import Contents
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.checkpoint.saving.collecting import cannot_be_a_name
 from leafwise.core.home import MANY_VALUES
 from leafwise.core.path import escape

@@ -15,12 +15,16 @@ from leafwise.checkpoint.editing.lora import Adapter, adapters_of
 from leafwise.checkpoint.editing.merging import Merge
 from leafwise.checkpoint.editing.plain import delete_values, prune_nodes, set_value
 from leafwise.checkpoint.editing.renaming import apply_renames, renaming
-from leafwise.checkpoint.editing.result import EditSize
+from leafwise.checkpoint.editing.result import EditSize, Steps
 from leafwise.checkpoint.editing.selecting import Selection
-from leafwise.checkpoint.editing.steps import Steps
 from leafwise.checkpoint.saving.collecting import cannot_store, check_circles, check_containers
-from leafwise.checkpoint.saving.file_names import check_name
-from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
+from leafwise.checkpoint.saving.write_arguments import (
+    byte_count,
+    check_name,
+    header_metadata,
+    target_folder,
+    target_path,
+)
 from leafwise.core.path import escape, shown_file
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened

@@ -5,7 +5,7 @@ from typing import Any
 
 from leafwise.checkpoint.editing.contents import Contents
 from leafwise.checkpoint.editing.references import References
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.checkpoint.saving.collecting import METADATA, cannot_be_a_name
 from leafwise.checkpoint.saving.write_arguments import is_text
 from leafwise.core.pairing.name_groups import Changes, merged_by_number

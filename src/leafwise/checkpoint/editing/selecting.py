@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.checkpoint.editing.contents import Contents, SourceRows, add_plain_values
 from leafwise.checkpoint.editing.plain import NOTHING, drop_values, kept_value, matching_values
 from leafwise.checkpoint.editing.references import References
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.checkpoint.saving.collecting import METADATA
 from leafwise.core.pairing.row_matching import Renaming
 

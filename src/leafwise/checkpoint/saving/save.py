@@ -7,10 +7,15 @@ from typing import Any, Literal, overload
 
 from leafwise.checkpoint.joint_call import joint_call_of
 from leafwise.checkpoint.saving.background import BackgroundSave, finish_saves
-from leafwise.checkpoint.saving.file_names import check_name
 from leafwise.checkpoint.saving.saved_content import SavedContent, collect
 from leafwise.checkpoint.saving.saving_together import JointSave, refused_format
-from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
+from leafwise.checkpoint.saving.write_arguments import (
+    byte_count,
+    check_name,
+    header_metadata,
+    target_folder,
+    target_path,
+)
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.progress import Count, bar
