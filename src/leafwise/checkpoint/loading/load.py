@@ -97,7 +97,7 @@ def load(
             raise LoadError("cannot load into a file; load it into a model, then lw.save the model")
         joint = joint_call_of(t, "load")
         if joint is not None:
-            files.enter_context(joint)
+            files.enter_context(joint.messages)
             joint.agree(model_rows(t))
 
         def planned(part: Tree, s: Tree) -> Plan:
@@ -112,7 +112,8 @@ def load(
         with bar(sum(map(_bytes_here, plans)), "loading", progress) as count:
             transfers = Transfers()
             files.callback(transfers.release)
-            loads = [Load(plan, verify, count, transfers, (0, 1) if joint is None else joint.place) for plan in plans]
+            place = (0, 1) if joint is None else (joint.team.rank, joint.team.size)
+            loads = [Load(plan, verify, count, transfers, place) for plan in plans]
             _together(joint, lambda: _prepare(loads))
             _together(joint, lambda: _apply(loads))
         return (

@@ -1,6 +1,6 @@
 """What of a tree goes into a file, and its values."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -41,19 +41,23 @@ class SavedArray(NamedTuple):
     facts: Facts
     dtype: str
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.facts.spec.shape or ()
+
 
 class SavedContent:
     """Everything of a tree that goes into the file."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, saturate: bool) -> None:
         self.columns = columns
+        self.saturate = saturate  # whether values that do not fit into `dtype` become the nearest that do
         self.arrays: list[SavedArray] = []
         self.ties: list[TieRow] = []
         self.tie_roles: list[Any] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
         self.keyed: frozenset[str] = frozenset()  # the nodes that are directly in a dict or a list
-        self.saturate = False  # whether values that do not fit into `dtype` become the nearest that do
 
     @property
     def values(self) -> list[Any]:
@@ -64,7 +68,7 @@ class SavedContent:
         different last bits after resuming. Parameters and buffers need none: they are loaded into existing memory."""
         orders = {}
         for array in self.arrays:
-            if array.facts.kind == "state" and len(array.facts.spec.shape or ()) > 1:
+            if array.facts.kind == "state" and len(array.shape) > 1:
                 value = self.columns.current(array.row)
                 order = self.columns.home(value).capability(Saving).axis_order(value)
                 if order is not None:
@@ -73,10 +77,10 @@ class SavedContent:
 
     def snapshot(self) -> list[Any]:
         """Copies of all values, so that later changes do not affect the file."""
-        return self._copied(self.arrays, self.values, True)
+        return self._copied(self.arrays, self.values)
 
-    def _copied(self, arrays: list[SavedArray], values: list[Any], copied: bool) -> list[Any]:
-        for batch in self.columns.batches([array.row for array in arrays], values) if copied else ():
+    def _copied(self, arrays: list[SavedArray], values: list[Any]) -> list[Any]:
+        for batch in self.columns.batches([array.row for array in arrays], values):
             saving = batch.home.capability(Saving)
             try:
                 copies = saving.snapshot(batch.values)
@@ -91,7 +95,13 @@ class SavedContent:
 
     def checkpoint(self, values: list[Any], metadata: dict[str, str]) -> Checkpoint:
         """What is written, with these values."""
-        items = list(self._items(values))
+        return self._checkpoint(self._items(self.arrays, values, [array.shape for array in self.arrays]), metadata)
+
+    def described(self, metadata: dict[str, str]) -> Checkpoint:
+        """What is written, without the values."""
+        return self._checkpoint([self._item(array, array.shape) for array in self.arrays], metadata)
+
+    def _checkpoint(self, items: list[Item], metadata: dict[str, str]) -> Checkpoint:
         orders = self.orders()
         return Checkpoint(items, self.ties, self.tie_roles, self.scalars, self.nodes, orders, metadata, self.keyed)
 
@@ -102,41 +112,38 @@ class SavedContent:
         value = self.columns.current(array.row)
         distributing = self.columns.home(value).capability(Distributing)
         if not array.facts.spec.size:
-            shape = array.facts.spec.shape or ()
-            return [LocalPart(distributing.local(value), (0,) * len(shape), shape)]
+            return [LocalPart(distributing.local(value), (0,) * len(array.shape), array.shape)]
         return distributing.parts(value)
-
-    def described(self, metadata: dict[str, str]) -> Checkpoint:
-        """What is written, without the values."""
-        items = []
-        for array in self.arrays:
-            role = self.columns.row_role(array.row)
-            items.append(Item(array.name, array.facts.spec.shape or (), array.dtype, LETTERS[array.facts.kind], role))
-        return Checkpoint(
-            items, self.ties, self.tie_roles, self.scalars, self.nodes, self.orders(), metadata, self.keyed
-        )
 
     def part_items(self, parts: list[tuple[int, LocalPart]], copied: bool) -> dict[str, list[Item]]:
         """The items for parts of arrays, which are given by number; with `copied`, of copies of their values."""
         arrays = [self.arrays[number] for number, _ in parts]
-        values = self._copied(arrays, [part.value for _, part in parts], copied)
+        values = [part.value for _, part in parts]
+        if copied:
+            values = self._copied(arrays, values)
         items: dict[str, list[Item]] = {}
-        for array, (_, part), value, live in zip(arrays, parts, values, self._live(arrays, values), strict=True):
-            pieces = partial(self._pieces, array, self.columns.home(value), value)
-            letter, role = LETTERS[array.facts.kind], self.columns.row_role(array.row)
-            item = Item(array.name, part.shape, array.dtype, letter, role, pieces, live=live)
-            items.setdefault(array.name, []).append(item)
+        for item in self._items(arrays, values, [part.shape for _, part in parts]):
+            items.setdefault(item.name, []).append(item)
         return items
 
-    # -- whole arrays ----------------------------------------------------------------------------------------------
+    # -- items -----------------------------------------------------------------------------------------------------
 
-    def _items(self, values: list[Any]) -> Iterable[Item]:
-        columns = self.columns
-        for array, value, live in zip(self.arrays, values, self._live(self.arrays, values), strict=True):
-            spec, kind, *_ = array.facts
-            pieces = partial(self._pieces, array, columns.home(value), value)
-            role = columns.row_role(array.row)
-            yield Item(array.name, spec.shape or (), array.dtype, LETTERS[kind], role, pieces, live=live)
+    def _items(self, arrays: list[SavedArray], values: list[Any], shapes: list[tuple[int, ...]]) -> list[Item]:
+        """Items for arrays or parts of them, with their values."""
+        return [
+            self._item(array, shape, partial(self._pieces, array, self.columns.home(value), value), live)
+            for array, value, shape, live in zip(arrays, values, shapes, self._live(arrays, values), strict=True)
+        ]
+
+    def _item(
+        self,
+        array: SavedArray,
+        shape: tuple[int, ...],
+        pieces: Callable[[], Iterable[Any]] = tuple,
+        live: LiveArray | None = None,
+    ) -> Item:
+        letter, role = LETTERS[array.facts.kind], self.columns.row_role(array.row)
+        return Item(array.name, shape, array.dtype, letter, role, pieces, live=live)
 
     def _live(self, arrays: list[SavedArray], values: list[Any]) -> list[LiveArray | None]:
         """The values that several threads copy out of a device; None for others."""
@@ -170,12 +177,18 @@ class SavedContent:
 
 
 def collect(
-    t: Tree, where: Any, dtype: str | None, copies: bool, format_name: str | None, sharded: bool = False
+    t: Tree,
+    where: Any,
+    dtype: str | None,
+    copies: bool,
+    format_name: str | None,
+    saturate: bool,
+    sharded: bool = False,
 ) -> SavedContent:
     """What of a tree goes into a file. Raises if a leaf cannot be saved; with `sharded`, it may be sharded over
     processes."""
     columns = t.columns
-    collected = SavedContent(columns)
+    collected = SavedContent(columns, saturate)
     rows = t.rows if where is None else Query.of(where).names(columns, t.root, t.rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
     part = t if where is None else t.select(where)
