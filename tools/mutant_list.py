@@ -253,7 +253,7 @@ _CHECKPOINT = (
         "checkpoint/loading/optimizer_states.py",
         "checkpoint/test_optimizer_state.py",
         (
-            "reader.fill(self._requests, self._verify, self._progress)",
+            "reader.fill(self._requests, self._source.verifies, self._progress)",
             "reader.fill(self._requests, False, self._progress)",
         ),
         ("                stepping.exchange(optimizer, exchanged)\n", "                pass\n"),

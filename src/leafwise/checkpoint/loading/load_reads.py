@@ -3,10 +3,13 @@
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.loading.source_values import SourceValues
-from leafwise.checkpoint.planning.plan import Feed
+from leafwise.checkpoint.planning.plan import Feed, turned
 from leafwise.core.capabilities.loading import Landing, Loading
 from leafwise.core.home import Home, Spec
 from leafwise.files.arrays.arrays import Storage, Stored, as_bytes, spec_of
+from leafwise.files.arrays.sections import is_checked_whole
+from leafwise.files.casts import cast_to
+from leafwise.files.reading import reader
 from leafwise.files.reading.landings import Transfers
 from leafwise.files.reading.reader import ReadRequest
 from leafwise.files.sources.source import BytesSource
@@ -36,6 +39,15 @@ class LoadTarget(NamedTuple):
     def key(self) -> TargetKey:
         return self.feed.row, self.number
 
+    @property
+    def dtype(self) -> str:
+        return self.home.spec(self.value).dtype
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it is a part that is on another machine, so that it is read only once."""
+        return self.section is not None and not is_local(self.section)
+
 
 class TargetReads(NamedTuple):
     """What to read for one target, and how it gets to its device, if it is on one."""
@@ -54,8 +66,13 @@ class KeptRead(NamedTuple):
     request: ReadRequest
 
 
+def is_local(array: Stored) -> bool:
+    """Whether a stored array is on this machine."""
+    return all(storage.source.is_local for storage in array.storages())
+
+
 class LoadReads:
-    """Finds out what to read for the targets of one load."""
+    """Finds out what to read for the targets of one load, and reads what goes through arrays of the host."""
 
     def __init__(self, source: SourceValues, staged: dict[TargetKey, Any], transfers: Transfers) -> None:
         self._source, self._staged, self.transfers = source, staged, transfers
@@ -92,9 +109,31 @@ class LoadReads:
         """The values of the source for a target."""
         return self._source.current(target.feed.source) if target.section is None else target.section
 
+    def array(self, target: LoadTarget) -> Any:
+        """The values of the source for a target, with its axes."""
+        array = self._staged.get(target.key)
+        if array is None:
+            array = self._source.array(target.feed.source) if target.section is None else self.section(target)
+        return turned(array, target.feed.order)
+
+    def section(self, target: LoadTarget) -> Any:
+        """The values of the source for a target that is a part."""
+        assert target.section is not None
+        if self._source.verifies and target.is_far and not is_checked_whole(target.section):
+            return reader.checked_section(target.feed.name, target.section)
+        return target.section.read()
+
+    def check_cast(self, array: Any, target: LoadTarget) -> None:
+        """Raises if one of the values for a target does not fit into its dtype. A cast may only round."""
+        self._source.check_cast(array, target.dtype, target.feed.name)
+
+    def cast(self, array: Any, target: LoadTarget) -> Any:
+        """The values for a target in its dtype."""
+        return cast_to(array, target.dtype, self._source.plan.saturate) if target.is_cast else array
+
     def _into_memory(self, target: LoadTarget) -> TargetReads | None:
         value, feed = self.stored(target), target.feed
-        if target.key in self._staged or feed.order is not None or target.is_cast or not isinstance(value, Stored):
+        if self.is_staged(target) or feed.order is not None or target.is_cast or not isinstance(value, Stored):
             return None
         runs = value.runs()
         view = None if runs is None else target.home.capability(Loading).writable_bytes(target.value)

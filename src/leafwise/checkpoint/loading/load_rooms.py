@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import Any
 
-from leafwise.checkpoint.loading.load_reads import LoadReads, LoadTarget
+from leafwise.checkpoint.loading.load_reads import LoadReads, LoadTarget, is_local
 from leafwise.checkpoint.loading.source_values import SourceValues
-from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.memory.sharding import LocalPart
@@ -17,7 +16,6 @@ from leafwise.core.work.progress import Count
 from leafwise.errors import ChecksumError, LoadError, Unsupported
 from leafwise.files.arrays.arrays import Stored, spec_of
 from leafwise.files.arrays.sections import before_turn
-from leafwise.files.casts import cast_to
 from leafwise.files.reading import reader
 from leafwise.files.reading.scattering import ScatteredArray, can_scatter, scatter
 
@@ -27,9 +25,8 @@ _BATCH = 1 << 28  # bytes that are read before arrays are made of them; on other
 class LoadRooms:
     """Fills new memory for the leaves of one load."""
 
-    def __init__(self, plan: Plan, verify: bool, source: SourceValues, reads: LoadReads, progress: Count) -> None:
-        self._plan, self._source, self._reads = plan, source, reads
-        self._verifies, self._progress = verify, progress
+    def __init__(self, source: SourceValues, reads: LoadReads, progress: Count) -> None:
+        self._plan, self._source, self._reads, self._progress = source.plan, source, reads, progress
 
     def takes(self, target: LoadTarget) -> bool:
         """Whether the values of a target go through new memory."""
@@ -64,7 +61,7 @@ class LoadRooms:
         except Unsupported as error:
             raise LoadError(f"cannot load {target.feed.name}: {error}; nothing was changed", self._plan) from error
         stored = self._source.current(target.feed.source)
-        is_far = isinstance(stored, Stored) and not all(storage.source.is_local for storage in stored.storages())
+        is_far = isinstance(stored, Stored) and not is_local(stored)
         if len(rooms) > 1 and is_far:  # so that nothing is downloaded twice
             spec = target.home.spec(target.value)
             shape = spec.shape or ()
@@ -92,7 +89,7 @@ class LoadRooms:
             ScatteredArray(target.feed.name, self._source.current(target.feed.source), rooms)
             for target, rooms in filled
         ]
-        scatter(arrays, self._verifies and not checked, self._progress)
+        scatter(arrays, self._source.verifies and not checked, self._progress)
 
     def _read(self, parts: list[LoadTarget], checked: bool) -> None:
         reads = [self._reads.of(part) for part in parts]
@@ -107,25 +104,16 @@ class LoadRooms:
                 if (read.target.section is not None) == is_section
                 for request in read.requests
             ]
-            reader.fill(requests, self._verifies and not checked and not is_section, self._progress)
+            reader.fill(requests, self._source.verifies and not checked and not is_section, self._progress)
         for part, read in zip(parts, reads, strict=True):
             if read is None:
-                part.home.write(part.value, self._converted(part, checked))
+                array = self._reads.array(part)
+                if part.is_cast and not checked:
+                    self._reads.check_cast(array, part)
+                part.home.write(part.value, self._reads.cast(array, part))
 
     def _verify(self, targets: list[LoadTarget]) -> None:
         self._source.verify({target.feed.source: target.feed.name for target in targets}.items())
-
-    def _converted(self, part: LoadTarget, checked: bool) -> Any:
-        """The values of the source for a part, with its axes and its dtype."""
-        array = self._source.array(part.feed.source) if part.section is None else part.section.read()
-        if part.feed.order is not None:
-            array = array.transpose(part.feed.order)
-        if not part.is_cast:
-            return array
-        dtype = part.home.spec(part.value).dtype
-        if not checked:
-            self._source.check_cast(array, dtype, part.feed.name)
-        return cast_to(array, dtype, self._plan.saturate)
 
 
 def _batches(targets: list[LoadTarget]) -> Iterator[list[LoadTarget]]:

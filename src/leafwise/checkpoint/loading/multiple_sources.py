@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leafwise.checkpoint.plain_values import PlainValue, PlainValues
-from leafwise.checkpoint.planning.plan import Feed, Plan
+from leafwise.checkpoint.planning.plan import Feed, Plan, turned
 from leafwise.core.columns import Columns
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree
@@ -70,8 +70,7 @@ def _same_feeds(*feeds: tuple[Plan, Feed]) -> bool:
     arrays = []
     for plan, feed in feeds:
         value = plan.source.columns.current(feed.source)
-        array = plan.source.columns.home(value).read(value, ())
-        arrays.append(array if feed.order is None else array.transpose(feed.order))
+        arrays.append(turned(plan.source.columns.home(value).read(value, ()), feed.order))
     return same_values(*arrays)
 
 

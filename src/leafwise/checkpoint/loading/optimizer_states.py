@@ -6,13 +6,13 @@ from leafwise.checkpoint.loading.source_values import SourceValues
 from leafwise.checkpoint.plain_values import assembled
 from leafwise.checkpoint.planning.optimizer_places import Place
 from leafwise.checkpoint.planning.optimizer_plan import OptimizerPlan, nested
-from leafwise.checkpoint.planning.plan import Plan
+from leafwise.checkpoint.planning.plan import Plan, turned, turned_shape
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.home import Home
 from leafwise.core.work.progress import Count
 from leafwise.files.arrays.arrays import Stored
-from leafwise.files.arrays.sections import before_turn, is_checked_whole
+from leafwise.files.arrays.sections import before_turn
 from leafwise.files.casts import cast_to
 from leafwise.files.reading import reader
 from leafwise.files.reading.reader import ReadRequest
@@ -46,16 +46,8 @@ class _ShardedState(NamedTuple):
 class OptimizerStates:
     """The optimizer states of a load. Everything that can fail is in `read`."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        source: SourceValues,
-        verify: bool,
-        progress: Count,
-        place: tuple[int, int] = (0, 1),
-    ) -> None:
-        self._plan, self._source, self._verify, self._progress = plan, source, verify, progress
-        self._place = place  # the position of this process among those that load together, and their number
+    def __init__(self, plan: Plan, source: SourceValues, progress: Count) -> None:
+        self._plan, self._source, self._progress = plan, source, progress
         self._sharded: list[_ShardedState] = []
         self._read: list[_ReadStates] = []
         self._requests: list[ReadRequest] = []  # reads from files, done all at once
@@ -71,7 +63,7 @@ class OptimizerStates:
             for group, values in planned.options.items():
                 options.setdefault(group, {}).update(values)
             self._read.append(_ReadStates(planned, states, options, own))
-        reader.fill(self._requests, self._verify, self._progress)
+        reader.fill(self._requests, self._source.verifies, self._progress)
         self._fill_sharded()
         for number, read in enumerate(self._read):
             kept = read.plan.own or read.plan.more
@@ -107,7 +99,7 @@ class OptimizerStates:
         for (key, row), facts in zip(rows.items(), self._source.columns.facts(list(rows.values())), strict=True):
             keys, order = planned.turns.get(place, ([], None))
             order = order if key in keys else None
-            shape = _turned(facts.spec.shape or (), order)
+            shape = turned_shape(facts.spec.shape or (), order)
             like = stepping.sharded_like(optimizer, place, key, shape)
             if like is None:
                 whole[key] = row
@@ -127,15 +119,12 @@ class OptimizerStates:
             for state in self._sharded
             for part in state.home.capability(Distributing).parts(state.array)
         ]
-        if self._verify:
-            parts = [(names(state.row), section) for state, _, section in pairs if not is_checked_whole(section)]
-            reader.verify_sections(parts)
-            stored = [(names(state.row), self._source.current(state.row)) for state in self._sharded]
-            whole = [(name, value) for name, value in stored if isinstance(value, Stored) and is_checked_whole(value)]
-            position, count = self._place
-            reader.verify_arrays(whole[position::count])
+        self._source.verify_sections(
+            [(names(state.row), section) for state, _, section in pairs],
+            [(state.row, names(state.row)) for state in self._sharded],
+        )
         for state, part, section in pairs:
-            array = section.read() if state.order is None else section.read().transpose(state.order)
+            array = turned(section.read(), state.order)
             if state.is_cast:
                 self._source.check_cast(array, state.dtype, names(state.row))
                 array = cast_to(array, state.dtype, self._plan.saturate)
@@ -191,7 +180,3 @@ class OptimizerStates:
 
 def _is_numpy(value: Any) -> bool:
     return type(value).__module__ == "numpy"
-
-
-def _turned(shape: tuple[int, ...], order: tuple[int, ...] | None) -> tuple[int, ...]:
-    return shape if order is None else tuple(shape[axis] for axis in order)

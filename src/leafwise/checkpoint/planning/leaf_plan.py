@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.planning.plan import Feed, MustAgree, Plan, the_source
+from leafwise.checkpoint.planning.plan import Feed, MustAgree, Plan, the_source, turned_shape
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
 from leafwise.core.leaf import Leaf, shape_text
@@ -111,8 +111,8 @@ def _fed(
             plan.add("unsupported", name, f"{name} {reversal}")
             return None
         order = order or axes.turn(row, source, source_shape)
-    if source_shape is not None and order is not None:
-        source_shape = tuple(source_shape[axis] for axis in order)
+    if source_shape is not None:
+        source_shape = turned_shape(source_shape, order)
     other_key = ""
     if facts.spec.dtype == source_facts.spec.dtype == KEY_DTYPE:
         other_key = _other_key(plan, row, source, name)

@@ -37,6 +37,16 @@ class Problem(NamedTuple):
     several: str = ""
 
 
+def turned_shape(shape: tuple[int, ...], order: tuple[int, ...] | None) -> tuple[int, ...]:
+    """A shape whose axes are taken in another order; the same shape if that is None."""
+    return shape if order is None else tuple(shape[axis] for axis in order)
+
+
+def turned(array: Any, order: tuple[int, ...] | None) -> Any:
+    """An array whose axes are taken in another order."""
+    return array if order is None else array.transpose(order)
+
+
 class Feed(NamedTuple):
     """Where a leaf of the target gets its values: the row of the source, and the order of its axes."""
 
