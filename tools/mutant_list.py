@@ -184,7 +184,7 @@ _CHECKPOINT = (
         ("        if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:\n            return\n", ""),
         ("if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:", "if leaf == base_leaf:"),
         ("if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:", "if not {leaf, base_leaf} <= self._fed:"),
-        ("        if self._is_stepped(target):\n", "        if False:\n"),
+        ("        if id(columns.current(target)) in self._stepped:\n", "        if False:\n"),
     ),
     *_mutants(
         "checkpoint/planning/leaf_plan.py",

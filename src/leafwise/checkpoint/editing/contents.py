@@ -7,11 +7,11 @@ from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.plain_values import PlainValues, is_whole_content
+from leafwise.checkpoint.plain_values import PlainValues, is_whole_content, record_of
 from leafwise.checkpoint.saving.collecting import LETTERS, METADATA, plain_values_to_save, stored_and_tied
-from leafwise.core.columns import Columns
 from leafwise.core.home import Spec
 from leafwise.core.memory.memory import Op
+from leafwise.core.pairing.pairing import saved_rows
 from leafwise.core.query import Query
 from leafwise.core.roles.recipes import Recipe, Taken
 from leafwise.core.tree import Tree
@@ -101,7 +101,7 @@ class SourceRows:
 
     def __init__(self, t: Tree) -> None:
         columns = t.columns
-        rows = [row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+        rows = saved_rows(t)
         self.tree, self.columns = t, columns
         keys = columns.keys(rows, t.root)
         self.rows: dict[str, int] = dict(zip(keys, rows, strict=True))
@@ -161,7 +161,8 @@ def contents_of(
     stored, tied = stored_and_tied(columns, rows, apart={source.rows[name] for name in apart})
     names_by_row = source.names_by_row
     contents = Contents()
-    orders = _orders(columns, source.tree.root)
+    record = record_of(columns) if not source.tree.root else None
+    orders = {} if record is None else record.orders
     for row, facts, role in zip(stored, columns.facts(stored), columns.row_roles(stored), strict=True):
         name = names_by_row[row]
         value = values[name] if name in values else source.value(name)
@@ -204,13 +205,6 @@ def _prefixes(name: str) -> list[str]:
     """The prefixes of a name, without the name itself."""
     entries = name.split(".")
     return [".".join(entries[:length]) for length in range(len(entries))]
-
-
-def _orders(columns: Columns, below: int) -> dict[str, tuple[int, ...]]:
-    """The orders of axes that the file records."""
-    root = columns.node_objects[0]
-    record = root.record if isinstance(root, StoredFile) and not below else None
-    return {} if record is None else record.orders
 
 
 def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:

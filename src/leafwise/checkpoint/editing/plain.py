@@ -7,6 +7,7 @@ from typing import Any
 from leafwise.checkpoint.editing.arguments import NamePattern
 from leafwise.checkpoint.editing.contents import Contents
 from leafwise.checkpoint.editing.result import Steps
+from leafwise.checkpoint.plain_values import names_below
 from leafwise.checkpoint.saving.collecting import cannot_be_a_name
 from leafwise.core.home import MANY_VALUES
 from leafwise.core.path import escape
@@ -171,16 +172,10 @@ def _short(value: Any) -> str:
 
 def prune_nodes(contents: Contents) -> None:
     """Removes what the types of nodes say about items that are gone. A list with gaps cannot be rebuilt as a list."""
-    below: dict[str, set[str]] = {}
-    for name in (*contents.names(), *contents.scalars):
-        prefix = ""
-        for entry in name.split("."):
-            below.setdefault(prefix, set()).add(entry)
-            prefix = f"{prefix}.{entry}" if prefix else entry
+    below = names_below((*contents.names(), *contents.scalars))
     for name, kind in list(contents.nodes.items()):
-        items = below.get(name, set())
-        was_empty = name in contents.empty_nodes
-        if not items and not was_empty:
+        items = set(below.get(name, ()))
+        if not items and name not in contents.empty_nodes:
             del contents.nodes[name]
         elif kind.keys is not None:
             keys = tuple((key, original) for key, original in kind.keys if key in items)

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.loading.source_values import SourceValues
-from leafwise.checkpoint.plain_values import assembled
+from leafwise.checkpoint.plain_values import assembled, record_of
 from leafwise.checkpoint.planning.optimizer_places import Place
 from leafwise.checkpoint.planning.optimizer_plan import OptimizerPlan, nested
 from leafwise.checkpoint.planning.plan import Plan, turned, turned_shape
@@ -16,7 +16,6 @@ from leafwise.files.arrays.sections import before_turn
 from leafwise.files.casts import cast_to
 from leafwise.files.reading import reader
 from leafwise.files.reading.reader import ReadRequest
-from leafwise.files.stored_file import StoredFile
 
 State = dict[str, Any]
 
@@ -134,8 +133,8 @@ class OptimizerStates:
     def _lay_out(self, state: State, rows: dict[str, int]) -> None:
         """Gives arrays the memory layout that they had when they were saved."""
         columns = self._source.columns
-        root = columns.node_objects[0]
-        orders = root.record.orders if isinstance(root, StoredFile) and root.record is not None else {}
+        record = record_of(columns)
+        orders = {} if record is None else record.orders
         for key, row in rows.items() if orders else ():
             order = orders.get(columns.keys([row])[0])
             if order is not None and _is_numpy(state[key]) and len(order) == state[key].ndim:

@@ -1,6 +1,7 @@
 """Reads and verifies values of the source, and checks them before they are cast."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from leafwise.checkpoint.planning.plan import Plan
@@ -39,8 +40,7 @@ class SourceValues:
         if isinstance(value, Stored):
             return section(value, box)
         home = self.columns.home(value)
-        live = Live(home.spec(value), lambda index: home.read(value, index))
-        return section(live, box)
+        return section(Live(home.spec(value), partial(home.read, value)), box)
 
     def verify(self, rows: Iterable[tuple[int, str]]) -> None:
         """Verifies the checksums of values, given by row and by a name for errors."""

@@ -8,6 +8,7 @@ up by name.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from leafwise.checkpoint.plain_values import record_of
 from leafwise.checkpoint.planning.plan import Plan, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.pairing.pairing import Side
@@ -41,7 +42,7 @@ class CarriedSource(NamedTuple):
     """How to read a source of another framework, and the names of its leaves that only that framework has."""
 
     reading: Reading
-    dropped: list[str]
+    dropped: set[str]
 
 
 def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
@@ -94,7 +95,10 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
     what = "counts of batches and random streams are not carried between frameworks"
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
-    return CarriedSource(Reading(framework, recipes, keeps, what), dropped)
+    if dropped:
+        leaves = "1 leaf" if len(dropped) == 1 else f"{len(dropped):,} leaves"
+        plan.notes.append(f"{leaves} of {the_source(plan.source)} not used ({listed(dropped, 3)}): {what}")
+    return CarriedSource(Reading(framework, recipes, keeps, what), set(dropped))
 
 
 def _untied(plan: Plan, target: Side, source: Side, row_of: dict[str, int], recipes: dict[str, Recipe]) -> list[str]:
@@ -118,9 +122,9 @@ def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
     columns = t.columns
     types = {type(obj): obj for obj in columns.node_objects}
     frameworks = {columns.home(obj).capability(Converting).framework(cls) for cls, obj in types.items()}
-    root = columns.node_objects[0]
-    if isinstance(root, StoredFile) and root.record is not None:
-        kinds = {node.type for node in root.record.nodes.values()}
+    record = record_of(columns)
+    if record is not None:
+        kinds = {node.type for node in record.nodes.values()}
         frameworks |= {name for start, name in _PACKAGES.items() if any(kind.startswith(start) for kind in kinds)}
     frameworks -= {""}
     if not frameworks and (_are_names_of_flax(names) or _has_roles_by_name(t)):
@@ -162,8 +166,7 @@ def _is_of_jax(t: Tree) -> bool:
 
 def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[CarriedLeaf]:
     columns = side.columns
-    root = columns.node_objects[0]
-    record = root.record if isinstance(root, StoredFile) else None
+    record = record_of(columns)
     in_dicts = _saved_in_dicts(record, columns.keys(rows, 0)) if record is not None else [False] * len(rows)
     roles = columns.row_roles(rows)
     return [

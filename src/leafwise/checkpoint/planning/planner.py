@@ -177,29 +177,24 @@ def _conclude(plan: Plan, wanted: bool) -> None:
     fill."""
     restored = any(optimizer.states or optimizer.options for optimizer in plan.optimizers)
     # An unsupported leaf, or a cast that is not asked for, already explains why nothing can be loaded.
-    unsupported = any(problem.kind == "unsupported" for problem in plan.problems)
-    explained = unsupported or plan.castable
+    explained = plan.castable or any(problem.kind == "unsupported" for problem in plan.problems)
     if not (plan.feeds or plan.scalars or restored or explained) and wanted:
         reasons = "".join(f"; {reason}" for reason in {*plan.foreign.values(), *plan.foreign_sources.values()})
         message = f"nothing in {the_source(plan.source)} can be loaded into the model{reasons}"
         plan.problems.append(Problem("nothing", "", message))
-        plan.notes += _hints(plan)
-    elif plan.problems:
-        plan.notes += _hints(plan)
+    if plan.problems and plan.unexpected:
+        _note_parts(plan)
 
 
-def _hints(plan: Plan) -> list[str]:
-    """If the source contains several things, how to load one of them."""
-    if not plan.unexpected:
-        return []
+def _note_parts(plan: Plan) -> None:
+    """If the source contains several things, adds how to load one of them."""
     keys = plan.source.columns.keys(plan.source.rows, plan.source.root)
     tops = dict.fromkeys(key.partition(".")[0] for key in keys)
     theirs = {prefix.source.partition(".")[0] for prefix in plan.prefixes if prefix.source}
-    for top in theirs & tops.keys():
-        if len(tops) > 1:
-            opening = "lw.open(path)" if plan.source.is_file else "lw.tree(source)"
-            names = ", ".join(list(tops)[:5])
-            return [
-                f'{the_source(plan.source)} contains {names}; to load one of them: lw.load(model, {opening}["{top}"])'
-            ]
-    return []
+    top = next(iter(theirs & tops.keys()), None)
+    if top is not None and len(tops) > 1:
+        opening = "lw.open(path)" if plan.source.is_file else "lw.tree(source)"
+        names = ", ".join(list(tops)[:5])
+        plan.notes.append(
+            f'{the_source(plan.source)} contains {names}; to load one of them: lw.load(model, {opening}["{top}"])'
+        )

@@ -5,16 +5,14 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from leafwise.checkpoint.plain_values import PlainValues
+from leafwise.checkpoint.plain_values import PlainValues, record_of
 from leafwise.core.capabilities.stepping import is_optimizer
-from leafwise.core.columns import Columns
 from leafwise.core.pairing.pairing import saved_rows
 from leafwise.core.pairing.row_matching import Renaming
 from leafwise.core.path import Path
 from leafwise.core.roles.section_keys import OPTIMIZER
 from leafwise.core.tree import Tree
 from leafwise.files.arrays.arrays import same_values
-from leafwise.files.stored_file import StoredFile
 
 _GROUPS = "param_groups."
 _FIRST_GROUP = f"{_GROUPS}0.params"  # below the prefix of an optimizer; identifies an optimizer in a source
@@ -26,7 +24,7 @@ class OptimizerPrefixes:
 
     def __init__(self, target: Tree, source: Tree, new_name: Renaming) -> None:
         columns = target.columns
-        self.nodes = optimizer_nodes(columns, target.root)
+        self.nodes = columns.nodes_where(is_optimizer, target.root)
         keys = columns.node_keys(target.root) if self.nodes else {}
         wanted = {f"{keys[node]}." if keys[node] else "" for node in self.nodes}
         self.source_of: dict[str, str] = {}
@@ -44,11 +42,6 @@ class OptimizerPrefixes:
     def has_source_name(self, name: str) -> bool:
         """Whether a name of the source belongs to an optimizer that is also in the target."""
         return any(name.startswith(prefix) for prefix in self.source_of.values())
-
-
-def optimizer_nodes(columns: Columns, below: int) -> list[int]:
-    """The nodes that are optimizers."""
-    return columns.nodes_where(is_optimizer, below)
 
 
 def _prefixes_by_groups(source: Tree, new_name: Renaming) -> dict[str, str]:
@@ -122,17 +115,12 @@ class SavedOptimizers:
             flattened = self._flattened(single_values, prefix)
             apart.update(_lineage(f"{prefix}param_groups", flattened))
             apart.update(_lineage(f"{prefix}state", flattened))
-        self._names_beside_numbers = {
-            key.removesuffix(".param_names"): value
-            for key, value in single_values.items()
-            if key.endswith(".param_names")
-        }
+        self._single_values = single_values
         self._tree, self._prefixes = source, {prefix.removesuffix(".") for prefix in prefixes}
         plain_values = PlainValues(source, apart=apart.__contains__)
         self.values = {value.key: value.value for value in plain_values.items}
         self.types = plain_values.node_types()
-        root = columns.node_objects[0]
-        self.is_own_file = isinstance(root, StoredFile) and root.record is not None
+        self.is_own_file = record_of(columns) is not None
 
     @cached_property
     def whole_values(self) -> dict[str, Any]:
@@ -177,7 +165,7 @@ class SavedOptimizers:
     def names_beside_numbers(self, prefix: str) -> list[list[str] | None]:
         """For each group of an optimizer, the names that PyTorch stored beside the numbers of its parameters."""
         groups = range(len(self.groups(prefix)))
-        return [self._names_beside_numbers.get(f"{prefix}param_groups.{number}") for number in groups]
+        return [self._single_values.get(f"{prefix}{_GROUPS}{number}.param_names") for number in groups]
 
     def _groups(self, values: dict[str, Any], prefix: str) -> list[list[str]]:
         groups: list[list[str]] = []

@@ -97,7 +97,11 @@ def plan_values(
             taken.add(source_of[key])
             value = given[source_of[key]]
             if isinstance(value, Opaque):
-                plan.add("unsupported", key, _opaque_message(plan, key, value))
+                message = (
+                    f"{key} is an object of class {value.class_name} in {the_source(plan.source)}, which leafwise does "
+                    f"not load; leave {key} out of what you load into, or load it with PyTorch"
+                )
+                plan.add("unsupported", key, message)
             else:
                 plan.scalars[node, name] = value
             continue
@@ -144,13 +148,6 @@ def _is_in_layer(columns: Columns, node: int) -> bool:
             return False
         node = columns.node_parents[node]
     return True
-
-
-def _opaque_message(plan: Plan, key: str, value: Opaque) -> str:
-    return (
-        f"{key} is an object of class {value.class_name} in {the_source(plan.source)}, which leafwise does not load; "
-        f"leave {key} out of what you load into, or load it with PyTorch"
-    )
 
 
 def _refuse_irreplaceable(plan: Plan, wanted: dict[str, PlainValue]) -> None:
