@@ -84,9 +84,8 @@ class Contents:
         """The name under which the array with this name is stored."""
         return self.ties[name].of if name in self.ties else name
 
-    def value_of(self, array: EditedArray) -> Stored:
+    def value_of(self, recipe: Recipe) -> Stored:
         """The array that a recipe makes, in the dtype of its inputs."""
-        recipe = array.recipe
         if isinstance(recipe, Taken):
             return self.values[recipe.name]
         return Assembled(recipe, {name: self.values[name] for name in recipe.names()})
@@ -151,16 +150,19 @@ class SourceRows:
         return value if is_plain else CastArray(value, dtype)
 
 
-def contents_of(
-    source: SourceRows, names: Collection[str], apart: Collection[str], values: Mapping[str, Stored]
-) -> Contents:
-    """The arrays with these names and their ties. Names in `apart` are stored by themselves. `values` replaces values
-    of the source."""
+def add_arrays(
+    contents: Contents,
+    source: SourceRows,
+    names: Collection[str],
+    apart: Collection[str],
+    values: Mapping[str, Stored],
+) -> None:
+    """Adds the arrays with these names and their ties. Names in `apart` are stored by themselves. `values` replaces
+    values of the source."""
     columns = source.columns
     rows = [source.rows[name] for name in names]
     stored, tied = stored_and_tied(columns, rows, apart={source.rows[name] for name in apart})
     names_by_row = source.names_by_row
-    contents = Contents()
     record = record_of(columns) if not source.tree.root else None
     orders = {} if record is None else record.orders
     for row, facts, role in zip(stored, columns.facts(stored), columns.row_roles(stored), strict=True):
@@ -173,7 +175,6 @@ def contents_of(
         name = names_by_row[row]
         contents.values[name] = values[name] if name in values else source.value(name)
         contents.ties[name] = TiedName(names_by_row[of], op, columns.row_role(row))
-    return contents
 
 
 def add_plain_values(contents: Contents, t: Tree) -> None:
@@ -182,7 +183,7 @@ def add_plain_values(contents: Contents, t: Tree) -> None:
     contents.scalars = plain_values_to_save(t.columns, values, t.is_file, contents.objects)
     contents.nodes = values.node_types()
     used = (*t.columns.keys(list(t.rows), t.root), *contents.scalars, *contents.objects)
-    inner = {prefix for name in used for prefix in _prefixes(name)}
+    inner = {prefix for name in used for prefix in ("", *prefixes_of(name))}
     contents.empty_nodes = frozenset(contents.nodes.keys() - inner)
     root = t.columns.node_objects[0]
     metadata = root.metadata if isinstance(root, StoredFile) and not t.root else {}
@@ -201,10 +202,14 @@ def add_plain_values(contents: Contents, t: Tree) -> None:
         del contents.scalars[name]
 
 
-def _prefixes(name: str) -> list[str]:
-    """The prefixes of a name, without the name itself."""
+def prefixes_of(name: str) -> list[str]:
+    """The names of the nodes that a name is below, except the root.
+
+    >>> prefixes_of("layers.0.weight")
+    ['layers', 'layers.0']
+    """
     entries = name.split(".")
-    return [".".join(entries[:length]) for length in range(len(entries))]
+    return [".".join(entries[:length]) for length in range(1, len(entries))]
 
 
 def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:
