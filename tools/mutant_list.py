@@ -247,7 +247,7 @@ _CHECKPOINT = (
         "checkpoint/planning/optimizer_plan.py",
         "checkpoint/test_optimizer_state.py",
         ("            planned.turns[place] = [key for key, _ in alike], order\n", "            pass\n"),
-        ("            planned.states.pop(place, None)\n", ""),
+        ("            planned.saved.pop(place, None)\n", ""),
     ),
     *_mutants(
         "checkpoint/loading/optimizer_states.py",

@@ -136,6 +136,16 @@ def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
     return made("")
 
 
+def prefixes_of(name: str) -> list[str]:
+    """The names of the nodes that a name is below, except the root.
+
+    >>> prefixes_of("layers.0.weight")
+    ['layers', 'layers.0']
+    """
+    entries = name.split(".")
+    return [".".join(entries[:length]) for length in range(1, len(entries))]
+
+
 def names_below(keys: Iterable[str]) -> dict[str, dict[str, None]]:
     """For each node above some dotted keys, the names directly below it, in order.
 

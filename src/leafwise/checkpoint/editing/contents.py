@@ -7,8 +7,14 @@ from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.plain_values import PlainValues, is_whole_content, record_of
-from leafwise.checkpoint.saving.collecting import LETTERS, METADATA, plain_values_to_save, stored_and_tied
+from leafwise.checkpoint.plain_values import PlainValues, is_whole_content, prefixes_of, record_of
+from leafwise.checkpoint.saving.collecting import (
+    LETTERS,
+    METADATA,
+    has_no_values,
+    plain_values_to_save,
+    stored_and_tied,
+)
 from leafwise.core.home import Spec
 from leafwise.core.memory.memory import Op
 from leafwise.core.pairing.pairing import saved_rows
@@ -202,16 +208,6 @@ def add_plain_values(contents: Contents, t: Tree) -> None:
         del contents.scalars[name]
 
 
-def prefixes_of(name: str) -> list[str]:
-    """The names of the nodes that a name is below, except the root.
-
-    >>> prefixes_of("layers.0.weight")
-    ['layers', 'layers.0']
-    """
-    entries = name.split(".")
-    return [".".join(entries[:length]) for length in range(1, len(entries))]
-
-
 def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:
     """Why some of the arrays cannot be read, by name."""
     columns = source.columns
@@ -223,12 +219,8 @@ def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:
     for name in names:
         value = columns.current(source.rows[name])
         spec = columns.home(value).spec(value)
-        if reason := columns.home(value).cannot_read(value):
+        if reason := columns.home(value).cannot_read(value) or has_no_values(spec):
             reasons.setdefault(name, reason)
-        elif spec.shape is None:
-            reasons.setdefault(name, "its shape is not known yet; run a forward pass first")
         elif spec.dtype in SMALL_INTEGERS:
             reasons.setdefault(name, f"leafwise does not convert {spec.dtype}; drop it, or cast it where it was made")
-        elif spec.device == "meta":
-            reasons.setdefault(name, "it is on meta and has no values; load or initialize the model first")
     return {name: reason for name, reason in reasons.items() if name in set(names)}

@@ -8,6 +8,7 @@ from functools import partial
 from leafwise.checkpoint.editing.changes import MustEqual
 from leafwise.checkpoint.editing.contents import Contents, EditedArray
 from leafwise.checkpoint.editing.result import Edit, EditedLeaf
+from leafwise.checkpoint.saving.write_arguments import written
 from leafwise.core.path import escape
 from leafwise.core.roles.recipes import Recipe, Taken, Turned
 from leafwise.core.work.executor_tasks import Crew
@@ -16,10 +17,7 @@ from leafwise.errors import EditError, WriteError
 from leafwise.files.arrays.arrays import Stored, same_values
 from leafwise.files.arrays.combined import Combined
 from leafwise.files.casts import SATURATE, CastArray
-from leafwise.files.dcp import dcp_writer
 from leafwise.files.formats.format import Format
-from leafwise.files.orbax import orbax_writer
-from leafwise.files.writing import checkpoint_writer
 from leafwise.files.writing.item_writer import Checkpoint, Item
 
 
@@ -47,12 +45,8 @@ class EditJob:
         with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count, self._explained():
             if self.array_format is not None:
                 self.array_format.written(checkpoint.items, path, count)
-            elif self.format_name == "dcp":
-                self.result.path = dcp_writer.write(checkpoint, path, count, crew)
-            elif self.format_name == "orbax":
-                self.result.path = orbax_writer.write(checkpoint, path, count)
             else:
-                self.result.path = checkpoint_writer.write(checkpoint, path, self.shard_size, count, crew)
+                self.result.path = written(checkpoint, self.format_name, path, self.shard_size, count, crew)
         self.result.written = True
 
     @contextmanager

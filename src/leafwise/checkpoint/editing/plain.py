@@ -5,9 +5,9 @@ from copy import deepcopy
 from typing import Any
 
 from leafwise.checkpoint.editing.arguments import NamePattern
-from leafwise.checkpoint.editing.contents import Contents, prefixes_of
+from leafwise.checkpoint.editing.contents import Contents
 from leafwise.checkpoint.editing.result import Steps
-from leafwise.checkpoint.plain_values import names_below
+from leafwise.checkpoint.plain_values import names_below, prefixes_of
 from leafwise.checkpoint.saving.collecting import cannot_be_a_name
 from leafwise.core.home import MANY_VALUES
 from leafwise.core.path import escape

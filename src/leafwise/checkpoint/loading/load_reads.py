@@ -21,7 +21,7 @@ _Runs = list[tuple[Storage, int, int, int]]  # storages, the byte to begin at, t
 class LoadTarget(NamedTuple):
     """A leaf that gets values, or a part of it in this process: the array they go into, and its home.
 
-    A part has a `number`. `section` are then the values of the source for it, and `whole` is the sharded array."""
+    A part has a `number`, and `section` are the values of the source for it."""
 
     feed: Feed
     home: Home
@@ -29,7 +29,6 @@ class LoadTarget(NamedTuple):
     fresh: bool  # whether `value` is new memory that will replace the current array
     number: int = 0
     section: Stored | None = None
-    whole: Any = None
 
     @property
     def is_cast(self) -> bool:

@@ -76,7 +76,7 @@ class LoadRooms:
             assert handled is not None
             box = before_turn(room.inside(), target.feed.order)
             section = None if room.shape == shape else self._source.section(target.feed.source, box)
-            yield LoadTarget(target.feed, handled[0], room.value, True, number, section, target.value)
+            yield LoadTarget(target.feed, handled[0], room.value, True, number, section)
 
     def _is_scattered(self, target: LoadTarget, rooms: list[LocalPart]) -> bool:
         """Whether the bytes of one array of a file are copied to several rooms as they are."""

@@ -193,7 +193,7 @@ class Load:
                 self._sharded.append((home, value))
             for number, part in enumerate(home.capability(Distributing).parts(value)):
                 section = self.source.section(feed.source, before_turn(part.inside(), feed.order))
-                targets.append(LoadTarget(feed, home, part.value, fresh, number, section, value))
+                targets.append(LoadTarget(feed, home, part.value, fresh, number, section))
         return targets
 
     def _allocated(self, home: Home, value: Any, shape: tuple[int, ...], name: str) -> Any:

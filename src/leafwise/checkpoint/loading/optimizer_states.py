@@ -55,12 +55,15 @@ class OptimizerStates:
         """Reads states into new memory, and verifies checksums on the way."""
         for planned in self._plan.optimizers:
             own = self._arrays((planned.own or planned.more).rows)
-            states = {place: self._state(planned, place, rows) for place, rows in planned.states.items()}
-            for place in planned.reset:
-                states.setdefault(place, {}).update(planned.values.get(place, {}))
-            options = {group: self._arrays(rows) for group, rows in planned.option_rows.items()}
-            for group, values in planned.options.items():
-                options.setdefault(group, {}).update(values)
+            states = {
+                place: {**self._state(planned, place, saved.rows), **saved.values}
+                for place, saved in planned.saved.items()
+            }
+            options = {
+                group: {**self._arrays(saved.rows), **saved.values}
+                for group, saved in planned.options.items()
+                if saved.rows or saved.values
+            }
             self._read.append(_ReadStates(planned, states, options, own))
         reader.fill(self._requests, self._source.verifies, self._progress)
         self._fill_sharded()
@@ -68,8 +71,8 @@ class OptimizerStates:
             kept = read.plan.own or read.plan.more
             self._lay_out(read.own, kept.rows)
             self._read[number] = read._replace(own=assembled({**read.own, **kept.values}, kept.types))
-            for place, rows in read.plan.states.items():
-                self._lay_out(read.by_place[place], rows)
+            for place, saved in read.plan.saved.items():
+                self._lay_out(read.by_place[place], saved.rows)
             self._turn_and_cast(read)
             optimizer = self._plan.target.columns.node_objects[read.plan.node]
             self._plan.target.columns.home(optimizer).capability(Stepping).check_states(optimizer, read.by_place)
@@ -144,15 +147,16 @@ class OptimizerStates:
     def _turn_and_cast(self, states: _ReadStates) -> None:
         planned, by_place = states.plan, states.by_place
         for place, (keys, order) in planned.turns.items():
-            state = by_place[place] if place in planned.states else {}
+            state = by_place[place]
             state.update({key: state[key].transpose(order).copy() for key in keys if _is_numpy(state.get(key))})
         for place, casts in planned.casts.items():
-            for key, dtype in casts.items() if place in planned.states else ():
-                if not _is_numpy(by_place[place][key]):
+            state = by_place[place]
+            for key, dtype in casts.items():
+                if not _is_numpy(state[key]):
                     continue  # sharded state has its dtype
-                name = self._source.columns.row_text(planned.states[place][key])
-                self._source.check_cast(by_place[place][key], dtype, name)
-                by_place[place][key] = cast_to(by_place[place][key], dtype, self._plan.saturate)
+                name = self._source.columns.row_text(planned.saved[place].rows[key])
+                self._source.check_cast(state[key], dtype, name)
+                state[key] = cast_to(state[key], dtype, self._plan.saturate)
 
     def restore(self, exchanged: dict[int, Any]) -> None:
         """Gives optimizers their states. `exchanged` maps the id of each array without memory to its replacement, which
@@ -167,11 +171,9 @@ class OptimizerStates:
                 stepping.restore_own_state(optimizer, own)
                 continue
             if planned.knows_types:
-                options = {
-                    group: assembled(values, planned.option_types.get(group, {})) for group, values in options.items()
-                }
+                options = {group: assembled(values, planned.options[group].types) for group, values in options.items()}
             states = {
-                place: assembled(state, planned.types.get(place, {})) if planned.knows_types else nested(state)
+                place: assembled(state, planned.saved[place].types) if planned.knows_types else nested(state)
                 for place, state in by_place.items()
             }
             stepping.restore_state(optimizer, states, options, planned.whole, own)

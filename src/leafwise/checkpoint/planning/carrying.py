@@ -140,10 +140,8 @@ def _are_names_of_flax(names: Sequence[str]) -> bool:
 
 def _has_roles_by_name(t: Tree) -> bool:
     """Whether containers have arrays whose names imply their roles, like the variables of Flax Linen."""
-    columns = t.columns
-    if not any(home.roles_by_name for home in columns.homes):
-        return False
-    return any(role is not None and not role.startswith("rng.") for role, _ in columns.row_roles(t.rows))
+    roles = t.columns.row_roles(t.rows) if _is_of_jax(t) else []
+    return any(role is not None and not role.startswith("rng.") for role, _ in roles)
 
 
 def _weight_names(leaves: list[CarriedLeaf]) -> set[str]:
@@ -233,7 +231,9 @@ class _Carrying:
         for parts in sources:
             unused = [key for key in parts.keys if key not in taken]
             if unused and len(unused) < len(parts.keys):
-                self.partly_used.append((parts.leaf.name, self._unused_message(parts, unused)))
+                name, listing = parts.leaf.name, ", ".join(unused)
+                message = f"a part of {name} in {self._source} has no place in the model: {listing}"
+                self.partly_used.append((name, message))
         return recipes
 
     def _note_convolutions(self) -> None:
@@ -259,10 +259,6 @@ class _Carrying:
             self.notes.append(
                 f"where the model has two biases and {self._framework} has one, the second becomes zero: {_few(zero)}"
             )
-
-    def _unused_message(self, parts: LeafParts, unused: list[str]) -> str:
-        names = ", ".join(unused)
-        return f"a part of {parts.leaf.name} in {self._source} has no place in the model: {names}"
 
     def _made(self, target: LeafParts, pieces: dict[str, list[_Piece]], needed: dict[str, list[_Piece]]) -> Recipe:
         """A leaf of the model from the parts of the source."""
@@ -386,7 +382,8 @@ def _few(names: list[str]) -> str:
 
 def _has_equal_channels(leaf: CarriedLeaf) -> bool:
     """Whether a kernel has as many inputs as outputs: the last two axes in Flax, the first two elsewhere."""
-    first, second = (leaf.shape or (1, 1))[-2:] if leaf.called == "kernel" else (leaf.shape or (1, 1))[:2]
+    shape = leaf.shape or (1, 1)
+    first, second = shape[-2:] if leaf.called == "kernel" else shape[:2]
     return first == second
 
 

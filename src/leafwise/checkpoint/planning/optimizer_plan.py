@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.plain_values import can_be_made
+from leafwise.checkpoint.plain_values import assembled, can_be_made, names_below
 from leafwise.checkpoint.planning.optimizer_places import (
     Place,
     TargetOptimizer,
@@ -31,35 +31,34 @@ _OF_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "max_momentum", "b
 _NOT_TAKEN = frozenset({"decoupled_weight_decay"})
 
 
-class OptimizerPlan:
-    """What an optimizer gets: for each of its parameters, the rows and plain values of its state in the source, by key;
-    and options for the groups that have the same parameters as a group of the source."""
-
-    def __init__(self, node: int, path: str) -> None:
-        self.node, self.path = node, path
-        self.who = path or "the optimizer"  # in messages
-        self.reset: set[Place] = set()  # parameters whose state is replaced, even if the source has none
-        self.states: dict[Place, dict[str, int]] = {}
-        self.values: dict[Place, dict[str, Any]] = {}
-        self.options: dict[int, dict[str, Any]] = {}
-        self.option_rows: dict[int, dict[str, int]] = {}
-        self.option_types: dict[int, dict[str, NodeType]] = {}
-        self.casts: dict[Place, dict[str, str]] = {}  # the new dtype of state whose parameter is cast
-        self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is transposed along with its parameter
-        self.types: dict[Place, dict[str, NodeType]] = {}  # the types of containers in a state
-        self.knows_types = False  # whether the source records them
-        self.whole = False  # whether groups get exactly the options of the source
-        self.more = OwnState({}, {}, {})  # state that belongs to no parameter
-        self.own: OwnState | None = None  # for an optimizer that writes its own state dict
-
-
-class OwnState(NamedTuple):
-    """State that only the optimizer itself understands: rows and plain values of the source by key, and the types of
-    containers."""
+class SavedState(NamedTuple):
+    """Rows and plain values of the source by key, and the types of containers."""
 
     rows: dict[str, int]
     values: dict[str, Any]
     types: dict[str, NodeType]
+
+
+class OptimizerPlan:
+    """What an optimizer gets: state for each of its parameters that the source has, which replaces its own even if the
+    source has none; and options for the groups that have the same parameters as a group of the source."""
+
+    def __init__(self, node: int, path: str) -> None:
+        self.node, self.path = node, path
+        self.who = path or "the optimizer"  # in messages
+        self.saved: dict[Place, SavedState] = {}
+        self.options: dict[int, SavedState] = {}  # by group
+        self.casts: dict[Place, dict[str, str]] = {}  # the new dtype of state whose parameter is cast
+        self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is transposed along with its parameter
+        self.knows_types = False  # whether the source records the types of containers
+        self.whole = False  # whether groups get exactly the options of the source
+        self.more = SavedState({}, {}, {})  # state that belongs to no parameter
+        self.own: SavedState | None = None  # for an optimizer that writes its own state dict
+
+    @property
+    def states(self) -> dict[Place, dict[str, int]]:
+        """The rows of the state of each parameter, if it has any."""
+        return {place: state.rows for place, state in self.saved.items() if state.rows}
 
 
 def plan_optimizers(plan: Plan, pairing: Pairing, optimizers: OptimizerPrefixes) -> list[OptimizerPlan]:
@@ -126,7 +125,7 @@ def _planned_own(
         plan.add("unsupported", who, f"{who} contains a {names} in {where}, which leafwise cannot rebuild")
         return planned
     values = {key: value for key, value in below(source.whole_values, prefix).items() if key != PARAMETERS}
-    planned.own = OwnState(below(source.rows, prefix), values, types)
+    planned.own = SavedState(below(source.rows, prefix), values, types)
     return planned
 
 
@@ -154,9 +153,9 @@ def _planned(
         for option in source.group_options(source_prefix, groups):
             message = f"{option} in {where} differs from that of other parameters in the same group of {who}"
             plan.add("unsupported", option, message)
-    planned.reset = {place for place in places.values() if place is not None}
+    planned.saved = {place: SavedState({}, {}, {}) for place in places.values() if place is not None}
     for place in target.places:
-        if place not in planned.reset:
+        if place not in planned.saved:
             name = target.names[place]
             lacking = f"parameter of {who} in the model but not in {where}"
             several = "{} ({count} parameters): each is a " + lacking
@@ -179,7 +178,7 @@ def _plan_global_state(
     """Plans state that belongs to no parameter. leafwise stores it separately; a state dict of PyTorch, which numbers
     parameters, has it among their states."""
     begin = f"{prefix}{GLOBAL_STATE}."
-    planned.more = OwnState(*(below(flat, begin) for flat in (source.rows, source.whole_values, source.types)))
+    planned.more = SavedState(*(below(flat, begin) for flat in (source.rows, source.whole_values, source.types)))
     whole = source.whole_values.get(begin.removesuffix("."))
     if isinstance(whole, dict):
         planned.more.values.update(whole)
@@ -197,17 +196,17 @@ def _plan_states(
     for rest, row in below(source.rows, begin).items():
         parameter, key = _split(rest, places)
         if (place := places.get(parameter)) is not None:
-            planned.states.setdefault(place, {})[key] = row
+            planned.saved[place].rows[key] = row
         elif rest not in planned.more.rows:
             unknown.setdefault(parameter or rest, begin + rest)
     for rest, value in below(source.values, begin).items():
         parameter, key = _split(rest, places)
         if (place := places.get(parameter)) is not None and not _is_refused(plan, begin + rest, value):
-            planned.values.setdefault(place, {})[key] = value
+            planned.saved[place].values[key] = value
     for rest, node_type in below(source.types, begin).items():
         parameter, key = (rest, "") if rest in places else _split(rest, places)
         if (place := places.get(parameter)) is not None and not _cannot_be_made(plan, begin + rest, node_type):
-            planned.types.setdefault(place, {})[key] = node_type
+            planned.saved[place].types[key] = node_type
     for parameter, name in unknown.items():
         not_there = f"not a parameter of {planned.who} in the model"
         has = f"{the_source(plan.source)} has state for"
@@ -234,15 +233,13 @@ def _check_states(
             continue
         ours, spec = target.names[place], target.specs[place]
         if ours in kept:
-            planned.reset.discard(place)
-            planned.states.pop(place, None)
-            planned.values.pop(place, None)
+            planned.saved.pop(place, None)
             plan.notes.append(f"{ours} keeps its values and its optimizer state")
             continue
         fed = [feeds[leaf] for leaf in filled_by(source, from_root.get(name, name), pairing) if leaf in feeds]
         feed = next((feed for feed in fed if target.by_identity.get(id(columns.current(feed.row))) == place), None)
         order = None if feed is None else _composed(theirs.row_op(feed.source).order, feed.order)
-        rows = planned.states.get(place, {})
+        rows = planned.saved[place].rows
         alike = []
         for key, fact in zip(rows, theirs.facts(list(rows.values())), strict=True):
             shape, is_like = fact.spec.shape or (), target.stepping.like_parameter(key)
@@ -322,10 +319,10 @@ def _plan_options(
             continue
         begin = f"{prefix}param_groups.{same}."
         known = _options(plan.target, planned.node, number)
-        planned.option_types[number] = below(source.types, begin)
-        for key, kind in planned.option_types[number].items():
+        options = planned.options[number] = SavedState({}, {}, below(source.types, begin))
+        for key, kind in options.types.items():
             _cannot_be_made(plan, begin + key, kind)
-        for flat, taken in ((source.values, planned.options), (source.rows, planned.option_rows)):
+        for flat, taken in ((source.values, options.values), (source.rows, options.rows)):
             for key, value in below(flat, begin).items():
                 if key in ("params", "param_names") or (key in _NOT_TAKEN and not planned.whole):
                     continue
@@ -336,7 +333,7 @@ def _plan_options(
                     )
                     plan.add("unexpected", begin + key, message)
                 elif flat is source.rows or not _is_refused(plan, begin + key, value):
-                    taken.setdefault(number, {})[key] = value
+                    taken[key] = value
 
 
 def _cannot_be_made(plan: Plan, name: str, kind: NodeType) -> bool:
@@ -391,15 +388,5 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
     """
     if not any("." in key for key in flat):
         return flat
-    state: dict[str, Any] = {}
-    for key, value in flat.items():
-        head, _, rest = key.partition(".")
-        if rest:
-            state.setdefault(head, {})[rest] = value
-        else:
-            state[head] = value
-    for head in {key.partition(".")[0] for key in flat if "." in key}:
-        inner = nested(state[head])
-        in_order = list(inner) == [str(number) for number in range(len(inner))]
-        state[head] = list(inner.values()) if in_order else inner
-    return state
+    lists = {key for key, names in names_below(flat).items() if list(names) == list(map(str, range(len(names))))}
+    return assembled(flat, dict.fromkeys(lists - {""}, NodeType("list")))  # type: ignore[no-any-return]

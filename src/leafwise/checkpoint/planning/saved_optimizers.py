@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from leafwise.checkpoint.plain_values import PlainValues, record_of
+from leafwise.checkpoint.plain_values import PlainValues, prefixes_of, record_of
 from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.pairing.pairing import saved_rows
 from leafwise.core.pairing.row_matching import Renaming
@@ -87,9 +87,9 @@ def _prefixes_by_names(source: Tree, new_name: Renaming, wanted: set[str]) -> di
     columns = source.columns
     keys = columns.keys(saved_rows(source), source.root)
     for key in [*keys, *(key for key, _, _, _ in columns.scalar_items(source.root))]:
-        new = new_name(key)
-        for prefix in wanted - prefixes.keys() if new is not None else ():
-            assert new is not None
+        if (new := new_name(key)) is None:
+            continue
+        for prefix in wanted - prefixes.keys():
             rest = new[len(prefix) :]
             if new.startswith(prefix) and key.endswith(rest):
                 prefixes[prefix] = key.removesuffix(rest)
@@ -180,13 +180,7 @@ def _same_values(first: Any, second: Any) -> bool:
 
 def _lineage(prefix: str, names: list[str]) -> set[str]:
     """The keys of the states of parameters, and of every node above them."""
-    keys = set()
-    for name in names:
-        key = prefix
-        for part in name.split("."):
-            key = f"{key}.{part}"
-            keys.add(key)
-    return keys
+    return {f"{prefix}.{above}" for name in names for above in (*prefixes_of(name), name)}
 
 
 def seen_from(path: tuple[str, ...], name: str) -> str:

@@ -16,18 +16,15 @@ from leafwise.checkpoint.saving.write_arguments import (
     header_metadata,
     target_folder,
     target_path,
+    written,
 )
 from leafwise.core.verbs import opened
-from leafwise.core.work.progress import Count, bar
+from leafwise.core.work.progress import bar
 from leafwise.errors import QueryError
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.casts import checked_cast, checked_dtype
-from leafwise.files.dcp import dcp_writer
 from leafwise.files.formats.safetensors import CODES
-from leafwise.files.orbax import orbax_writer
 from leafwise.files.reading import reader
-from leafwise.files.writing import checkpoint_writer
-from leafwise.files.writing.item_writer import Checkpoint
 
 
 @overload
@@ -161,7 +158,7 @@ def save(
                 named = zip(checkpoint.items, values, strict=True)
                 reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
                 with bar(sum(item.nbytes for item in checkpoint.items), "saving", progress) as count:
-                    return _written(checkpoint, format, target, size, count)
+                    return written(checkpoint, format, target, size, count)
 
         if not background:
             return work()
@@ -172,13 +169,3 @@ def save(
                 return work()
 
         return BackgroundSave(target, work_then_close)
-
-
-def _written(
-    checkpoint: Checkpoint, format_name: str | None, target: str, shard_size: int | None, progress: Count
-) -> str:
-    if format_name == "dcp":
-        return dcp_writer.write(checkpoint, target, progress)
-    if format_name == "orbax":
-        return orbax_writer.write(checkpoint, target, progress)
-    return checkpoint_writer.write(checkpoint, target, shard_size, progress)

@@ -12,6 +12,7 @@ from leafwise.checkpoint.saving.collecting import (
     cannot_store,
     check_circles,
     check_containers,
+    has_no_values,
     keyed_nodes,
     plain_values_to_save,
     stored_and_tied,
@@ -271,11 +272,7 @@ def _cannot_read(home: Home, value: Any, facts: Facts) -> str:
 
 
 def _cannot_be_saved(array: SavedArray, taken: set[str], format_name: str | None) -> str:
-    if array.facts.spec.shape is None:
-        return "its shape is not known yet; run a forward pass first"
-    if array.facts.spec.device == "meta":
-        return "it is on meta and has no values; load or initialize the model first"
-    if reason := cannot_store(array.dtype, format_name):
+    if reason := has_no_values(array.facts.spec) or cannot_store(array.dtype, format_name):
         return reason
     if array.name in taken:
         return f"something else in the file has the name {array.name!r}, too"

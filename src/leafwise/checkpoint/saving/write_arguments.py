@@ -1,4 +1,5 @@
-"""Arguments of the verbs that write checkpoints: where to, under which names, in which sizes, with which metadata."""
+"""What the verbs that write checkpoints have in common: where to, under which names, in which sizes, with which
+metadata, and the writer of each format."""
 
 import os
 import re
@@ -6,11 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from leafwise.core.path import shown_file
+from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, QueryError
+from leafwise.files.dcp import dcp_writer
 from leafwise.files.formats.format import SAFETENSORS, format_of_suffix
+from leafwise.files.orbax import orbax_writer
 from leafwise.files.record import KEY
 from leafwise.files.sources.folder import INDEX, MODEL
 from leafwise.files.sources.remote import is_url
+from leafwise.files.writing import checkpoint_writer
+from leafwise.files.writing.item_writer import Checkpoint
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -46,7 +53,7 @@ def _without_index(name: str) -> str:
     return target
 
 
-def target_folder(path: Any, shard_size: Any, format_name: str = "dcp") -> str:
+def target_folder(path: Any, shard_size: Any, format_name: str) -> str:
     """The path of the folder to write a distributed checkpoint or an Orbax checkpoint into."""
     name = _given_path(path)
     if is_url(name):
@@ -122,7 +129,7 @@ def byte_count(size: int | str) -> int:
     return count
 
 
-def header_metadata(given: Any, format_name: str | None = None) -> dict[str, str]:
+def header_metadata(given: Any, format_name: str | None) -> dict[str, str]:
     """The metadata of a new file."""
     if given is not None and not isinstance(given, Mapping):
         raise QueryError(f"metadata= takes a dict of strings, not {given!r}")
@@ -141,6 +148,22 @@ def header_metadata(given: Any, format_name: str | None = None) -> dict[str, str
         if key == KEY:
             raise QueryError(f"the metadata key {KEY!r} is reserved for leafwise; choose another key")
     return metadata
+
+
+def written(
+    checkpoint: Checkpoint,
+    format_name: str | None,
+    target: str,
+    shard_size: int | None,
+    progress: Count,
+    crew: Crew | None = None,
+) -> str:
+    """Writes a checkpoint; returns the path."""
+    if format_name == "dcp":
+        return dcp_writer.write(checkpoint, target, progress, crew)
+    if format_name == "orbax":
+        return orbax_writer.write(checkpoint, target, progress)
+    return checkpoint_writer.write(checkpoint, target, shard_size, progress, crew)
 
 
 def is_text(text: str) -> bool:
