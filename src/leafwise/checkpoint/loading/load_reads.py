@@ -152,12 +152,8 @@ class LoadReads:
         landing = loading.landing(target.value, spec, feed.order, only_check)
         if landing is None or (len(runs) > 1 and not landing.is_flat) or self.transfers.of(landing) is None:
             return None
-        if len(runs) == 1:
-            ((storage, start, _, _),) = runs
-            return TargetReads(target, [ReadRequest(storage, start, landing, feed.name)], landing)
-        requests = [
-            ReadRequest(storage, start, landing.part(at, nbytes), feed.name) for storage, start, at, nbytes in runs
-        ]
+        parts = [landing] if len(runs) == 1 else [landing.part(at, nbytes) for _, _, at, nbytes in runs]
+        requests = [ReadRequest(run[0], run[1], part, feed.name) for run, part in zip(runs, parts, strict=True)]
         return TargetReads(target, requests, landing)
 
     def _bytes(self, target: LoadTarget) -> tuple[_Runs, Spec] | None:

@@ -37,8 +37,7 @@ class LoadRooms:
         """Reads the values of targets, and returns each with its array. Checksums are compared, and values that are
         cast must fit, unless that was `checked` before."""
         for batch in _batches(targets):
-            rooms = [self._rooms(target) for target in batch]
-            filled = list(zip(batch, rooms, strict=True))
+            filled = [(target, self._rooms(target)) for target in batch]
             scattered = [self._is_scattered(*pair) for pair in filled]
             parts = [
                 part
@@ -47,7 +46,11 @@ class LoadRooms:
                 for part in self._parts(*pair)
             ]
             try:
-                self._scatter(list(compress(filled, scattered)), checked)
+                arrays = [
+                    ScatteredArray(target.feed.name, self._source.current(target.feed.source), rooms)
+                    for target, rooms in compress(filled, scattered)
+                ]
+                scatter(arrays, self._source.verifies and not checked, self._progress)
                 self._read(parts, checked)
             except ChecksumError:
                 self._verify(targets)  # to list every damaged leaf, not only those of the batch
@@ -83,13 +86,6 @@ class LoadRooms:
         stored = self._source.current(target.feed.source)
         is_plain = not target.is_cast and target.feed.order is None and isinstance(stored, Stored)
         return len(rooms) > 1 and is_plain and can_scatter(stored)
-
-    def _scatter(self, filled: list[tuple[LoadTarget, list[LocalPart]]], checked: bool) -> None:
-        arrays = [
-            ScatteredArray(target.feed.name, self._source.current(target.feed.source), rooms)
-            for target, rooms in filled
-        ]
-        scatter(arrays, self._source.verifies and not checked, self._progress)
 
     def _read(self, parts: list[LoadTarget], checked: bool) -> None:
         reads = [self._reads.of(part) for part in parts]

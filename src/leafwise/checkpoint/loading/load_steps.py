@@ -184,12 +184,12 @@ class Load:
                 raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
             if fresh and home.in_place:
                 value = self._allocated(home, value, turned_shape(facts.spec.shape or (), feed.order), feed.name)
+            if fresh and (home.in_place or spec.sharding is not None):
+                self._put(feed.row, value)
             if spec.sharding is None:
                 targets.append(LoadTarget(feed, home, value, fresh))
                 continue
-            if fresh:
-                self._put(feed.row, value)
-            else:
+            if not fresh:
                 self._sharded.append((home, value))
             for number, part in enumerate(home.capability(Distributing).parts(value)):
                 section = self.source.section(feed.source, before_turn(part.inside(), feed.order))
@@ -227,8 +227,6 @@ class Load:
                 others.append(target)
             else:
                 reads.append(read)
-                if target.section is None:
-                    self._put(target.feed.row, target.value)
         self._fill([read for read in reads if read.target.section is None], self.verify)
         self._fill([read for read in reads if read.target.section is not None], False)
         others += [read.target for read in reads if read.landing is not None and not read.landing.fits()]
@@ -237,8 +235,6 @@ class Load:
         for target in others:
             if target.home.in_place:
                 target.home.write(target.value, self.cast_array(target))
-                if target.section is None:
-                    self._put(target.feed.row, target.value)
             else:
                 rebuilding = target.home.capability(Rebuilding)
                 self._put(target.feed.row, rebuilding.from_numpy(target.value, self.cast_array(target)))
@@ -290,14 +286,14 @@ class Load:
         """The rows of a live source whose memory will be overwritten, or might be."""
         rows = {target.feed.source for target in targets}
         values = {row: self.source.current(row) for row in rows}
-        live = [row for row, value in values.items() if not isinstance(value, Stored)]
-        places = [
-            self.source.columns.home(value).capability(Loading).location(value)
-            for value in map(self.source.current, live)
-        ]
-        unknown = {row for row, place in zip(live, places, strict=True) if place is None}
+        places = {
+            row: self.source.columns.home(value).capability(Loading).location(value)
+            for row, value in values.items()
+            if not isinstance(value, Stored)
+        }
+        unknown = {row for row, place in places.items() if place is None}
         unknown |= {row for row, value in values.items() if isinstance(value, Assembled) and value.is_live}
-        known = [(row, place) for row, place in zip(live, places, strict=True) if place is not None]
+        known = [(row, place) for row, place in places.items() if place is not None]
         written = [place for place in self.locations if place is not None]
         if not known or not written:
             return unknown
@@ -331,8 +327,7 @@ class Load:
         """Reads values to spare memory of their devices, and verifies them on the way. When everything is known to be
         right, they are copied from there; otherwise they would have to be read a second time."""
         kept = self.reads.to_keep([target for target in targets if not target.is_cast])
-        requests = [keep.request for keep in kept]
-        reader.fill(requests, self.verify, self.progress, self.reads.transfers)
+        reader.fill([keep.request for keep in kept], self.verify, self.progress, self.reads.transfers)
         self.kept = {keep.target.key: keep for keep in kept}
 
     # -- writing -----------------------------------------------------------------------------------------

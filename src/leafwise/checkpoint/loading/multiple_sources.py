@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from leafwise.checkpoint.plain_values import PlainValue, PlainValues
+from leafwise.checkpoint.plain_values import PlainValues
 from leafwise.checkpoint.planning.plan import Feed, Plan, turned
-from leafwise.core.columns import Columns
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
@@ -39,9 +38,8 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
     parts = [range(plan.target.root, columns.node_ends[plan.target.root]) for plan in plans]
     inside = {node for part in parts for node in part}
     left = [columns.row_text(row) for row in t.rows if columns.row_nodes[row] not in inside]
-    left += [
-        value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
-    ]
+    roots = {id(columns.node_objects[plan.target.root]) for plan in plans}  # of which one may be a plain value itself
+    left += [value.key for value in PlainValues(t).items if value.node not in inside and id(value.value) not in roots]
     for name in left:
         plans[0].add("missing", name, f"{name} is in the model, but no file was given for it")
     filled: dict[int, tuple[Plan, Feed]] = {}
@@ -59,11 +57,6 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
                     feed.name,
                     f"{' and '.join(names)} are the same leaf, but two files have different values for it",
                 )
-
-
-def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
-    """Whether a plain value is the whole target of a plan."""
-    return any(columns.node_objects[plan.target.root] is value.value for plan in plans)
 
 
 def _same_feeds(*feeds: tuple[Plan, Feed]) -> bool:

@@ -46,6 +46,7 @@ class OptimizerPlan:
     def __init__(self, node: int, path: str) -> None:
         self.node, self.path = node, path
         self.who = path or "the optimizer"  # in messages
+        self.places: dict[str, Place | None] = {}  # by name in the source, where its parameters are in the target
         self.saved: dict[Place, SavedState] = {}
         self.options: dict[int, SavedState] = {}  # by group
         self.casts: dict[Place, dict[str, str]] = {}  # the new dtype of state whose parameter is cast
@@ -160,10 +161,11 @@ def _planned(
             lacking = f"parameter of {who} in the model but not in {where}"
             several = "{} ({count} parameters): each is a " + lacking
             plan.add("missing", f"{prefix}state.{name}", f"{name} is a {lacking}", several)
-    _plan_global_state(planned, source_prefix, source, places)
-    _plan_states(plan, planned, source_prefix, source, places)
-    _check_states(plan, planned, target, source, pairing, places, from_root)
-    _plan_options(plan, planned, source_prefix, source, groups, places, target)
+    planned.places = places
+    _plan_global_state(planned, source_prefix, source)
+    _plan_states(plan, planned, source_prefix, source)
+    _check_states(plan, planned, target, source, pairing, from_root)
+    _plan_options(plan, planned, source_prefix, source, groups, target)
     return planned
 
 
@@ -172,9 +174,7 @@ def _missing_message(planned: OptimizerPlan, where: str) -> str:
     return f"{path} is in the model but not in {where}" if path else f"there is no optimizer in {where}"
 
 
-def _plan_global_state(
-    planned: OptimizerPlan, prefix: str, source: SavedOptimizers, places: dict[str, Place | None]
-) -> None:
+def _plan_global_state(planned: OptimizerPlan, prefix: str, source: SavedOptimizers) -> None:
     """Plans state that belongs to no parameter. leafwise stores it separately; a state dict of PyTorch, which numbers
     parameters, has it among their states."""
     begin = f"{prefix}{GLOBAL_STATE}."
@@ -182,16 +182,14 @@ def _plan_global_state(
     whole = source.whole_values.get(begin.removesuffix("."))
     if isinstance(whole, dict):
         planned.more.values.update(whole)
-    if all(name.isdecimal() for name in places):
+    if all(name.isdecimal() for name in planned.places):
         for flat, taken in ((source.rows, planned.more.rows), (source.values, planned.more.values)):
             states = below(flat, f"{prefix}state.")
             taken.update({key: value for key, value in states.items() if not key.partition(".")[0].isdecimal()})
 
 
-def _plan_states(
-    plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers, places: dict[str, Place | None]
-) -> None:
-    begin = f"{prefix}state."
+def _plan_states(plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers) -> None:
+    begin, places = f"{prefix}state.", planned.places
     unknown: dict[str, str] = {}
     for rest, row in below(source.rows, begin).items():
         parameter, key = _split(rest, places)
@@ -220,7 +218,6 @@ def _check_states(
     target: TargetOptimizer,
     source: SavedOptimizers,
     pairing: Pairing,
-    places: dict[str, Place | None],
     from_root: dict[str, str],
 ) -> None:
     """Checks that state fits its parameter. A parameter that keeps its values, because its shape differs, also keeps
@@ -228,7 +225,7 @@ def _check_states(
     columns, theirs = plan.target.columns, plan.source.columns
     kept = {problem.name for problem in (*plan.allowed, *plan.problems) if problem.kind in ("shape", "dtype")}
     feeds = {feed.row: feed for feed in plan.feeds}
-    for name, place in places.items():
+    for name, place in planned.places.items():
         if place is None:
             continue
         ours, spec = target.names[place], target.specs[place]
@@ -304,10 +301,9 @@ def _plan_options(
     prefix: str,
     source: SavedOptimizers,
     groups: list[list[str]],
-    places: dict[str, Place | None],
     target: TargetOptimizer,
 ) -> None:
-    by_members = {frozenset(places[name] for name in names): number for number, names in enumerate(groups)}
+    by_members = {frozenset(planned.places[name] for name in names): number for number, names in enumerate(groups)}
     takes_all = planned.whole or _has_all_options(plan, planned, prefix, source)
     for number, names in enumerate(target.groups):
         same = by_members.get(frozenset((number, at) for at in range(len(names))))

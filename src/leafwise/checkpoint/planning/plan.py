@@ -1,5 +1,6 @@
 """A plan: where each leaf gets its values, and every problem with loading it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.memory.memory import Op
@@ -35,6 +36,15 @@ class Problem(NamedTuple):
     name: str
     message: str
     several: str = ""
+
+
+def few(names: Sequence[str], count: int = 3) -> str:
+    """The first names of a list.
+
+    >>> few(["a", "b", "c"], 2), few(["a", "b"], 2)
+    ('a, b, …', 'a, b')
+    """
+    return ", ".join(names[:count]) + (", …" if len(names) > count else "")
 
 
 def turned_shape(shape: tuple[int, ...], order: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.plain_values import PlainValue, PlainValues
-from leafwise.checkpoint.planning.plan import Plan, the_source
+from leafwise.checkpoint.planning.plan import Plan, few, the_source
 from leafwise.checkpoint.planning.saved_optimizers import OptimizerPrefixes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.columns import Columns
@@ -194,7 +194,7 @@ def _in_pieces(source: Tree, new_name: Renaming, values: PlainValues) -> Callabl
 
 
 def _in_pieces_message(plan: Plan, key: str, now: Any, parts: list[str], is_known: bool) -> str:
-    names = ", ".join(f"{key}.{part}" for part in parts[:3]) + (", …" if len(parts) > 3 else "")
+    names = few([f"{key}.{part}" for part in parts])
     reason = (
         "because it contained arrays or is of a type that leafwise cannot rebuild; the model needs a container of the "
         "same kind"
@@ -248,9 +248,8 @@ def _report_unused(plan: Plan, unused: list[str]) -> None:
         plan.add("unexpected", key, f"the value {key} is in {the_source(plan.source)} but not in the model")
     unused = [key for key in unused if key not in set(lost)] if lost else unused
     if unused:
-        names = ", ".join(unused[:4]) + (", …" if len(unused) > 4 else "")
         count = "1 plain value" if len(unused) == 1 else f"{len(unused):,} plain values"
-        plan.notes.append(f"{count} of {the_source(plan.source)} not used: {names}")
+        plan.notes.append(f"{count} of {the_source(plan.source)} not used: {few(unused, 4)}")
 
 
 def _must_be_whole(columns: Columns, node: int) -> bool:
