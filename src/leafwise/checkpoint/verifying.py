@@ -84,8 +84,10 @@ def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, e
 def _verified(source: Any, progress: bool, crew: Crew | None) -> Verified:
     with opened(source, "verify") as t:
         columns, leaves = t.columns, t.first_rows
-        arrays = ((row, columns.row_values[row]) for row in leaves)
-        checked = [(columns.row_text(row), a) for row, a in arrays if isinstance(a, Stored) and a.is_checked()]
+        values = ((row, columns.row_values[row]) for row in leaves)
+        checked = [
+            (columns.row_text(row), value) for row, value in values if isinstance(value, Stored) and value.is_checked()
+        ]
         with bar(sum(array.spec.nbytes for _, array in checked), "verifying", progress) as count:
             compared = reader.verify_arrays(checked, count, crew)
         root, unchecked = columns.node_objects[0], len(leaves) - len(checked)

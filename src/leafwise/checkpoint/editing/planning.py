@@ -274,8 +274,7 @@ def _collected(selection: Selection, options: EditOptions, steps: Steps) -> Cont
             steps.problems.append(f"{escape(name)} in {label}: {reason}")
     apart = []
     for query in arguments.queries_of(options.untie):
-        matched = [name for name in first.matching(query) if name in set(names)]
-        tied = [name for name in matched if _is_tied(first, name)]
+        tied = [name for name in selection.matching(query) if _is_tied(first, name)]
         if not tied:
             steps.problems.append(f"untie= {query!r} matches no tied name in the source")
         else:
@@ -296,16 +295,16 @@ def _collected(selection: Selection, options: EditOptions, steps: Steps) -> Cont
     elif options.copy is not None:
         raise QueryError("copy= needs formula=: it takes leaves from the first of several sources")
     if steps.problems:  # nothing can be said about arrays that cannot be read, or that do not belong together
-        names = [name for name in names if name not in unreadable(first, names)]
+        bad = unreadable(first, names)
+        names = [name for name in names if name not in bad]
     add_arrays(selection.contents, first, names, apart, values)
     return selection.contents
 
 
 def _copied(selection: Selection, options: EditOptions, steps: Steps) -> list[str]:
-    names = set(selection.first_names)
     copied: list[str] = []
     for query in arguments.queries_of(options.copy):
-        matched = [name for name in selection.first.matching(query) if name in names]
+        matched = selection.matching(query)
         if not matched:
             steps.matched_nothing("copy", query)
         steps.add("copy", f"{query}, from {selection.label}", matched)

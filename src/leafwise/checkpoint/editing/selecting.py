@@ -53,6 +53,11 @@ class Selection:
             self._steps.add("drop", _listed([query]), names, -self._nbytes(dropped), len(of_query))
         drop_values(self.contents, dict.fromkeys(name for of_query in values for name in of_query))
 
+    def matching(self, query: Any) -> list[str]:
+        """The names of the first source that are kept and that a query matches."""
+        kept = set(self.first_names)
+        return [name for name in self.first.matching(query) if name in kept]
+
     def drop_renamed(self, new_name: Renaming) -> None:
         """Drops what `rename=` leaves out."""
         gone = {label: {name for name in names if new_name(name) is None} for label, names in self.names.items()}

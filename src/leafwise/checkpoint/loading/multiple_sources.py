@@ -46,12 +46,9 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
     for plan in plans:
         for feed in plan.feeds:
             leaf = columns.ties.get(feed.row, feed.row)
-            first_plan, first_feed = filled.setdefault(leaf, (plan, feed))
-            if first_plan is not plan and not _same_feeds((first_plan, first_feed), (plan, feed)):
-                names = [
-                    ".".join((*filling.target.path.names, fed.name))
-                    for filling, fed in ((first_plan, first_feed), (plan, feed))
-                ]
+            both = filled.setdefault(leaf, (plan, feed)), (plan, feed)
+            if both[0][0] is not plan and not _same_feeds(*both):
+                names = [".".join((*of.target.path.names, fed.name)) for of, fed in both]
                 plan.add(
                     "unsupported",
                     feed.name,

@@ -31,15 +31,14 @@ class _ReadStates(NamedTuple):
 
 
 class _ShardedState(NamedTuple):
-    """New state that is sharded over processes: its home, the array, its dtype, the row of the source, the order of the
-    axes of the source, and whether its dtype is another one there."""
+    """New state that is sharded over processes: its home, the array, its dtype, the row of the source, and the order of
+    the axes of the source."""
 
     home: Home
     array: Any
     dtype: str
     row: int
     order: tuple[int, ...] | None
-    is_cast: bool
 
 
 class OptimizerStates:
@@ -109,7 +108,7 @@ class OptimizerStates:
             home = columns.home(like)
             dtype = planned.casts.get(place, {}).get(key, facts.spec.dtype)
             state[key] = home.capability(Distributing).empty_like(like, dtype)
-            self._sharded.append(_ShardedState(home, state[key], dtype, row, order, dtype != facts.spec.dtype))
+            self._sharded.append(_ShardedState(home, state[key], dtype, row, order))
         ready = {**self._arrays(whole), **state}
         return {key: ready[key] for key in rows}
 
@@ -127,7 +126,7 @@ class OptimizerStates:
         )
         for state, part, section in pairs:
             array = turned(section.read(), state.order)
-            if state.is_cast:
+            if state.dtype != section.spec.dtype:
                 self._source.check_cast(array, state.dtype, names(state.row))
                 array = cast_to(array, state.dtype, self._plan.saturate)
             state.home.write(part.value, array)

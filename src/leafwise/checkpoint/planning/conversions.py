@@ -5,7 +5,7 @@ unless one of them fills more leaves of the model. Leaves that are made from sev
 one, become rows of their own, so that the rest of a plan and of a load treats them like any other row.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -59,16 +59,17 @@ def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> 
     wanted = {name: target.spec(row).shape for row, name in zip(target.rows, target.names, strict=True)}
     only_renamed = {node: prefix for node, prefix in nodes.items() if _converting(plan, node).only_renames}
     recipes = _recipes(plan, only_renamed, stored, wanted)
+    dropped: set[str] = set()
     if is_carried and not plan.library and (carried := carried_source(plan, target, source, row_of)) is not None:
         _note(plan, carried.reading, "")
         plan.is_carried = True
-        side = _with_recipes(plan, source, row_of, carried.reading.recipes, target, carried.dropped)
-        return ConvertedSource(side, left_out, new_name.idle())
-    others = {node: prefix for node, prefix in nodes.items() if node not in only_renamed}
-    recipes |= _recipes(plan, others, stored, wanted)
+        recipes, dropped = carried.reading.recipes, carried.dropped
+    else:
+        others = {node: prefix for node, prefix in nodes.items() if node not in only_renamed}
+        recipes |= _recipes(plan, others, stored, wanted)
     if not plan.library:
         return None
-    side = _with_recipes(plan, source, row_of, recipes, target)
+    side = _with_recipes(plan, source, row_of, recipes, target, dropped)
     return ConvertedSource(side, left_out, new_name.idle())
 
 
@@ -198,7 +199,7 @@ def _with_recipes(
     row_of: dict[str, int],
     recipes: dict[str, Recipe],
     target: Side,
-    dropped: Collection[str] = (),
+    dropped: set[str],
 ) -> Side:
     """The rows of the source by their names in the model; arrays that are made from stored ones are added. Weights of
     another framework are never matched by name alone, and other names of those that are used are left out."""
@@ -234,9 +235,9 @@ def _with_recipes(
 
 
 def _cannot_assemble(plan: Plan, source: Side, rows: list[int]) -> str:
-    foreign = [plan.foreign_sources[leaf] for leaf in map(source.leaf, rows) if leaf in plan.foreign_sources]
-    if foreign:
-        return foreign[0]
+    for leaf in map(source.leaf, rows):
+        if leaf in plan.foreign_sources:
+            return plan.foreign_sources[leaf]
     dtypes = list(dict.fromkeys(source.spec(row).dtype for row in rows))
     return f"these have different dtypes: {', '.join(dtypes[:3])}" if len(dtypes) > 1 else ""
 

@@ -286,15 +286,14 @@ def _other_key(plan: Plan, row: int, source: int, name: str) -> str:
 
 
 def _dtype_messages(name: str, ours: Facts, theirs: Facts, where: str) -> tuple[str, str]:
-    repairs: tuple[str, str]
     if number_kind(ours.spec.dtype) != number_kind(theirs.spec.dtype):
-        repairs = ("leafwise does not cast one kind of number to another",) * 2
+        repair = several = "leafwise does not cast one kind of number to another"
     elif not is_castable(ours.spec.dtype):
-        repairs = (f"leafwise does not cast to {ours.spec.dtype}",) * 2
+        repair = several = f"leafwise does not cast to {ours.spec.dtype}"
     else:
-        repairs = "pass cast=True to cast it", "pass cast=True to cast them"
+        repair, several = "pass cast=True to cast it", "pass cast=True to cast them"
     both = f"{ours.spec.dtype} in the model but {theirs.spec.dtype} in {where}"
-    return f"{name} is {both}; {repairs[0]}", f"{{}} are {both}; {repairs[1]}"
+    return f"{name} is {both}; {repair}", f"{{}} are {both}; {several}"
 
 
 def _plan_unused(plan: Plan, pairing: Pairing, unused: list[int]) -> None:

@@ -286,13 +286,10 @@ def _composed(first: Order | None, second: Order | None) -> Order | None:
 
 def _split(rest: str, places: dict[str, Place | None]) -> tuple[str, str]:
     """Splits a name into a parameter and a key of its state."""
-    parameter, dot, key = rest.rpartition(".")
-    while dot:
-        if parameter in places:
-            return parameter, key
-        parameter, dot, last = parameter.rpartition(".")
-        key = f"{last}.{key}"
-    return "", rest
+    parameter = rest.rpartition(".")[0]
+    while parameter and parameter not in places:
+        parameter = parameter.rpartition(".")[0]
+    return (parameter, rest[len(parameter) + 1 :]) if parameter else ("", rest)
 
 
 def _plan_options(

@@ -208,9 +208,8 @@ def collect(
     collected.arrays = [
         SavedArray(row, names[row], fact, _dtype(fact, dtype)) for row, fact in zip(stored, facts, strict=True)
     ]
-    for row, (source, op) in tied.items():
-        collected.ties.append((names[row], names[source], op))
-        collected.tie_roles.append(columns.row_role(row))
+    collected.ties = [(names[row], names[source], op) for row, (source, op) in tied.items()]
+    collected.tie_roles = [columns.row_role(row) for row in tied]
     if where is None and t.is_whole:
         values = PlainValues(t, apart=is_whole_content)
         collected.scalars = plain_values_to_save(columns, values, t.is_file)
@@ -255,7 +254,14 @@ def _check(collected: SavedContent, format_name: str | None) -> None:
     for array in collected.arrays:
         value = collected.columns.current(array.row)
         home = collected.columns.home(value)
-        if reason := _cannot_be_saved(array, taken, format_name) or _cannot_read(home, value, array.facts):
+        reason = (
+            has_no_values(array.facts.spec)
+            or cannot_store(array.dtype, format_name)
+            or (f"something else in the file has the name {array.name!r}, too" if array.name in taken else "")
+            or cannot_be_a_name(array.name)
+            or _cannot_read(home, value, array.facts)
+        )
+        if reason:
             raise WalkError(f"cannot save {escape(collected.columns.row_text(array.row))}: {reason}")
         taken.add(array.name)
     for name, _, _ in collected.ties:
@@ -269,11 +275,3 @@ def _cannot_read(home: Home, value: Any, facts: Facts) -> str:
     if facts.spec.sharding is None:
         return home.cannot_read(value)
     return distributing.cannot_use_parts(value) or home.cannot_read(distributing.local(value))
-
-
-def _cannot_be_saved(array: SavedArray, taken: set[str], format_name: str | None) -> str:
-    if reason := has_no_values(array.facts.spec) or cannot_store(array.dtype, format_name):
-        return reason
-    if array.name in taken:
-        return f"something else in the file has the name {array.name!r}, too"
-    return cannot_be_a_name(array.name)

@@ -4,6 +4,7 @@ metadata, and the writer of each format."""
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from leafwise.core.path import shown_file
@@ -97,18 +98,11 @@ def check_name(path: str, format_name: Any, verb: str = "save") -> None:
 
 def _given_path(path: Any) -> str:
     name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
-    if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
-        given = repr(path) if isinstance(path, str | bytes | None) else type(path).__name__
-        raise FileError(f"path= takes the path of a file or a folder, not {given}")
-    return name
-
-
-def _can_be_a_path(name: str) -> bool:
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
+    with suppress(UnicodeEncodeError):
+        if isinstance(name, str) and name and "\0" not in name and os.fsencode(name):
+            return name
+    given = repr(path) if isinstance(path, str | bytes | None) else type(path).__name__
+    raise FileError(f"path= takes the path of a file or a folder, not {given}")
 
 
 def byte_count(size: int | str) -> int:
