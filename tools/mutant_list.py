@@ -184,7 +184,7 @@ _CHECKPOINT = (
         ("        if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:\n            return\n", ""),
         ("if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:", "if leaf == base_leaf:"),
         ("if leaf == base_leaf or not {leaf, base_leaf} <= self._fed:", "if not {leaf, base_leaf} <= self._fed:"),
-        ("        if self._is_stepped(target):\n", "        if False:\n"),
+        ("        if id(columns.current(target)) in self._stepped:\n", "        if False:\n"),
     ),
     *_mutants(
         "checkpoint/planning/leaf_plan.py",
@@ -209,7 +209,7 @@ _CHECKPOINT = (
         ("            home.capability(Loading).mark_written(values)\n", "            pass\n"),
     ),
     *_mutants(
-        "checkpoint/loading/loading.py",
+        "checkpoint/loading/load.py",
         "checkpoint/test_several.py checkpoint/test_casts.py",
         ("    check_overlaps(loads)\n", ""),
         ("        check_parts(t, plans)\n", ""),
@@ -220,7 +220,7 @@ _CHECKPOINT = (
         ("    return same_values(*arrays)", "    return True"),
     ),
     *_mutants(
-        "checkpoint/saving/saving.py",
+        "checkpoint/saving/save.py",
         "checkpoint/test_damage.py",
         (
             "reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])",
@@ -247,19 +247,19 @@ _CHECKPOINT = (
         "checkpoint/planning/optimizer_plan.py",
         "checkpoint/test_optimizer_state.py",
         ("            planned.turns[place] = [key for key, _ in alike], order\n", "            pass\n"),
-        ("            planned.states.pop(place, None)\n", ""),
+        ("            planned.saved.pop(place, None)\n", ""),
     ),
     *_mutants(
         "checkpoint/loading/optimizer_states.py",
         "checkpoint/test_optimizer_state.py",
         (
-            "reader.fill(self._requests, self._verify, self._progress)",
+            "reader.fill(self._requests, self._source.verifies, self._progress)",
             "reader.fill(self._requests, False, self._progress)",
         ),
         ("                stepping.exchange(optimizer, exchanged)\n", "                pass\n"),
     ),
     *_mutants(
-        "checkpoint/planning/planner.py",
+        "checkpoint/planning/value_plan.py",
         "checkpoint/test_plain_values.py",
         ("    _refuse_contradictions(plan, wanted)\n", ""),
         ("if plan.source.is_file else deepcopy(plain.value)", "if plan.source.is_file else plain.value"),

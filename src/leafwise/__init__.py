@@ -74,9 +74,9 @@ __all__ = [
 
 _HOLDS = {
     "leafwise.checkpoint.editing.edit": ("edit",),
-    "leafwise.checkpoint.loading.loading": ("load",),
+    "leafwise.checkpoint.loading.load": ("load",),
     "leafwise.checkpoint.planning.planner": ("plan",),
-    "leafwise.checkpoint.saving.saving": ("save",),
+    "leafwise.checkpoint.saving.save": ("save",),
     "leafwise.checkpoint.verifying": ("verify",),
     "leafwise.core.leaf": ("Leaf", "Name", "Node", "Tie"),
     "leafwise.core.path": ("Path",),
@@ -130,9 +130,9 @@ _MODULE_OF = {name: module for module, names in _HOLDS.items() for name in names
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING, without the cost of importing typing
 if TYPE_CHECKING:
     from leafwise.checkpoint.editing.edit import edit
-    from leafwise.checkpoint.loading.loading import load
+    from leafwise.checkpoint.loading.load import load
     from leafwise.checkpoint.planning.planner import plan
-    from leafwise.checkpoint.saving.saving import save
+    from leafwise.checkpoint.saving.save import save
     from leafwise.checkpoint.verifying import verify
     from leafwise.core.capabilities.uses import Use
     from leafwise.core.leaf import Leaf, Name, Node, Tie

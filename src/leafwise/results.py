@@ -5,8 +5,7 @@
 ...     return findings[0].message if findings else "nothing found"
 """
 
-from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
-from leafwise.checkpoint.editing.steps import Step
+from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize, Step
 from leafwise.checkpoint.planning.plan import Plan, Problem
 from leafwise.checkpoint.saving.background import BackgroundSave
 from leafwise.checkpoint.verifying import Verified

@@ -258,7 +258,7 @@ def test_a_url_of_this_machine_is_written_durably(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", [URL, "memory://counted/m.safetensors"])
 def test_progress_counts_every_byte_once(url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.checkpoint.saving import saving
+    from leafwise.checkpoint.saving import save
 
     counted: list[int] = []
     totals: list[int | None] = []
@@ -273,7 +273,7 @@ def test_progress_counts_every_byte_once(url: str, store: Store, monkeypatch: py
         def __exit__(self, *_: Any) -> None:
             pass
 
-    monkeypatch.setattr(saving, "bar", Bar)
+    monkeypatch.setattr(save, "bar", Bar)
     store.proxy.fault = times(2, lambda passed: passed.is_part, Passed.throttle)
     lw.save(state(), url, progress=True)
     assert totals == [12 * UNIT + 20]

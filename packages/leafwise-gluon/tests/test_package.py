@@ -15,7 +15,7 @@ SOURCE = PACKAGE / "src" / "leafwise_gluon"
 
 # What is not public in leafwise, and may change there together with this package.
 USED = {
-    "leafwise.checkpoint.saving.saving": {"save"},
+    "leafwise.checkpoint.saving.save": {"save"},
     "leafwise.core.capabilities": {"Capability"},
     "leafwise.core.capabilities.averaging": {"Averaging"},
     "leafwise.core.capabilities.clipping": {"Clipping"},

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, TypeVar
 
 from leafwise.checkpoint.planning.plan import Plan
@@ -22,27 +21,13 @@ _ERROR_CHARACTERS = 2000  # characters of an error that other ranks show
 
 
 class JointCall:
-    """The ranks that call a verb together. A context manager: a rank that leaves it with an error lets the others
-    raise, too."""
+    """The ranks that call a verb together. A rank that leaves the context of its `messages` with an error lets the
+    others raise, too."""
 
     def __init__(self, team: Team, verb: str) -> None:
         self.team, self._verb = team, verb
         agree(team, verb, [])  # first, as all verbs do: other ranks may have called another one
-        self._messages: Messages = team.messages()
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """The position of this process, and the number of processes."""
-        return self.team.rank, self.team.size
-
-    def __enter__(self) -> "JointCall":
-        self._messages.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._messages.__exit__(kind, error, traceback)
+        self.messages: Messages = team.messages()
 
     def agree(self, rows: Rows) -> None:
         """Raises on every rank unless all have the same rows. Must not be called in the background."""
@@ -58,7 +43,7 @@ class JointCall:
         except Exception as error:
             failure = error
         try:
-            first = json.loads(self._messages.meet(_outcome(failure), _first_failure))
+            first = json.loads(self.messages.meet(_outcome(failure), _first_failure))
         except RankError:
             if failure is None:
                 raise
@@ -75,7 +60,7 @@ class JointCall:
         def encoded_answer(given: list[bytes]) -> list[bytes]:
             return [json.dumps(reply).encode() for reply in answer(list(map(json.loads, given)))]
 
-        return json.loads(self._messages.meet(json.dumps(data).encode(), encoded_answer))
+        return json.loads(self.messages.meet(json.dumps(data).encode(), encoded_answer))
 
 
 def _outcome(failure: Exception | None) -> bytes:

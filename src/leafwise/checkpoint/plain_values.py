@@ -5,7 +5,7 @@ also contains arrays is saved in parts, and its type is recorded under its key.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,8 +14,14 @@ from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
 from leafwise.files.plain_values import CONTAINERS, TooDeepError, encoded
-from leafwise.files.record import NodeType
+from leafwise.files.record import HeaderRecord, NodeType
 from leafwise.files.stored_file import StoredFile
+
+
+def record_of(columns: Columns) -> HeaderRecord | None:
+    """What leafwise recorded in the file that a tree was opened from; None for other files, and in memory."""
+    root = columns.node_objects[0]
+    return root.record if isinstance(root, StoredFile) else None
 
 
 def is_whole_content(key: str) -> bool:
@@ -80,10 +86,10 @@ class PlainValues:
         """The types of containers and optimizers, by key; for a file, the types that were saved. A dict whose keys are
         all names is not listed."""
         columns = self._columns
-        root = columns.node_objects[0]
-        if isinstance(root, StoredFile) and root.record is not None:
+        record = record_of(columns)
+        if record is not None:
             prefix = "".join(f"{name}." for name in self._tree.path.names)
-            return {key.removeprefix(prefix): kind for key, kind in root.record.nodes.items() if key.startswith(prefix)}
+            return {key.removeprefix(prefix): kind for key, kind in record.nodes.items() if key.startswith(prefix)}
         types = {}
         for node, key in self._prefixes.items():
             obj = columns.node_objects[node]
@@ -114,12 +120,7 @@ def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
     >>> assembled({"step": 1, "old.0": 2, "old.1": 3, "by.7": 4}, types)
     {'step': 1, 'old': [2, 3], 'by': {7: 4}}
     """
-    below: dict[str, dict[str, None]] = {}
-    for key in (*flat, *types):
-        prefix = ""
-        for name in key.split("."):
-            below.setdefault(prefix, {})[name] = None
-            prefix = f"{prefix}.{name}" if prefix else name
+    below = names_below((*flat, *types))
 
     def made(key: str) -> Any:
         if key in flat:
@@ -133,6 +134,31 @@ def assembled(flat: Mapping[str, Any], types: Mapping[str, NodeType]) -> Any:
         return items if kind is None else _MAKERS[kind.type](items)
 
     return made("")
+
+
+def prefixes_of(name: str) -> list[str]:
+    """The names of the nodes that a name is below, except the root.
+
+    >>> prefixes_of("layers.0.weight")
+    ['layers', 'layers.0']
+    """
+    entries = name.split(".")
+    return [".".join(entries[:length]) for length in range(1, len(entries))]
+
+
+def names_below(keys: Iterable[str]) -> dict[str, dict[str, None]]:
+    """For each node above some dotted keys, the names directly below it, in order.
+
+    >>> names_below(["old.0", "old.1"])
+    {'': {'old': None}, 'old': {'0': None, '1': None}}
+    """
+    below: dict[str, dict[str, None]] = {}
+    for key in keys:
+        prefix = ""
+        for name in key.split("."):
+            below.setdefault(prefix, {})[name] = None
+            prefix = f"{prefix}.{name}" if prefix else name
+    return below
 
 
 def _may_be_plain(columns: Columns, node: int) -> bool:

@@ -84,25 +84,17 @@ def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, e
 
 def _verified(source: Any, progress: bool, crew: Crew | None) -> Verified:
     with opened(source, "verify") as t:
-        return _verify(t, progress, crew)
-
-
-def _verify(t: Tree, progress: bool, crew: Crew | None) -> Verified:
-    columns = t.columns
-    checked: list[tuple[str, Stored]] = []
-    total = 0
-    leaves = first_rows(t)
-    for row in leaves:
-        value: Any = columns.row_values[row]
-        if isinstance(value, Stored) and value.is_checked():
-            checked.append((columns.row_text(row), value))
-            total += value.spec.nbytes
-    with bar(total, "verifying", progress) as count:
-        compared = reader.verify_arrays(checked, count, crew)
-    root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
-    if not isinstance(root, StoredFile):
-        return Verified(len(checked), compared, unchecked)
-    for check in root.further_checks if t.is_whole and not t.root else ():
-        check()
-    without = root.without_checksums if unchecked else ()
-    return Verified(len(checked), compared, unchecked, without, root.bound, root.unbound)
+        columns, leaves = t.columns, first_rows(t)
+        values = ((row, columns.row_values[row]) for row in leaves)
+        checked = [
+            (columns.row_text(row), value) for row, value in values if isinstance(value, Stored) and value.is_checked()
+        ]
+        with bar(sum(array.spec.nbytes for _, array in checked), "verifying", progress) as count:
+            compared = reader.verify_arrays(checked, count, crew)
+        root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
+        if not isinstance(root, StoredFile):
+            return Verified(len(checked), compared, unchecked)
+        for check in root.further_checks if t.is_whole and not t.root else ():
+            check()
+        without = root.without_checksums if unchecked else ()
+        return Verified(len(checked), compared, unchecked, without, root.bound, root.unbound)

@@ -13,11 +13,16 @@ from leafwise.files.formats.safetensors import CODES
 Shape = tuple[int, ...]
 
 
-def queries_of(argument: Any) -> list[Any]:
-    """The queries of an argument that takes one or a list of them."""
+def items_of(argument: Any) -> list[Any]:
+    """The items of an argument that takes one or several."""
     if argument is None:
         return []
-    queries = list(argument) if isinstance(argument, list | tuple | set | frozenset) else [argument]
+    return list(argument) if isinstance(argument, list | tuple | set | frozenset) else [argument]
+
+
+def queries_of(argument: Any) -> list[Any]:
+    """The queries of an argument that takes one or a list of them."""
+    queries = items_of(argument)
     for query in queries:
         Query.of(query)  # raises if it is not one
     return queries
@@ -34,9 +39,10 @@ def pairs_of(argument: Any, option: str, example: str) -> list[tuple[Any, Any]]:
 
 def casts_of(argument: Any) -> list[tuple[Any, str]]:
     """What `cast=` asks for: pairs of a query and a dtype."""
-    pairs = [("**", argument)] if argument is not None and not isinstance(argument, Mapping) else None
+    if argument is None:
+        return []
     checked = []
-    for query, dtype in pairs_of(argument, "cast", '{"**.norm.weight": "float32"}') if pairs is None else pairs:
+    for query, dtype in argument.items() if isinstance(argument, Mapping) else [("**", argument)]:
         Query.of(query)
         name = checked_dtype(dtype, CODES)
         if name is None:
@@ -105,12 +111,10 @@ def splits_of(argument: Any) -> list[Parts]:
     """What `split=` asks for."""
     splits = []
     for pattern, value in pairs_of(argument, "split", _SPLIT):
-        options = _options(value, "split", ("into", "axis", "sizes", "heads")) if isinstance(value, Mapping) else {}
-        into = options.pop("into", None) if options else value
+        into, options = _into(value, "split", ("into", "axis", "sizes", "heads"))
         if not isinstance(pattern, str) or not _is_names(into) or len(into) < 2:
             raise QueryError(f"split= takes a dict such as {_SPLIT}, not {{{pattern!r}: {value!r}}}")
-        parts = Parts(pattern, tuple(into), **options)
-        splits.append(_checked(parts, "split"))
+        splits.append(_checked(Parts(pattern, tuple(into), **options), "split"))
     return splits
 
 
@@ -118,17 +122,21 @@ def fuses_of(argument: Any) -> list[Parts]:
     """What `fuse=` asks for. The last entry of each pattern lists the parts in order."""
     fuses = []
     for pattern, value in pairs_of(argument, "fuse", _FUSE):
-        options = _options(value, "fuse", ("into", "axis", "heads")) if isinstance(value, Mapping) else {}
-        into = options.pop("into", None) if options else value
+        into, options = _into(value, "fuse", ("into", "axis", "heads"))
         match = re.fullmatch(r"(.*?)([^.{}]*)\{([^{}]+)\}([^.{}]*)", pattern) if isinstance(pattern, str) else None
-        if match is None or not _is_names([into]):
-            raise QueryError(f"fuse= takes a dict such as {_FUSE}, not {{{pattern!r}: {value!r}}}")
-        before, start, listed, end = match.groups()
+        before, start, listed, end = ("",) * 4 if match is None else match.groups()
         names = tuple(f"{start}{name.strip()}{end}" for name in listed.split(","))
-        if len(set(names)) < max(len(names), 2) or (before and not before.endswith(".")):
+        several_below_one = len(set(names)) == len(names) > 1 and (not before or before.endswith("."))
+        if not several_below_one or not _is_names([into]):
             raise QueryError(f"fuse= takes a dict such as {_FUSE}, not {{{pattern!r}: {value!r}}}")
         fuses.append(_checked(Parts(before, names, into, **options), "fuse"))
     return fuses
+
+
+def _into(value: Any, option: str, known: Iterable[str]) -> tuple[Any, dict[str, Any]]:
+    """What `split=` or `fuse=` makes of one entry: names, and options if they are in a dict."""
+    options = _options(value, option, known) if isinstance(value, Mapping) else {"into": value}
+    return options.pop("into", None), options
 
 
 def _checked(parts: Parts, option: str) -> Parts:

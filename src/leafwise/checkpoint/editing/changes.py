@@ -1,12 +1,13 @@
 """Changes to the arrays of a checkpoint: transposed, resized, split, fused, cast, tied."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.editing.arguments import NamePattern, Parts, Resize
 from leafwise.checkpoint.editing.contents import Contents, EditedArray, TiedName
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
 from leafwise.core.memory.memory import SAME, Op
@@ -74,7 +75,7 @@ class Changes:
 
     def _mean(self, array: EditedArray, axis: int) -> Recipe:
         """The mean of an array along an axis, as a further input."""
-        mean = MeanAlong(self.contents.value_of(array), axis)
+        mean = MeanAlong(self.contents.value_of(array.recipe), axis)
         name = f"mean of {array.recipe.names()[0]} along {axis}"
         self.contents.values[name] = mean
         return Taken(name, mean.spec.shape or ())
@@ -89,7 +90,7 @@ class Changes:
         """Changes each array that a query matches, and adds one step for all that change in the same way."""
         stored = self._stored_of(verb, query)
         groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
-        added: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        added: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()  # bytes
         for name in stored:
             array = self.contents.arrays[name]
             try:
@@ -101,7 +102,7 @@ class Changes:
                 continue
             self.reshaped.add(name)
             groups.setdefault((before, array.shape), []).append(name)
-            added[before, array.shape] = added.get((before, array.shape), 0) + array.nbytes - nbytes
+            added[before, array.shape] += array.nbytes - nbytes
         for (before, after), names in groups.items():
             further = remark(before, after)
             shapes = f"{shape_text(before)} → {shape_text(after)}" + (f", {further}" if further else "")
@@ -124,7 +125,7 @@ class Changes:
                 self.steps.problems.append(f"cast= {query!r} matches no floating-point array")
             wanted |= dict.fromkeys(stored, dtype)
         groups: dict[tuple[str, str], list[str]] = {}
-        saved: dict[tuple[str, str], int] = {}
+        added: Counter[tuple[str, str]] = Counter()  # bytes
         for name, dtype in wanted.items():
             array = self.contents.arrays[name]
             if array.dtype != dtype:
@@ -133,9 +134,9 @@ class Changes:
                 array.dtype = dtype
                 array.changes.append(f"cast {key[0]} → {dtype}")
                 groups.setdefault(key, []).append(name)
-                saved[key] = saved.get(key, 0) + array.nbytes - before
+                added[key] += array.nbytes - before
         for key, names in groups.items():
-            self.steps.add("cast", f"{key[0]} → {key[1]}", names, saved[key])
+            self.steps.add("cast", f"{key[0]} → {key[1]}", names, added[key])
 
     def _stored_of(self, option: str, query: Any) -> list[str]:
         """The arrays that a query matches under any of their names."""

@@ -7,11 +7,17 @@ from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.plain_values import PlainValues, is_whole_content
-from leafwise.checkpoint.saving.collecting import LETTERS, METADATA, plain_values_to_save, stored_and_tied
-from leafwise.core.columns import Columns
+from leafwise.checkpoint.plain_values import PlainValues, is_whole_content, prefixes_of, record_of
+from leafwise.checkpoint.saving.collecting import (
+    LETTERS,
+    METADATA,
+    has_no_values,
+    plain_values_to_save,
+    stored_and_tied,
+)
 from leafwise.core.home import Spec
 from leafwise.core.memory.memory import Op
+from leafwise.core.pairing.pairing import saved_rows
 from leafwise.core.parts import not_understood
 from leafwise.core.query import Query
 from leafwise.core.roles.recipes import Recipe, Taken
@@ -85,9 +91,8 @@ class Contents:
         """The name under which the array with this name is stored."""
         return self.ties[name].of if name in self.ties else name
 
-    def value_of(self, array: EditedArray) -> Stored:
+    def value_of(self, recipe: Recipe) -> Stored:
         """The array that a recipe makes, in the dtype of its inputs."""
-        recipe = array.recipe
         if isinstance(recipe, Taken):
             return self.values[recipe.name]
         return Assembled(recipe, {name: self.values[name] for name in recipe.names()})
@@ -102,7 +107,7 @@ class SourceRows:
 
     def __init__(self, t: Tree) -> None:
         columns = t.columns
-        rows = [row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
+        rows = saved_rows(t)
         self.tree, self.columns = t, columns
         keys = columns.keys(rows, t.root)
         self.rows: dict[str, int] = dict(zip(keys, rows, strict=True))
@@ -152,17 +157,21 @@ class SourceRows:
         return value if is_plain else CastArray(value, dtype)
 
 
-def contents_of(
-    source: SourceRows, names: Collection[str], apart: Collection[str], values: Mapping[str, Stored]
-) -> Contents:
-    """The arrays with these names and their ties. Names in `apart` are stored by themselves. `values` replaces values
-    of the source."""
+def add_arrays(
+    contents: Contents,
+    source: SourceRows,
+    names: Collection[str],
+    apart: Collection[str],
+    values: Mapping[str, Stored],
+) -> None:
+    """Adds the arrays with these names and their ties. Names in `apart` are stored by themselves. `values` replaces
+    values of the source."""
     columns = source.columns
     rows = [source.rows[name] for name in names]
     stored, tied = stored_and_tied(columns, rows, apart={source.rows[name] for name in apart})
     names_by_row = source.names_by_row
-    contents = Contents()
-    orders = _orders(columns, source.tree.root)
+    record = record_of(columns) if not source.tree.root else None
+    orders = {} if record is None else record.orders
     for row, facts, role in zip(stored, columns.facts(stored), columns.row_roles(stored), strict=True):
         name = names_by_row[row]
         value = values[name] if name in values else source.value(name)
@@ -173,7 +182,6 @@ def contents_of(
         name = names_by_row[row]
         contents.values[name] = values[name] if name in values else source.value(name)
         contents.ties[name] = TiedName(names_by_row[of], op, columns.row_role(row))
-    return contents
 
 
 def add_plain_values(contents: Contents, t: Tree) -> None:
@@ -182,7 +190,7 @@ def add_plain_values(contents: Contents, t: Tree) -> None:
     contents.scalars = plain_values_to_save(t.columns, values, t.is_file, contents.objects)
     contents.nodes = values.node_types()
     used = (*t.columns.keys(list(t.rows), t.root), *contents.scalars, *contents.objects)
-    inner = {prefix for name in used for prefix in _prefixes(name)}
+    inner = {prefix for name in used for prefix in ("", *prefixes_of(name))}
     contents.empty_nodes = frozenset(contents.nodes.keys() - inner)
     root = t.columns.node_objects[0]
     metadata = root.metadata if isinstance(root, StoredFile) and not t.root else {}
@@ -201,19 +209,6 @@ def add_plain_values(contents: Contents, t: Tree) -> None:
         del contents.scalars[name]
 
 
-def _prefixes(name: str) -> list[str]:
-    """The prefixes of a name, without the name itself."""
-    entries = name.split(".")
-    return [".".join(entries[:length]) for length in range(len(entries))]
-
-
-def _orders(columns: Columns, below: int) -> dict[str, tuple[int, ...]]:
-    """The orders of axes that the file records."""
-    root = columns.node_objects[0]
-    record = root.record if isinstance(root, StoredFile) and not below else None
-    return {} if record is None else record.orders
-
-
 def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:
     """Why some of the arrays cannot be read, by name."""
     columns = source.columns
@@ -225,12 +220,8 @@ def unreadable(source: SourceRows, names: Sequence[str]) -> dict[str, str]:
     for name in names:
         value = columns.current(source.rows[name])
         spec = columns.home(value).spec(value)
-        if reason := columns.home(value).cannot_read(value):
+        if reason := columns.home(value).cannot_read(value) or has_no_values(spec):
             reasons.setdefault(name, reason)
-        elif spec.shape is None:
-            reasons.setdefault(name, "its shape is not known yet; run a forward pass first")
         elif spec.dtype in SMALL_INTEGERS:
             reasons.setdefault(name, f"leafwise does not convert {spec.dtype}; drop it, or cast it where it was made")
-        elif spec.device == "meta":
-            reasons.setdefault(name, "it is on meta and has no values; load or initialize the model first")
     return {name: reason for name, reason in reasons.items() if name in set(names)}

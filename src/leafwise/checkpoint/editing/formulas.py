@@ -2,7 +2,7 @@
 
 import ast
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from leafwise.errors import QueryError
@@ -70,30 +70,21 @@ def _sum(node: ast.expr, names: Sequence[str], formula: str) -> _Sum:
         return _Sum({node.id: 1.0})
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
         return _sum(node.operand, names, formula).times(-1.0 if isinstance(node.op, ast.USub) else 1.0)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        left, right = _sum(node.left, names, formula), _sum(node.right, names, formula)
-        return _OPERATIONS[type(node.op)](left, right, formula)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
+        return _combined(_sum(node.left, names, formula), node.op, _sum(node.right, names, formula), formula)
     raise QueryError(
         f"cannot compute {ast.unparse(node)!r} in the formula {formula!r}; it may contain the names of sources, "
         "numbers, +, -, *, / and parentheses"
     )
 
 
-def _product(left: _Sum, right: _Sum, formula: str) -> _Sum:
-    if left.factors and right.factors:
-        raise QueryError(f"cannot compute {formula!r}: it multiplies checkpoints with each other")
-    return right.times(left.number) if right.factors else left.times(right.number)
-
-
-def _quotient(left: _Sum, right: _Sum, formula: str) -> _Sum:
+def _combined(left: _Sum, operator: ast.operator, right: _Sum, formula: str) -> _Sum:
+    if isinstance(operator, ast.Add | ast.Sub):
+        return left.plus(right if isinstance(operator, ast.Add) else right.times(-1.0))
+    if isinstance(operator, ast.Mult):
+        if left.factors and right.factors:
+            raise QueryError(f"cannot compute {formula!r}: it multiplies checkpoints with each other")
+        return right.times(left.number) if right.factors else left.times(right.number)
     if right.factors or not right.number:
         raise QueryError(f"cannot compute {formula!r}: it divides by {'a checkpoint' if right.factors else 'zero'}")
     return _Sum({name: value / right.number for name, value in left.factors.items()}, left.number / right.number)
-
-
-_OPERATIONS: dict[type[ast.operator], Callable[[_Sum, _Sum, str], _Sum]] = {
-    ast.Add: lambda left, right, formula: left.plus(right),
-    ast.Sub: lambda left, right, formula: left.plus(right.times(-1.0)),
-    ast.Mult: _product,
-    ast.Div: _quotient,
-}

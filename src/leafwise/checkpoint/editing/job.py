@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from leafwise.checkpoint.editing.changes import MustEqual
 from leafwise.checkpoint.editing.contents import Contents, EditedArray
-from leafwise.checkpoint.editing.result import Edit, EditedLeaf, EditSize
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Edit, EditedLeaf
+from leafwise.checkpoint.saving.write_arguments import written
 from leafwise.core.path import escape
 from leafwise.core.roles.recipes import Recipe, Taken, Turned
 from leafwise.core.work.executor_tasks import Crew
@@ -16,49 +17,36 @@ from leafwise.errors import EditError, WriteError
 from leafwise.files.arrays.arrays import Stored, same_values
 from leafwise.files.arrays.computed import Combined
 from leafwise.files.casts import SATURATE, CastArray
-from leafwise.files.dcp import writer as dcp_writer
 from leafwise.files.formats.format import Format
-from leafwise.files.orbax import writer as orbax_writer
-from leafwise.files.writing import checkpoint_writer
 from leafwise.files.writing.item_writer import Checkpoint, Item
 
 
+@dataclass
 class EditJob:
     """What an edit writes, and how."""
 
-    def __init__(
-        self,
-        contents: Contents,
-        equal: list[MustEqual],
-        target: str,
-        before: EditSize,
-        after: EditSize,
-        steps: Steps,
-    ) -> None:
-        self.result = Edit(target, steps.steps, _leaves(contents), before, after, steps.notes)
-        self._contents, self._equal = contents, equal
-        self.saturate = self.copies = False
-        self.array_format: Format | None = None  # if what is written contains nothing but arrays
-        self.format_name: str | None = None
-        self.advice = "saturate=True uses the nearest value that fits"
-        self.shard_size: int | None = None
-        self.metadata: dict[str, str] = {}
+    result: Edit
+    contents: Contents
+    equal: list[MustEqual]
+    metadata: dict[str, str]
+    format_name: str
+    array_format: Format | None  # if what is written contains nothing but arrays
+    shard_size: int | None
+    copies: bool
+    saturate: bool
+    advice: str = "saturate=True uses the nearest value that fits"
 
     def write(self, progress: bool = False, crew: Crew | None = None) -> None:
         """Writes the file. The one that is there is replaced only when everything is written."""
-        for pair in self._equal:
+        for pair in self.equal:
             self._check_equal(pair)
         checkpoint = self._checkpoint()
         path = self.result.path
         with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count, self._explained():
             if self.array_format is not None:
                 self.array_format.written(checkpoint.items, path, count)
-            elif self.format_name == "dcp":
-                self.result.path = dcp_writer.write(checkpoint, path, count, crew)
-            elif self.format_name == "orbax":
-                self.result.path = orbax_writer.write(checkpoint, path, count)
             else:
-                self.result.path = checkpoint_writer.write(checkpoint, path, self.shard_size, count, crew)
+                self.result.path = written(checkpoint, self.format_name, path, self.shard_size, count, crew)
         self.result.written = True
 
     @contextmanager
@@ -72,13 +60,8 @@ class EditJob:
 
     def _check_equal(self, pair: MustEqual) -> None:
         """Raises unless an array that becomes another name of a stored array has its values."""
-        contents = self._contents
-        target = pair.target
-        recipe = target.recipe if pair.op.order is None else Turned(target.recipe, pair.op.order)
-        ours, theirs = (
-            contents.value_of(pair.array),
-            contents.value_of(EditedArray(recipe, target.dtype, "", (None, None))),
-        )
+        recipe = pair.target.recipe if pair.op.order is None else Turned(pair.target.recipe, pair.op.order)
+        ours, theirs = self.contents.value_of(pair.array.recipe), self.contents.value_of(recipe)
         if not all(same_values(a, b) for a, b in zip(ours.parts(), theirs.parts(), strict=True)):
             raise EditError(
                 f"cannot tie {escape(pair.name)} to {escape(pair.stored)}{pair.op.describe()}: their values differ; to "
@@ -86,7 +69,7 @@ class EditJob:
             )
 
     def _checkpoint(self) -> Checkpoint:
-        contents = self._contents
+        contents = self.contents
         items = [self._item(name, array) for name, array in contents.arrays.items()]
         if self.copies:
             for name, tied in contents.ties.items():
@@ -98,7 +81,7 @@ class EditJob:
         return Checkpoint(items, ties, roles, contents.scalars, contents.nodes, orders, self.metadata)
 
     def _item(self, name: str, array: EditedArray) -> Item:
-        value: Stored = self._contents.value_of(array)
+        value: Stored = self.contents.value_of(array.recipe)
         if value.spec.dtype != array.dtype:
             if isinstance(value, Combined):  # a sum is rounded once, to the dtype that is written
                 value = Combined(value.inputs, value.weights, array.dtype, saturate=self.saturate)
@@ -117,7 +100,8 @@ def _seen(contents: Contents, name: str) -> Recipe:
     return recipe if tied.op.order is None else Turned(recipe, tied.op.order)
 
 
-def _leaves(contents: Contents) -> list[EditedLeaf]:
+def edited_leaves(contents: Contents) -> list[EditedLeaf]:
+    """The arrays that are written, and their further names."""
     leaves = [
         EditedLeaf(name, tuple(array.recipe.names()), tuple(array.changes), array.shape, array.dtype, array.nbytes)
         for name, array in contents.arrays.items()

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.editing.contents import Contents, SourceRows
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
 from leafwise.core.pairing.row_matching import match_keys
@@ -24,9 +24,7 @@ CONFIG = "adapter_config.json"
 _MAX_CONFIG = 1 << 24  # bytes
 _WRAPPER = "base_model.model."
 # Name of an array: a module, which of its two matrices, and, unless PEFT removed it, the name of the adapter.
-_MATRIX = re.compile(
-    r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<which>[AB])(?:\.(?P<adapter>\w+?))??(?:\.weight)?"
-)
+_MATRIX = re.compile(r"(?P<module>.+)\.lora_(?:embedding_)?(?P<which>[AB])(?:\.(?P<adapter>\w+?))??(?:\.weight)?")
 # Ways to initialize the matrices after which the weights of the base model are those of its checkpoint.
 _PLAIN_INITS = (None, True, False, "gaussian", "eva", "orthogonal")
 # Options of PEFT that change what the adapter computes, each with the value that leaves it as it is.
@@ -220,7 +218,6 @@ def _refusals(config: Mapping[str, Any]) -> Iterable[str]:
 def _sorted_out(names: Iterable[str]) -> tuple[dict[str, _Matrices], dict[str, _Whole], list[str]]:
     """The matrices of each module; arrays that replace one of the source, by their names there; and all others."""
     by_module: dict[str, dict[str, str]] = {}
-    embeddings: set[str] = set()
     replaced: dict[str, _Whole] = {}
     unknown = []
     for name in names:
@@ -228,8 +225,6 @@ def _sorted_out(names: Iterable[str]) -> tuple[dict[str, _Matrices], dict[str, _
         match = _MATRIX.fullmatch(bare)
         if match is not None:
             by_module.setdefault(match["module"], {})[match["which"]] = name
-            if match["embedding"]:
-                embeddings.add(match["module"])
         elif re.search(r"(^|\.)(lora_|vera_|hada_|lokr_|oft_|token_adapter|prompt_|ia3_)", bare):
             unknown.append(name)
         else:
@@ -238,7 +233,7 @@ def _sorted_out(names: Iterable[str]) -> tuple[dict[str, _Matrices], dict[str, _
     pairs = {}
     for module, matrices in by_module.items():
         if matrices.keys() == {"A", "B"}:
-            pairs[module] = _Matrices(matrices["A"], matrices["B"], module in embeddings)
+            pairs[module] = _Matrices(matrices["A"], matrices["B"], ".lora_embedding_" in matrices["A"])
         else:
             unknown += matrices.values()
     return pairs, replaced, unknown

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from leafwise.checkpoint.editing.contents import SourceRows
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.core.dtypes import number_kind
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape

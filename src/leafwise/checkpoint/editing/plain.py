@@ -6,7 +6,8 @@ from typing import Any
 
 from leafwise.checkpoint.editing.arguments import NamePattern
 from leafwise.checkpoint.editing.contents import Contents
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
+from leafwise.checkpoint.plain_values import names_below, prefixes_of
 from leafwise.checkpoint.saving.collecting import cannot_be_a_name
 from leafwise.core.home import MANY_VALUES
 from leafwise.core.path import escape
@@ -26,7 +27,7 @@ def matching_values(contents: Contents, query: Any) -> list[str]:
         matched += [below for below, _, _ in _items_below(name, None, name, value) if pattern.matches(below)]
     # What is inside of something that matches matches, too, and need not be listed.
     chosen = set(matched)
-    return [name for name in matched if not any(prefix in chosen for prefix in _prefixes(name))]
+    return [name for name in matched if not any(prefix in chosen for prefix in prefixes_of(name))]
 
 
 def drop_values(contents: Contents, names: Iterable[str]) -> None:
@@ -37,7 +38,7 @@ def drop_values(contents: Contents, names: Iterable[str]) -> None:
             contents.scalars.pop(name, None)
             contents.objects.pop(name, None)
         else:
-            outer = next((prefix for prefix in _prefixes(name) if prefix in contents.scalars), None)
+            outer = next((prefix for prefix in prefixes_of(name) if prefix in contents.scalars), None)
             if outer is not None:  # otherwise all of it is gone already
                 inside.setdefault(outer, set()).add(name)
     for outer, below in inside.items():
@@ -70,11 +71,6 @@ def _items_below(name: str, container: Any, key: Any, value: Any) -> Iterator[tu
             yield from _items_below(f"{name}.{inner}", value, inner, item)
 
 
-def _prefixes(name: str) -> list[str]:
-    entries = name.split(".")
-    return [".".join(entries[:length]) for length in range(1, len(entries))]
-
-
 def set_value(contents: Contents, name: Any, value: Any, steps: Steps) -> None:
     """Sets a plain value, which may be inside a dict or a list."""
     if not isinstance(name, str):
@@ -95,7 +91,7 @@ def set_value(contents: Contents, name: Any, value: Any, steps: Steps) -> None:
         container, key = place
         before = _item(container, key)
         container[key] = value
-    elif outer := next((prefix for prefix in _prefixes(name) if prefix in contents.scalars), ""):
+    elif outer := next((prefix for prefix in prefixes_of(name) if prefix in contents.scalars), ""):
         what = type(contents.scalars[outer]).__name__
         steps.problems.append(f"cannot set {escape(name)}: {escape(outer)} is a {what}, which has no such item")
         return
@@ -171,16 +167,10 @@ def _short(value: Any) -> str:
 
 def prune_nodes(contents: Contents) -> None:
     """Removes what the types of nodes say about items that are gone. A list with gaps cannot be rebuilt as a list."""
-    below: dict[str, set[str]] = {}
-    for name in (*contents.names(), *contents.scalars):
-        prefix = ""
-        for entry in name.split("."):
-            below.setdefault(prefix, set()).add(entry)
-            prefix = f"{prefix}.{entry}" if prefix else entry
+    below = names_below((*contents.names(), *contents.scalars))
     for name, kind in list(contents.nodes.items()):
-        items = below.get(name, set())
-        was_empty = name in contents.empty_nodes
-        if not items and not was_empty:
+        items = set(below.get(name, ()))
+        if not items and name not in contents.empty_nodes:
             del contents.nodes[name]
         elif kind.keys is not None:
             keys = tuple((key, original) for key, original in kind.keys if key in items)

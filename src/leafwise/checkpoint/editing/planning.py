@@ -8,19 +8,23 @@ from typing import Any
 
 from leafwise.checkpoint.editing import arguments
 from leafwise.checkpoint.editing.changes import Changes
-from leafwise.checkpoint.editing.contents import Contents, SourceRows, contents_of, unreadable
+from leafwise.checkpoint.editing.contents import Contents, SourceRows, add_arrays, unreadable
 from leafwise.checkpoint.editing.formulas import factors_of
-from leafwise.checkpoint.editing.job import EditJob
+from leafwise.checkpoint.editing.job import EditJob, edited_leaves
 from leafwise.checkpoint.editing.lora import Adapter, adapters_of
 from leafwise.checkpoint.editing.merging import Merge
 from leafwise.checkpoint.editing.plain import delete_values, prune_nodes, set_value
 from leafwise.checkpoint.editing.renaming import apply_renames, renaming
-from leafwise.checkpoint.editing.result import EditSize
+from leafwise.checkpoint.editing.result import Edit, EditSize, Steps
 from leafwise.checkpoint.editing.selecting import Selection
-from leafwise.checkpoint.editing.steps import Steps
 from leafwise.checkpoint.saving.collecting import cannot_store, check_circles, check_containers
-from leafwise.checkpoint.saving.file_names import check_name
-from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
+from leafwise.checkpoint.saving.write_arguments import (
+    byte_count,
+    check_name,
+    header_metadata,
+    target_folder,
+    target_path,
+)
 from leafwise.core.parts import check_listed
 from leafwise.core.path import escape, shown_file
 from leafwise.core.tree import Tree
@@ -116,7 +120,7 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
             for name in source.ambiguous
         ]
     selection = Selection(sources, steps)
-    before = _size_of(first, selection.plain)
+    before = _size_of(first, selection.contents)
     selection.keep(arguments.queries_of(options.keep))
     selection.drop(arguments.queries_of(options.drop))
     selection.drop_renamed(new_name)
@@ -149,12 +153,17 @@ def _planned(trees: dict[str, Tree], out: Any, options: EditOptions, files: Exit
         sum(array.nbytes for array in contents.arrays.values()),
         0 if array_format is not None else len(contents.scalars),
     )
-    job = EditJob(contents, changes.equal, target, before, after, steps)
-    job.saturate, job.format_name, job.array_format = options.saturate, format_name, array_format
-    job.copies = array_format is not None or options.ties == "copy"
-    job.shard_size = None if options.shard_size is None else byte_count(options.shard_size)
-    job.metadata = header_metadata({**contents.metadata, **(options.metadata or {})}, format_name)
-    return job
+    return EditJob(
+        Edit(target, steps.steps, edited_leaves(contents), before, after, steps.notes),
+        contents,
+        changes.equal,
+        header_metadata({**contents.metadata, **(options.metadata or {})}, format_name),
+        format_name,
+        array_format,
+        None if options.shard_size is None else byte_count(options.shard_size),
+        copies=array_format is not None or options.ties == "copy",
+        saturate=options.saturate,
+    )
 
 
 # -- where to ----------------------------------------------------------------------------------------------
@@ -250,24 +259,23 @@ def _is_same_file(path: str, other: str) -> bool:
 # -- what ---------------------------------------------------------------------------------------------------
 
 
-def _size_of(source: SourceRows, plain: Contents) -> EditSize:
+def _size_of(source: SourceRows, contents: Contents) -> EditSize:
     columns = source.columns
     leaves = {columns.ties.get(row, row) for row in source.rows.values()}
     facts = columns.facts(sorted(leaves))
-    return EditSize(len(leaves), len(source.rows), sum(fact.spec.nbytes for fact in facts), len(plain.scalars))
+    return EditSize(len(leaves), len(source.rows), sum(fact.spec.nbytes for fact in facts), len(contents.scalars))
 
 
 def _collected(selection: Selection, options: EditOptions, steps: Steps) -> Contents:
     """The contents that are kept, before any array is changed."""
     first = selection.first
-    names = selection.names[next(iter(selection.names))]
+    names = selection.first_names
     for label, source in selection.sources.items():
         for name, reason in unreadable(source, selection.names[label]).items():
             steps.problems.append(f"{escape(name)} in {label}: {reason}")
     apart = []
     for query in arguments.queries_of(options.untie):
-        matched = [name for name in first.matching(query) if name in set(names)]
-        tied = [name for name in matched if _is_tied(first, name)]
+        tied = [name for name in selection.matching(query) if _is_tied(first, name)]
         if not tied:
             steps.problems.append(f"untie= {query!r} matches no tied name in the source")
         else:
@@ -288,22 +296,19 @@ def _collected(selection: Selection, options: EditOptions, steps: Steps) -> Cont
     elif options.copy is not None:
         raise QueryError("copy= needs formula=: it takes leaves from the first of several sources")
     if steps.problems:  # nothing can be said about arrays that cannot be read, or that do not belong together
-        names = [name for name in names if name not in unreadable(first, names)]
-    contents = contents_of(first, names, apart, values)
-    plain = selection.plain
-    contents.scalars, contents.objects, contents.metadata = plain.scalars, plain.objects, plain.metadata
-    contents.nodes, contents.empty_nodes = plain.nodes, plain.empty_nodes
-    return contents
+        bad = unreadable(first, names)
+        names = [name for name in names if name not in bad]
+    add_arrays(selection.contents, first, names, apart, values)
+    return selection.contents
 
 
 def _copied(selection: Selection, options: EditOptions, steps: Steps) -> list[str]:
-    names = set(selection.names[next(iter(selection.names))])
     copied: list[str] = []
     for query in arguments.queries_of(options.copy):
-        matched = [name for name in selection.first.matching(query) if name in names]
+        matched = selection.matching(query)
         if not matched:
             steps.matched_nothing("copy", query)
-        steps.add("copy", f"{query}, from {next(iter(selection.sources))}", matched)
+        steps.add("copy", f"{query}, from {selection.label}", matched)
         copied += matched
     return copied
 
@@ -327,17 +332,10 @@ def _changed(contents: Contents, first: SourceRows, options: EditOptions, steps:
         changes.fuse(parts)
     for name, to in arguments.ties_of(options.tie):
         changes.tie(name, to)
-    delete_values(contents, _listed(options.delete), steps)
+    delete_values(contents, arguments.items_of(options.delete), steps)
     for name, value in arguments.pairs_of(options.set, "set", '{"epoch": 0}'):
         set_value(contents, name, value, steps)
     return changes
-
-
-def _listed(argument: Any) -> list[Any]:
-    """The items of an argument that takes one or several."""
-    if argument is None:
-        return []
-    return list(argument) if isinstance(argument, list | tuple | set | frozenset) else [argument]
 
 
 def _check_references(contents: Contents, changes: Changes, selection: Selection, steps: Steps) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 from leafwise.checkpoint.editing.contents import Contents
 from leafwise.checkpoint.editing.references import References
-from leafwise.checkpoint.editing.steps import Steps
+from leafwise.checkpoint.editing.result import Steps
 from leafwise.checkpoint.saving.collecting import METADATA, cannot_be_a_name
 from leafwise.checkpoint.saving.write_arguments import is_text
+from leafwise.core.pairing.families import common_end
 from leafwise.core.pairing.name_groups import Changes, merged_by_number
 from leafwise.core.pairing.row_matching import Renaming, is_auto
 from leafwise.core.path import escape
@@ -105,12 +106,8 @@ def difference(old: str, new: str) -> tuple[str, str]:
     (('**.gamma', '**.weight'), ('module.**', '**'))
     """
     a, b = old.split("."), new.split(".")
-    begin = 0
-    while begin < min(len(a), len(b)) and a[begin] == b[begin]:
-        begin += 1
-    end = 0
-    while end < min(len(a), len(b)) - begin and a[-1 - end] == b[-1 - end]:
-        end += 1
+    begin = common_end(a[::-1], b[::-1])
+    end = common_end(a[begin:], b[begin:])
     before, after = ["**"] * bool(begin), ["**"] * bool(end)
     parts = (entries[begin : len(entries) - end] for entries in (a, b))
     first, second = (".".join([*before, *part, *after]) for part in parts)

@@ -3,10 +3,13 @@
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.loading.source_values import SourceValues
-from leafwise.checkpoint.planning.plan import Feed
+from leafwise.checkpoint.planning.plan import Feed, turned
 from leafwise.core.capabilities.loading import Landing, Loading
 from leafwise.core.home import Home, Spec
 from leafwise.files.arrays.arrays import Storage, Stored, as_bytes, spec_of
+from leafwise.files.arrays.sections import is_checked_whole
+from leafwise.files.casts import cast_to
+from leafwise.files.reading import reader
 from leafwise.files.reading.landings import Transfers
 from leafwise.files.reading.reader import ReadRequest
 from leafwise.files.sources.source import BytesSource
@@ -18,7 +21,7 @@ _Runs = list[tuple[Storage, int, int, int]]  # storages, the byte to begin at, t
 class LoadTarget(NamedTuple):
     """A leaf that gets values, or a part of it in this process: the array they go into, and its home.
 
-    A part has a `number`. `section` are then the values of the source for it, and `whole` is the sharded array."""
+    A part has a `number`, and `section` are the values of the source for it."""
 
     feed: Feed
     home: Home
@@ -26,7 +29,6 @@ class LoadTarget(NamedTuple):
     fresh: bool  # whether `value` is new memory that will replace the current array
     number: int = 0
     section: Stored | None = None
-    whole: Any = None
 
     @property
     def is_cast(self) -> bool:
@@ -35,6 +37,15 @@ class LoadTarget(NamedTuple):
     @property
     def key(self) -> TargetKey:
         return self.feed.row, self.number
+
+    @property
+    def dtype(self) -> str:
+        return self.home.spec(self.value).dtype
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it is a part that is on another machine, so that it is read only once."""
+        return self.section is not None and not is_local(self.section)
 
 
 class TargetReads(NamedTuple):
@@ -54,8 +65,13 @@ class KeptRead(NamedTuple):
     request: ReadRequest
 
 
+def is_local(array: Stored) -> bool:
+    """Whether a stored array is on this machine."""
+    return all(storage.source.is_local for storage in array.storages())
+
+
 class LoadReads:
-    """Finds out what to read for the targets of one load."""
+    """Finds out what to read for the targets of one load, and reads what goes through arrays of the host."""
 
     def __init__(self, source: SourceValues, staged: dict[TargetKey, Any], transfers: Transfers) -> None:
         self._source, self._staged, self.transfers = source, staged, transfers
@@ -92,9 +108,31 @@ class LoadReads:
         """The values of the source for a target."""
         return self._source.current(target.feed.source) if target.section is None else target.section
 
+    def array(self, target: LoadTarget) -> Any:
+        """The values of the source for a target, with its axes."""
+        array = self._staged.get(target.key)
+        if array is None:
+            array = self._source.array(target.feed.source) if target.section is None else self.section(target)
+        return turned(array, target.feed.order)
+
+    def section(self, target: LoadTarget) -> Any:
+        """The values of the source for a target that is a part."""
+        assert target.section is not None
+        if self._source.verifies and target.is_far and not is_checked_whole(target.section):
+            return reader.checked_section(target.feed.name, target.section)
+        return target.section.read()
+
+    def check_cast(self, array: Any, target: LoadTarget) -> None:
+        """Raises if one of the values for a target does not fit into its dtype. A cast may only round."""
+        self._source.check_cast(array, target.dtype, target.feed.name)
+
+    def cast(self, array: Any, target: LoadTarget) -> Any:
+        """The values for a target in its dtype."""
+        return cast_to(array, target.dtype, self._source.plan.saturate) if target.is_cast else array
+
     def _into_memory(self, target: LoadTarget) -> TargetReads | None:
         value, feed = self.stored(target), target.feed
-        if target.key in self._staged or feed.order is not None or target.is_cast or not isinstance(value, Stored):
+        if self.is_staged(target) or feed.order is not None or target.is_cast or not isinstance(value, Stored):
             return None
         runs = value.runs()
         view = None if runs is None else target.home.capability(Loading).writable_bytes(target.value)
@@ -114,12 +152,8 @@ class LoadReads:
         landing = loading.landing(target.value, spec, feed.order, only_check)
         if landing is None or (len(runs) > 1 and not landing.is_flat) or self.transfers.of(landing) is None:
             return None
-        if len(runs) == 1:
-            ((storage, start, _, _),) = runs
-            return TargetReads(target, [ReadRequest(storage, start, landing, feed.name)], landing)
-        requests = [
-            ReadRequest(storage, start, landing.part(at, nbytes), feed.name) for storage, start, at, nbytes in runs
-        ]
+        parts = [landing] if len(runs) == 1 else [landing.part(at, nbytes) for _, _, at, nbytes in runs]
+        requests = [ReadRequest(run[0], run[1], part, feed.name) for run, part in zip(runs, parts, strict=True)]
         return TargetReads(target, requests, landing)
 
     def _bytes(self, target: LoadTarget) -> tuple[_Runs, Spec] | None:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import Any
 
-from leafwise.checkpoint.loading.load_reads import LoadReads, LoadTarget
+from leafwise.checkpoint.loading.load_reads import LoadReads, LoadTarget, is_local
 from leafwise.checkpoint.loading.source_values import SourceValues
-from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.memory.sharding import LocalPart
@@ -18,7 +17,6 @@ from leafwise.core.work.progress import Count
 from leafwise.errors import ChecksumError, LoadError, Unsupported
 from leafwise.files.arrays.arrays import Stored, spec_of
 from leafwise.files.arrays.sections import before_turn
-from leafwise.files.casts import cast_to
 from leafwise.files.reading import reader
 from leafwise.files.reading.scattering import ScatteredArray, can_scatter, scatter
 
@@ -28,9 +26,8 @@ _BATCH = 1 << 28  # bytes that are read before arrays are made of them; on other
 class LoadRooms:
     """Fills new memory for the leaves of one load."""
 
-    def __init__(self, plan: Plan, verify: bool, source: SourceValues, reads: LoadReads, progress: Count) -> None:
-        self._plan, self._source, self._reads = plan, source, reads
-        self._verifies, self._progress = verify, progress
+    def __init__(self, source: SourceValues, reads: LoadReads, progress: Count) -> None:
+        self._plan, self._source, self._reads, self._progress = source.plan, source, reads, progress
 
     def takes(self, target: LoadTarget) -> bool:
         """Whether the values of a target go through new memory."""
@@ -41,8 +38,7 @@ class LoadRooms:
         """Reads the values of targets, and returns each with its array. Checksums are compared, and values that are
         cast must fit, unless that was `checked` before."""
         for batch in _batches(targets):
-            rooms = [self._rooms(target) for target in batch]
-            filled = list(zip(batch, rooms, strict=True))
+            filled = [(target, self._rooms(target)) for target in batch]
             scattered = [self._is_scattered(*pair) for pair in filled]
             parts = [
                 part
@@ -51,7 +47,11 @@ class LoadRooms:
                 for part in self._parts(*pair)
             ]
             try:
-                self._scatter(list(compress(filled, scattered)), checked)
+                arrays = [
+                    ScatteredArray(target.feed.name, self._source.current(target.feed.source), rooms)
+                    for target, rooms in compress(filled, scattered)
+                ]
+                scatter(arrays, self._source.verifies and not checked, self._progress)
                 self._read(parts, checked)
             except ChecksumError:
                 self._verify(targets)  # to list every damaged leaf, not only those of the batch
@@ -65,7 +65,7 @@ class LoadRooms:
         except Unsupported as error:
             raise LoadError(f"cannot load {target.feed.name}: {error}; nothing was changed", self._plan) from error
         stored = self._source.current(target.feed.source)
-        is_far = isinstance(stored, Stored) and not all(storage.source.is_local for storage in stored.storages())
+        is_far = isinstance(stored, Stored) and not is_local(stored)
         if len(rooms) > 1 and is_far:  # so that nothing is downloaded twice
             spec = target.home.spec(target.value)
             shape = spec.shape or ()
@@ -80,20 +80,13 @@ class LoadRooms:
             assert handled is not None
             box = before_turn(room.inside(), target.feed.order)
             section = None if room.shape == shape else self._source.section(target.feed.source, box)
-            yield LoadTarget(target.feed, handled[0], room.value, True, number, section, target.value)
+            yield LoadTarget(target.feed, handled[0], room.value, True, number, section)
 
     def _is_scattered(self, target: LoadTarget, rooms: list[LocalPart]) -> bool:
         """Whether the bytes of one array of a file are copied to several rooms as they are."""
         stored = self._source.current(target.feed.source)
         is_plain = not target.is_cast and target.feed.order is None and isinstance(stored, Stored)
         return len(rooms) > 1 and is_plain and can_scatter(stored)
-
-    def _scatter(self, filled: list[tuple[LoadTarget, list[LocalPart]]], checked: bool) -> None:
-        arrays = [
-            ScatteredArray(target.feed.name, self._source.current(target.feed.source), rooms)
-            for target, rooms in filled
-        ]
-        scatter(arrays, self._verifies and not checked, self._progress)
 
     def _read(self, parts: list[LoadTarget], checked: bool) -> None:
         reads = [self._reads.of(part) for part in parts]
@@ -108,25 +101,16 @@ class LoadRooms:
                 if (read.target.section is not None) == is_section
                 for request in read.requests
             ]
-            reader.fill(requests, self._verifies and not checked and not is_section, self._progress)
+            reader.fill(requests, self._source.verifies and not checked and not is_section, self._progress)
         for part, read in zip(parts, reads, strict=True):
             if read is None:
-                part.home.write(part.value, self._converted(part, checked))
+                array = self._reads.array(part)
+                if part.is_cast and not checked:
+                    self._reads.check_cast(array, part)
+                part.home.write(part.value, self._reads.cast(array, part))
 
     def _verify(self, targets: list[LoadTarget]) -> None:
         self._source.verify({target.feed.source: target.feed.name for target in targets}.items())
-
-    def _converted(self, part: LoadTarget, checked: bool) -> Any:
-        """The values of the source for a part, with its axes and its dtype."""
-        array = self._source.array(part.feed.source) if part.section is None else part.section.read()
-        if part.feed.order is not None:
-            array = array.transpose(part.feed.order)
-        if not part.is_cast:
-            return array
-        dtype = part.home.spec(part.value).dtype
-        if not checked:
-            self._source.check_cast(array, dtype, part.feed.name)
-        return cast_to(array, dtype, self._plan.saturate)
 
 
 def _batches(targets: list[LoadTarget]) -> Iterator[list[LoadTarget]]:

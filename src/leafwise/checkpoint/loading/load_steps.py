@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from leafwise.checkpoint.loading.load_reads import KeptRead, LoadReads, LoadTarget, TargetKey, TargetReads
+from leafwise.checkpoint.loading.load_reads import KeptRead, LoadReads, LoadTarget, TargetKey, TargetReads, is_local
 from leafwise.checkpoint.loading.load_rooms import LoadRooms
 from leafwise.checkpoint.loading.optimizer_states import OptimizerStates
 from leafwise.checkpoint.loading.source_values import SourceValues
-from leafwise.checkpoint.planning.plan import Feed, MustAgree, Plan, RestoredTie, the_source
+from leafwise.checkpoint.planning.plan import MustAgree, Plan, RestoredTie, the_source, turned, turned_shape
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.sharding import Distributing
@@ -21,7 +21,7 @@ from leafwise.core.work.ranks import drop_gathered
 from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files.arrays.arrays import Stored, Strided, agree_in_memory, same_values
 from leafwise.files.arrays.assembled import Assembled
-from leafwise.files.arrays.sections import before_turn, is_checked_whole
+from leafwise.files.arrays.sections import before_turn
 from leafwise.files.casts import cast_to, misfit
 from leafwise.files.reading import reader
 from leafwise.files.reading.landings import Transfers
@@ -32,28 +32,20 @@ from leafwise.share.tie_requests import TieRequest, make_ties
 class Load:
     """One load: `prepare` does everything that can fail, `apply` changes the model."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        verify: bool,
-        progress: Count,
-        transfers: Transfers,
-        place: tuple[int, int] = (0, 1),
-    ) -> None:
+    def __init__(self, plan: Plan, verify: bool, progress: Count, transfers: Transfers, place: tuple[int, int]) -> None:
         self.plan, self.verify, self.progress = plan, verify, progress
-        self._place = place  # the position of this process among those that load together, and their number
         self.columns: Columns = plan.target.columns
-        self.source = SourceValues(plan, verify)
+        self.source = SourceValues(plan, verify, place)
         self.fresh: dict[tuple[int, str], Any] = {}  # by node and name, arrays that replace the current ones
         self.fresh_leaves: dict[int, Any] = {}  # the same by leaf
         self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
         self.staged: dict[TargetKey, Any] = {}  # by target, source values that were copied first
         self.reads = LoadReads(self.source, self.staged, transfers)
-        self.rooms = LoadRooms(plan, verify, self.source, self.reads, progress)
+        self.rooms = LoadRooms(self.source, self.reads, progress)
         self.cast_on_device: set[TargetKey] = set()  # targets whose values can be cast there
         self.kept: dict[TargetKey, KeptRead] = {}  # by target, verified values on its device
         self._unverified: list[LoadTarget] = []
-        self.optimizers = OptimizerStates(plan, self.source, verify, progress, place)
+        self.optimizers = OptimizerStates(plan, self.source, progress)
         self.ties: list[TieRequest] = []  # ties to make
         self.in_place: list[LoadTarget] = []
         self._sharded: list[tuple[Home, Any]] = []  # leaves in place that are sharded; this process may have no part
@@ -146,23 +138,19 @@ class Load:
             parts = self.columns.home(value).capability(Distributing).parts(value)
             return all(
                 same_values(
-                    _turned_back(self.source.section(first, before_turn(part.inside(), order)).read(), order),
+                    turned(self.source.section(first, before_turn(part.inside(), order)).read(), order),
                     self.source.section(second, part.inside()).read(),
                 )
                 for part in parts
             )
-        whole, seen = self.source.array(first), self.source.array(second)
-        if order is not None:
-            whole = whole.transpose(order)
+        whole, seen = turned(self.source.array(first), order), self.source.array(second)
         if op.slices is not None:
             whole = whole[op.slices]
-        return same_values(whole if op.order is None else whole.transpose(op.order), seen)
+        return same_values(turned(whole, op.order), seen)
 
     def _agree_in_memory(self, must: MustAgree) -> bool:
         """Whether both values could be written to the memory of their names without overwriting each other."""
-        arrays = [self.source.array(must.first), self.source.array(must.second)]
-        if must.order is not None:
-            arrays[0] = arrays[0].transpose(must.order)
+        arrays = [turned(self.source.array(must.first), must.order), self.source.array(must.second)]
         placed = []
         for row, array in zip(must.rows, arrays, strict=True):
             value = self.columns.current(row)
@@ -195,17 +183,17 @@ class Load:
             if reason := renewed if fresh else _cannot_write(home, value, spec):
                 raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
             if fresh and home.in_place:
-                value = self._allocated(home, value, _turned(facts.spec.shape or (), feed), feed.name)
+                value = self._allocated(home, value, turned_shape(facts.spec.shape or (), feed.order), feed.name)
+            if fresh and (home.in_place or spec.sharding is not None):
+                self._put(feed.row, value)
             if spec.sharding is None:
                 targets.append(LoadTarget(feed, home, value, fresh))
                 continue
-            if fresh:
-                self._put(feed.row, value)
-            else:
+            if not fresh:
                 self._sharded.append((home, value))
             for number, part in enumerate(home.capability(Distributing).parts(value)):
                 section = self.source.section(feed.source, before_turn(part.inside(), feed.order))
-                targets.append(LoadTarget(feed, home, part.value, fresh, number, section, value))
+                targets.append(LoadTarget(feed, home, part.value, fresh, number, section))
         return targets
 
     def _allocated(self, home: Home, value: Any, shape: tuple[int, ...], name: str) -> Any:
@@ -215,31 +203,16 @@ class Load:
             raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
 
     def _verify_sections(self, targets: list[LoadTarget]) -> None:
-        """Verifies the parts of the source that this process needs for sharded leaves. If a checksum covers a whole
-        array, one of the processes compares it for all."""
-        if not self.verify:
-            return
-        own = [target for target in targets if target.section is not None]
+        """Verifies the parts of the source that this process needs for sharded leaves; what is far, when it is read."""
         sections = [
-            (target.feed.name, target.section)
-            for target in own
-            if target.section is not None and not is_checked_whole(target.section) and not self._is_far(target)
+            (target.feed.name, target.section) for target in targets if target.section is not None and not target.is_far
         ]
-        reader.verify_sections(sections)
-        sharded = [feed for feed in self.plan.feeds if self._is_sharded(feed.row)]
-        values = [(feed.name, self.source.current(feed.source)) for feed in sharded]
-        stored = [(name, value) for name, value in values if isinstance(value, Stored)]
-        whole = [(name, value) for name, value in stored if is_checked_whole(value)]
-        position, count = self._place
-        reader.verify_arrays(whole[position::count])
+        sharded = ((feed.source, feed.name) for feed in self.plan.feeds if self._is_sharded(feed.row))
+        self.source.verify_sections(sections, sharded)
 
     def _is_sharded(self, row: int) -> bool:
         value = self.columns.current(row)
         return self.columns.home(value).spec(value).sharding is not None
-
-    def _is_far(self, target: LoadTarget) -> bool:
-        """Whether a part is on another machine, so that it is read only once."""
-        return target.section is not None and not all(one.source.is_local for one in target.section.storages())
 
     def _fill_fresh(self, targets: list[LoadTarget]) -> None:
         """Fills new arrays, which are not in the model yet, and verifies checksums on the way."""
@@ -249,13 +222,11 @@ class Load:
         for target in targets:
             if self.rooms.takes(target):
                 continue
-            read = self.reads.of(target) if target.home.in_place and not self._is_far(target) else None
+            read = self.reads.of(target) if target.home.in_place and not target.is_far else None
             if read is None:
                 others.append(target)
             else:
                 reads.append(read)
-                if target.section is None:
-                    self._put(target.feed.row, target.value)
         self._fill([read for read in reads if read.target.section is None], self.verify)
         self._fill([read for read in reads if read.target.section is not None], False)
         others += [read.target for read in reads if read.landing is not None and not read.landing.fits()]
@@ -264,8 +235,6 @@ class Load:
         for target in others:
             if target.home.in_place:
                 target.home.write(target.value, self.cast_array(target))
-                if target.section is None:
-                    self._put(target.feed.row, target.value)
             else:
                 rebuilding = target.home.capability(Rebuilding)
                 self._put(target.feed.row, rebuilding.from_numpy(target.value, self.cast_array(target)))
@@ -286,21 +255,7 @@ class Load:
 
     def cast_array(self, target: LoadTarget) -> Any:
         """The values of the source, with the axes and the dtype of the target."""
-        array = self._turned_array(target)
-        dtype = target.home.spec(target.value).dtype
-        return cast_to(array, dtype, self.plan.saturate) if target.is_cast else array
-
-    def _turned_array(self, target: LoadTarget) -> Any:
-        array = self.staged.get(target.key)
-        if array is None:
-            array = self.source.array(target.feed.source) if target.section is None else self._read_section(target)
-        return array if target.feed.order is None else array.transpose(target.feed.order)
-
-    def _read_section(self, target: LoadTarget) -> Any:
-        assert target.section is not None
-        if self.verify and self._is_far(target) and not is_checked_whole(target.section):
-            return reader.checked_section(target.feed.name, target.section)
-        return target.section.read()
+        return self.reads.cast(self.reads.array(target), target)
 
     def _stage(self, targets: list[LoadTarget]) -> None:
         """Copies source values that may not be available later: those on another machine, because a download may fail,
@@ -313,10 +268,10 @@ class Load:
             if target.feed.source in shared:
                 array = self.source.array(target.feed.source) if target.section is None else target.section.read()
                 self.staged[target.key] = array.copy()
-            if self._is_far(target):
-                self.staged[target.key] = self._read_section(target).copy()
+            if target.is_far:
+                self.staged[target.key] = self.reads.section(target).copy()
                 continue
-            if not isinstance(value, Strided | Assembled) or all(one.source.is_local for one in value.storages()):
+            if not isinstance(value, Strided | Assembled) or is_local(value):
                 continue
             run = value.plain_run()
             if run is None:
@@ -331,14 +286,14 @@ class Load:
         """The rows of a live source whose memory will be overwritten, or might be."""
         rows = {target.feed.source for target in targets}
         values = {row: self.source.current(row) for row in rows}
-        live = [row for row, value in values.items() if not isinstance(value, Stored)]
-        places = [
-            self.source.columns.home(value).capability(Loading).location(value)
-            for value in map(self.source.current, live)
-        ]
-        unknown = {row for row, place in zip(live, places, strict=True) if place is None}
+        places = {
+            row: self.source.columns.home(value).capability(Loading).location(value)
+            for row, value in values.items()
+            if not isinstance(value, Stored)
+        }
+        unknown = {row for row, place in places.items() if place is None}
         unknown |= {row for row, value in values.items() if isinstance(value, Assembled) and value.is_live}
-        known = [(row, place) for row, place in zip(live, places, strict=True) if place is not None]
+        known = [(row, place) for row, place in places.items() if place is not None]
         written = [place for place in self.locations if place is not None]
         if not known or not written:
             return unknown
@@ -350,8 +305,7 @@ class Load:
         """Raises if a value does not fit into its new dtype. A cast may only round."""
         for target in targets:
             if target.is_cast and target.key not in self.cast_on_device:
-                dtype = target.home.spec(target.value).dtype
-                self.source.check_cast(self._turned_array(target), dtype, target.feed.name)
+                self.reads.check_cast(self.reads.array(target), target)
 
     def _check_casts_on_devices(self, targets: list[LoadTarget]) -> set[TargetKey]:
         """Finds out which values can be cast on the device of their target. Returns all targets whose values were read,
@@ -373,8 +327,7 @@ class Load:
         """Reads values to spare memory of their devices, and verifies them on the way. When everything is known to be
         right, they are copied from there; otherwise they would have to be read a second time."""
         kept = self.reads.to_keep([target for target in targets if not target.is_cast])
-        requests = [keep.request for keep in kept]
-        reader.fill(requests, self.verify, self.progress, self.reads.transfers)
+        reader.fill([keep.request for keep in kept], self.verify, self.progress, self.reads.transfers)
         self.kept = {keep.target.key: keep for keep in kept}
 
     # -- writing -----------------------------------------------------------------------------------------
@@ -472,14 +425,6 @@ class Load:
             if node >= 0 and columns.row_kinds[feed.row] != "parameter":
                 arrays[feed.row] = columns.current(feed.row)
         return arrays
-
-
-def _turned(shape: tuple[int, ...], feed: Feed) -> tuple[int, ...]:
-    return shape if feed.order is None else tuple(shape[axis] for axis in feed.order)
-
-
-def _turned_back(array: Any, order: tuple[int, ...] | None) -> Any:
-    return array if order is None else array.transpose(order)
 
 
 def _cannot_write(home: Home, value: Any, spec: Spec) -> str:

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from leafwise.checkpoint.plain_values import PlainValue, PlainValues
-from leafwise.checkpoint.planning.plan import Feed, Plan
-from leafwise.core.columns import Columns
+from leafwise.checkpoint.plain_values import PlainValues
+from leafwise.checkpoint.planning.plan import Feed, Plan, turned
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
@@ -39,21 +38,17 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
     parts = [range(plan.target.root, columns.node_ends[plan.target.root]) for plan in plans]
     inside = {node for part in parts for node in part}
     left = [columns.row_text(row) for row in t.rows if columns.row_nodes[row] not in inside]
-    left += [
-        value.key for value in PlainValues(t).items if value.node not in inside and not _is_part(columns, value, plans)
-    ]
+    roots = {id(columns.node_objects[plan.target.root]) for plan in plans}  # of which one may be a plain value itself
+    left += [value.key for value in PlainValues(t).items if value.node not in inside and id(value.value) not in roots]
     for name in left:
         plans[0].add("missing", name, f"{name} is in the model, but no file was given for it")
     filled: dict[int, tuple[Plan, Feed]] = {}
     for plan in plans:
         for feed in plan.feeds:
             leaf = columns.ties.get(feed.row, feed.row)
-            first_plan, first_feed = filled.setdefault(leaf, (plan, feed))
-            if first_plan is not plan and not _same_feeds((first_plan, first_feed), (plan, feed)):
-                names = [
-                    ".".join((*filling.target.path.names, fed.name))
-                    for filling, fed in ((first_plan, first_feed), (plan, feed))
-                ]
+            both = filled.setdefault(leaf, (plan, feed)), (plan, feed)
+            if both[0][0] is not plan and not _same_feeds(*both):
+                names = [".".join((*of.target.path.names, fed.name)) for of, fed in both]
                 plan.add(
                     "unsupported",
                     feed.name,
@@ -61,17 +56,11 @@ def check_parts(t: Tree, plans: list[Plan]) -> None:
                 )
 
 
-def _is_part(columns: Columns, value: PlainValue, plans: list[Plan]) -> bool:
-    """Whether a plain value is the whole target of a plan."""
-    return any(columns.node_objects[plan.target.root] is value.value for plan in plans)
-
-
 def _same_feeds(*feeds: tuple[Plan, Feed]) -> bool:
     arrays = []
     for plan, feed in feeds:
         value = plan.source.columns.current(feed.source)
-        array = plan.source.columns.home(value).read(value, ())
-        arrays.append(array if feed.order is None else array.transpose(feed.order))
+        arrays.append(turned(plan.source.columns.home(value).read(value, ()), feed.order))
     return same_values(*arrays)
 
 

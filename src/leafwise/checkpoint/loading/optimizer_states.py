@@ -3,20 +3,19 @@
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.loading.source_values import SourceValues
-from leafwise.checkpoint.plain_values import assembled
+from leafwise.checkpoint.plain_values import assembled, record_of
 from leafwise.checkpoint.planning.optimizer_places import Place
 from leafwise.checkpoint.planning.optimizer_plan import OptimizerPlan, nested
-from leafwise.checkpoint.planning.plan import Plan
+from leafwise.checkpoint.planning.plan import Plan, turned, turned_shape
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.home import Home
 from leafwise.core.work.progress import Count
 from leafwise.files.arrays.arrays import Stored
-from leafwise.files.arrays.sections import before_turn, is_checked_whole
+from leafwise.files.arrays.sections import before_turn
 from leafwise.files.casts import cast_to
 from leafwise.files.reading import reader
 from leafwise.files.reading.reader import ReadRequest
-from leafwise.files.stored_file import StoredFile
 
 State = dict[str, Any]
 
@@ -32,30 +31,21 @@ class _ReadStates(NamedTuple):
 
 
 class _ShardedState(NamedTuple):
-    """New state that is sharded over processes: its home, the array, its dtype, the row of the source, the order of the
-    axes of the source, and whether its dtype is another one there."""
+    """New state that is sharded over processes: its home, the array, its dtype, the row of the source, and the order of
+    the axes of the source."""
 
     home: Home
     array: Any
     dtype: str
     row: int
     order: tuple[int, ...] | None
-    is_cast: bool
 
 
 class OptimizerStates:
     """The optimizer states of a load. Everything that can fail is in `read`."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        source: SourceValues,
-        verify: bool,
-        progress: Count,
-        place: tuple[int, int] = (0, 1),
-    ) -> None:
-        self._plan, self._source, self._verify, self._progress = plan, source, verify, progress
-        self._place = place  # the position of this process among those that load together, and their number
+    def __init__(self, plan: Plan, source: SourceValues, progress: Count) -> None:
+        self._plan, self._source, self._progress = plan, source, progress
         self._sharded: list[_ShardedState] = []
         self._read: list[_ReadStates] = []
         self._requests: list[ReadRequest] = []  # reads from files, done all at once
@@ -64,21 +54,24 @@ class OptimizerStates:
         """Reads states into new memory, and verifies checksums on the way."""
         for planned in self._plan.optimizers:
             own = self._arrays((planned.own or planned.more).rows)
-            states = {place: self._state(planned, place, rows) for place, rows in planned.states.items()}
-            for place in planned.reset:
-                states.setdefault(place, {}).update(planned.values.get(place, {}))
-            options = {group: self._arrays(rows) for group, rows in planned.option_rows.items()}
-            for group, values in planned.options.items():
-                options.setdefault(group, {}).update(values)
+            states = {
+                place: {**self._state(planned, place, saved.rows), **saved.values}
+                for place, saved in planned.saved.items()
+            }
+            options = {
+                group: {**self._arrays(saved.rows), **saved.values}
+                for group, saved in planned.options.items()
+                if saved.rows or saved.values
+            }
             self._read.append(_ReadStates(planned, states, options, own))
-        reader.fill(self._requests, self._verify, self._progress)
+        reader.fill(self._requests, self._source.verifies, self._progress)
         self._fill_sharded()
         for number, read in enumerate(self._read):
             kept = read.plan.own or read.plan.more
             self._lay_out(read.own, kept.rows)
             self._read[number] = read._replace(own=assembled({**read.own, **kept.values}, kept.types))
-            for place, rows in read.plan.states.items():
-                self._lay_out(read.by_place[place], rows)
+            for place, saved in read.plan.saved.items():
+                self._lay_out(read.by_place[place], saved.rows)
             self._turn_and_cast(read)
             optimizer = self._plan.target.columns.node_objects[read.plan.node]
             self._plan.target.columns.home(optimizer).capability(Stepping).check_states(optimizer, read.by_place)
@@ -107,7 +100,7 @@ class OptimizerStates:
         for (key, row), facts in zip(rows.items(), self._source.columns.facts(list(rows.values())), strict=True):
             keys, order = planned.turns.get(place, ([], None))
             order = order if key in keys else None
-            shape = _turned(facts.spec.shape or (), order)
+            shape = turned_shape(facts.spec.shape or (), order)
             like = stepping.sharded_like(optimizer, place, key, shape)
             if like is None:
                 whole[key] = row
@@ -115,7 +108,7 @@ class OptimizerStates:
             home = columns.home(like)
             dtype = planned.casts.get(place, {}).get(key, facts.spec.dtype)
             state[key] = home.capability(Distributing).empty_like(like, dtype)
-            self._sharded.append(_ShardedState(home, state[key], dtype, row, order, dtype != facts.spec.dtype))
+            self._sharded.append(_ShardedState(home, state[key], dtype, row, order))
         ready = {**self._arrays(whole), **state}
         return {key: ready[key] for key in rows}
 
@@ -127,16 +120,13 @@ class OptimizerStates:
             for state in self._sharded
             for part in state.home.capability(Distributing).parts(state.array)
         ]
-        if self._verify:
-            parts = [(names(state.row), section) for state, _, section in pairs if not is_checked_whole(section)]
-            reader.verify_sections(parts)
-            stored = [(names(state.row), self._source.current(state.row)) for state in self._sharded]
-            whole = [(name, value) for name, value in stored if isinstance(value, Stored) and is_checked_whole(value)]
-            position, count = self._place
-            reader.verify_arrays(whole[position::count])
+        self._source.verify_sections(
+            [(names(state.row), section) for state, _, section in pairs],
+            [(state.row, names(state.row)) for state in self._sharded],
+        )
         for state, part, section in pairs:
-            array = section.read() if state.order is None else section.read().transpose(state.order)
-            if state.is_cast:
+            array = turned(section.read(), state.order)
+            if state.dtype != section.spec.dtype:
                 self._source.check_cast(array, state.dtype, names(state.row))
                 array = cast_to(array, state.dtype, self._plan.saturate)
             state.home.write(part.value, array)
@@ -145,8 +135,8 @@ class OptimizerStates:
     def _lay_out(self, state: State, rows: dict[str, int]) -> None:
         """Gives arrays the memory layout that they had when they were saved."""
         columns = self._source.columns
-        root = columns.node_objects[0]
-        orders = root.record.orders if isinstance(root, StoredFile) and root.record is not None else {}
+        record = record_of(columns)
+        orders = {} if record is None else record.orders
         for key, row in rows.items() if orders else ():
             order = orders.get(columns.keys([row])[0])
             if order is not None and _is_numpy(state[key]) and len(order) == state[key].ndim:
@@ -156,15 +146,16 @@ class OptimizerStates:
     def _turn_and_cast(self, states: _ReadStates) -> None:
         planned, by_place = states.plan, states.by_place
         for place, (keys, order) in planned.turns.items():
-            state = by_place[place] if place in planned.states else {}
+            state = by_place[place]
             state.update({key: state[key].transpose(order).copy() for key in keys if _is_numpy(state.get(key))})
         for place, casts in planned.casts.items():
-            for key, dtype in casts.items() if place in planned.states else ():
-                if not _is_numpy(by_place[place][key]):
+            state = by_place[place]
+            for key, dtype in casts.items():
+                if not _is_numpy(state[key]):
                     continue  # sharded state has its dtype
-                name = self._source.columns.row_text(planned.states[place][key])
-                self._source.check_cast(by_place[place][key], dtype, name)
-                by_place[place][key] = cast_to(by_place[place][key], dtype, self._plan.saturate)
+                name = self._source.columns.row_text(planned.saved[place].rows[key])
+                self._source.check_cast(state[key], dtype, name)
+                state[key] = cast_to(state[key], dtype, self._plan.saturate)
 
     def restore(self, exchanged: dict[int, Any]) -> None:
         """Gives optimizers their states. `exchanged` maps the id of each array without memory to its replacement, which
@@ -179,11 +170,9 @@ class OptimizerStates:
                 stepping.restore_own_state(optimizer, own)
                 continue
             if planned.knows_types:
-                options = {
-                    group: assembled(values, planned.option_types.get(group, {})) for group, values in options.items()
-                }
+                options = {group: assembled(values, planned.options[group].types) for group, values in options.items()}
             states = {
-                place: assembled(state, planned.types.get(place, {})) if planned.knows_types else nested(state)
+                place: assembled(state, planned.saved[place].types) if planned.knows_types else nested(state)
                 for place, state in by_place.items()
             }
             stepping.restore_state(optimizer, states, options, planned.whole, own)
@@ -191,7 +180,3 @@ class OptimizerStates:
 
 def _is_numpy(value: Any) -> bool:
     return type(value).__module__ == "numpy"
-
-
-def _turned(shape: tuple[int, ...], order: tuple[int, ...] | None) -> tuple[int, ...]:
-    return shape if order is None else tuple(shape[axis] for axis in order)

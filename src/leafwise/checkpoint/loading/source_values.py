@@ -1,6 +1,7 @@
 """Reads and verifies values of the source, and checks them before they are cast."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from leafwise.checkpoint.planning.plan import Plan
@@ -8,16 +9,17 @@ from leafwise.core.path import escape
 from leafwise.errors import LoadError, Unsupported
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.arrays.assembled import Live
-from leafwise.files.arrays.sections import Box, section
+from leafwise.files.arrays.sections import Box, is_checked_whole, section
 from leafwise.files.casts import SATURATE, misfit
 from leafwise.files.reading import reader
 
 
 class SourceValues:
-    """The arrays of the source of a plan, by row."""
+    """The arrays of the source of a plan, by row. `place` is the position of this process among those that load
+    together, and their number."""
 
-    def __init__(self, plan: Plan, verify: bool) -> None:
-        self.plan, self.columns, self._verify = plan, plan.source.columns, verify
+    def __init__(self, plan: Plan, verify: bool, place: tuple[int, int]) -> None:
+        self.plan, self.columns, self.verifies, self._place = plan, plan.source.columns, verify, place
 
     def current(self, row: int) -> Any:
         return self.columns.current(row)
@@ -38,14 +40,25 @@ class SourceValues:
         if isinstance(value, Stored):
             return section(value, box)
         home = self.columns.home(value)
-        live = Live(home.spec(value), lambda index: home.read(value, index))
-        return section(live, box)
+        return section(Live(home.spec(value), partial(home.read, value)), box)
 
     def verify(self, rows: Iterable[tuple[int, str]]) -> None:
         """Verifies the checksums of values, given by row and by a name for errors."""
-        if self._verify:
-            values = ((name, self.current(row)) for row, name in rows)
-            reader.verify_arrays([(name, value) for name, value in values if isinstance(value, Stored)])
+        if self.verifies:
+            reader.verify_arrays(self._stored(rows))
+
+    def verify_sections(self, sections: Iterable[tuple[str, Stored]], rows: Iterable[tuple[int, str]]) -> None:
+        """Verifies the parts that this process needs of arrays that are loaded by several, given by row. If a checksum
+        covers a whole array, one of the processes compares it for all."""
+        if not self.verifies:
+            return
+        reader.verify_sections([(name, section) for name, section in sections if not is_checked_whole(section)])
+        position, count = self._place
+        reader.verify_arrays([pair for pair in self._stored(rows) if is_checked_whole(pair[1])][position::count])
+
+    def _stored(self, rows: Iterable[tuple[int, str]]) -> list[tuple[str, Stored]]:
+        values = ((name, self.current(row)) for row, name in rows)
+        return [(name, value) for name, value in values if isinstance(value, Stored)]
 
     def check_cast(self, array: Any, dtype: str, name: str) -> None:
         """Raises if a value does not fit into a dtype. A cast may only round."""

@@ -8,7 +8,8 @@ up by name.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from leafwise.checkpoint.planning.plan import Plan, the_source
+from leafwise.checkpoint.plain_values import record_of
+from leafwise.checkpoint.planning.plan import Plan, few, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.pairing.pairing import Side
 from leafwise.core.pairing.row_matching import match
@@ -41,7 +42,7 @@ class CarriedSource(NamedTuple):
     """How to read a source of another framework, and the names of its leaves that only that framework has."""
 
     reading: Reading
-    dropped: list[str]
+    dropped: set[str]
 
 
 def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
@@ -94,7 +95,10 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
     what = "counts of batches and random streams are not carried between frameworks"
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
-    return CarriedSource(Reading(framework, recipes, keeps, what), dropped)
+    if dropped:
+        leaves = "1 leaf" if len(dropped) == 1 else f"{len(dropped):,} leaves"
+        plan.notes.append(f"{leaves} of {the_source(plan.source)} not used ({listed(dropped, 3)}): {what}")
+    return CarriedSource(Reading(framework, recipes, keeps, what), set(dropped))
 
 
 def _untied(plan: Plan, target: Side, source: Side, row_of: dict[str, int], recipes: dict[str, Recipe]) -> list[str]:
@@ -118,9 +122,9 @@ def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
     columns = t.columns
     types = {type(obj): obj for obj in columns.node_objects}
     frameworks = {columns.home(obj).capability(Converting).framework(cls) for cls, obj in types.items()}
-    root = columns.node_objects[0]
-    if isinstance(root, StoredFile) and root.record is not None:
-        kinds = {node.type for node in root.record.nodes.values()}
+    record = record_of(columns)
+    if record is not None:
+        kinds = {node.type for node in record.nodes.values()}
         frameworks |= {name for start, name in _PACKAGES.items() if any(kind.startswith(start) for kind in kinds)}
     frameworks -= {""}
     if not frameworks and (_are_names_of_flax(names) or _has_roles_by_name(t)):
@@ -136,10 +140,8 @@ def _are_names_of_flax(names: Sequence[str]) -> bool:
 
 def _has_roles_by_name(t: Tree) -> bool:
     """Whether containers have arrays whose names imply their roles, like the variables of Flax Linen."""
-    columns = t.columns
-    if not any(home.roles_by_name for home in columns.homes):
-        return False
-    return any(role is not None and not role.startswith("rng.") for role, _ in columns.row_roles(t.rows))
+    roles = t.columns.row_roles(t.rows) if _is_of_jax(t) else []
+    return any(role is not None and not role.startswith("rng.") for role, _ in roles)
 
 
 def _weight_names(leaves: list[CarriedLeaf]) -> set[str]:
@@ -162,8 +164,7 @@ def _is_of_jax(t: Tree) -> bool:
 
 def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[CarriedLeaf]:
     columns = side.columns
-    root = columns.node_objects[0]
-    record = root.record if isinstance(root, StoredFile) else None
+    record = record_of(columns)
     in_dicts = _saved_in_dicts(record, columns.keys(rows, 0)) if record is not None else [False] * len(rows)
     roles = columns.row_roles(rows)
     return [
@@ -203,6 +204,8 @@ class _Carrying:
     def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
         self._source, self._framework, self._is_torch = the_source(plan.source), framework, is_torch
         self._convolutions: list[CarriedLeaf] = []  # kernels that only names describe on both sides
+        self._given: dict[str, list[_Piece]] = {}  # by part of the model, the parts of the source
+        self._needed: dict[str, list[_Piece]] = {}  # by part of the model, where it is in its leaves
         self._computed: tuple[set[str], set[str]] = set(), set()  # by side, leaves that a weight is computed from
         self.refused: dict[str, str] = {}
         self.partly_used: list[tuple[str, str]] = []
@@ -212,31 +215,32 @@ class _Carrying:
     def recipes(self, stored: list[CarriedLeaf], wanted: list[CarriedLeaf]) -> dict[str, Recipe]:
         self._computed = _names_behind_weights(stored), _names_behind_weights(wanted)
         sources, targets = parts_of_both(list(filter(_has_parts, stored)), list(filter(_has_parts, wanted)))
-        given, needed = _pieces(sources), _pieces(targets)
-        keys, their_keys = list(needed), list(given)
+        given, self._needed = _pieces(sources), _pieces(targets)
+        keys, their_keys = list(self._needed), list(given)
         partners = {keys[ours]: their_keys[theirs] for ours, theirs in match(keys, their_keys).sources.items()}
-        pieces = {key: given[partner] for key, partner in partners.items()}
+        self._given = {key: given[partner] for key, partner in partners.items()}
         for key in keys:
             # A cell without this bias is one whose bias is zero, if it has the others.
-            if key not in pieces and key.endswith("bias_hh.n") and _sibling(key) in pieces:
-                pieces[key] = []
-        recipes = {}
-        for parts in targets:
-            if all(key in pieces for key in parts.keys):
-                recipes[parts.leaf.name] = self._made(parts, pieces, needed)
+            if key not in self._given and key.endswith("bias_hh.n") and _sibling(key) in self._given:
+                self._given[key] = []
+        recipes = {
+            parts.leaf.name: self._made(parts) for parts in targets if all(key in self._given for key in parts.keys)
+        }
         self._note_biases(recipes)
         self._note_convolutions()
         taken = set(partners.values())
         for parts in sources:
             unused = [key for key in parts.keys if key not in taken]
             if unused and len(unused) < len(parts.keys):
-                self.partly_used.append((parts.leaf.name, self._unused_message(parts, unused)))
+                name, listing = parts.leaf.name, ", ".join(unused)
+                message = f"a part of {name} in {self._source} has no place in the model: {listing}"
+                self.partly_used.append((name, message))
         return recipes
 
     def _note_convolutions(self) -> None:
         names = [leaf.name for leaf in self._convolutions]
         if names:
-            self.notes.append(f"read as convolutions, not as transposed ones: {_few(names)}")
+            self.notes.append(f"read as convolutions, not as transposed ones: {few(names)}")
         # A transposed convolution read as a convolution has another shape, unless it has as many inputs as outputs.
         square = [leaf.name for leaf in self._convolutions if _has_equal_channels(leaf)]
         if square:
@@ -250,45 +254,43 @@ class _Carrying:
         zero = [name for name, recipe in recipes.items() if "zeros" in recipe.words()]
         if added:
             self.notes.append(
-                f"where the model has one bias and {self._framework} has two, it is their sum: {_few(added)}"
+                f"where the model has one bias and {self._framework} has two, it is their sum: {few(added)}"
             )
         if zero:
             self.notes.append(
-                f"where the model has two biases and {self._framework} has one, the second becomes zero: {_few(zero)}"
+                f"where the model has two biases and {self._framework} has one, the second becomes zero: {few(zero)}"
             )
 
-    def _unused_message(self, parts: LeafParts, unused: list[str]) -> str:
-        names = ", ".join(unused)
-        return f"a part of {parts.leaf.name} in {self._source} has no place in the model: {names}"
-
-    def _made(self, target: LeafParts, pieces: dict[str, list[_Piece]], needed: dict[str, list[_Piece]]) -> Recipe:
+    def _made(self, target: LeafParts) -> Recipe:
         """A leaf of the model from the parts of the source."""
         leaf = target.leaf
-        shares = [pieces[key] for key in target.keys]
-        first = next(share for share in (*shares, *(pieces[_sibling(key)] for key in target.keys)) if share)[0]
+        shares = [self._given[key] for key in target.keys]
+        first = next(share for share in (*shares, *(self._given[_sibling(key)] for key in target.keys)) if share)[0]
         try:
-            if all(_is_first(target, key, needed) for key in target.keys) and _are_whole(target, shares):
+            if all(self._is_first(target, key) for key in target.keys) and _are_whole(target, shares):
                 whole = [self._turned(parts.of, None, target, leaf.shape) for parts in shares[0]]
                 return whole[0] if len(whole) == 1 else Summed(tuple(whole))
-            if not any(_is_first(target, key, needed) for key in target.keys):
+            if not any(self._is_first(target, key) for key in target.keys):
                 return Zeros(Taken(first.of.leaf.name, first.of.leaf.shape or ()), leaf.shape or ())
-            made = [self._part(target, key, pieces, needed) for key in target.keys]
+            made = [self._part(target, key) for key in target.keys]
             return made[0] if len(made) == 1 else concatenated(made, _out(leaf.axes))
         except RecipeError as error:
             self.refused[first.of.leaf.name] = f"cannot become {leaf.name}: {error}"
             return Taken(first.of.leaf.name, first.of.leaf.shape or ())
 
-    def _part(
-        self, target: LeafParts, key: str, pieces: dict[str, list[_Piece]], needed: dict[str, list[_Piece]]
-    ) -> Recipe:
-        shape = _part_shape(target)
-        share = pieces[key]
+    def _part(self, target: LeafParts, key: str) -> Recipe:
+        shape, share = _part_shape(target), self._given[key]
         if not share:  # zero, like a bias that the cell of the source does not have
-            other = pieces[_sibling(key)][0].of.leaf
+            other = self._given[_sibling(key)][0].of.leaf
             return Zeros(Taken(other.name, other.shape or ()), shape or ())
         parts = [self._turned(piece.of, piece.number, target, shape) for piece in share]
         total = parts[0] if len(parts) == 1 else Summed(tuple(parts))
-        return total if _is_first(target, key, needed) else Zeros(total, total.shape)
+        return total if self._is_first(target, key) else Zeros(total, total.shape)
+
+    def _is_first(self, target: LeafParts, key: str) -> bool:
+        """Whether a leaf is the first with this part: if a cell has two biases that are added, the other is zero."""
+        names = (piece.of.leaf.name for piece in self._needed[key])
+        return min(names, key=lambda name: "bias_hh" in name) == target.leaf.name
 
     def _turned(self, source: LeafParts, number: int | None, target: LeafParts, shape: Shape | None) -> Recipe:
         """A leaf of the source, or one of its parts, with the axes of a leaf of the model."""
@@ -377,13 +379,10 @@ def _names_behind_weights(leaves: list[CarriedLeaf]) -> set[str]:
     }
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-
-
 def _has_equal_channels(leaf: CarriedLeaf) -> bool:
     """Whether a kernel has as many inputs as outputs: the last two axes in Flax, the first two elsewhere."""
-    first, second = (leaf.shape or (1, 1))[-2:] if leaf.called == "kernel" else (leaf.shape or (1, 1))[:2]
+    shape = leaf.shape or (1, 1)
+    first, second = shape[-2:] if leaf.called == "kernel" else shape[:2]
     return first == second
 
 
@@ -417,12 +416,6 @@ def _pieces(side: Iterable[LeafParts]) -> dict[str, list[_Piece]]:
 def _sibling(key: str) -> str:
     """The bias beside the one that some cells do not have."""
     return key.removesuffix("bias_hh.n") + "bias_ih.n" if key.endswith("bias_hh.n") else key
-
-
-def _is_first(target: LeafParts, key: str, needed: dict[str, list[_Piece]]) -> bool:
-    """Whether a leaf is the first with this part: if a cell has two biases that are added, the other is zero."""
-    leaves = sorted((piece.of.leaf.name for piece in needed[key]), key=lambda name: "bias_hh" in name)
-    return leaves[0] == target.leaf.name
 
 
 def _are_whole(target: LeafParts, shares: list[list[_Piece]]) -> bool:

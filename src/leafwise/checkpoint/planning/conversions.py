@@ -5,9 +5,11 @@ unless one of them fills more leaves of the model. Leaves that are made from sev
 one, become rows of their own, so that the rest of a plan and of a load treats them like any other row.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
 
+from leafwise.checkpoint.plain_values import record_of
 from leafwise.checkpoint.planning.carrying import carried_source, may_be_carried
 from leafwise.checkpoint.planning.plan import Plan, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
@@ -15,12 +17,10 @@ from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.dtypes import number_kind
 from leafwise.core.pairing.pairing import Side
 from leafwise.core.pairing.row_matching import Rename, Renaming, match
-from leafwise.core.path import listed
 from leafwise.core.roles.recipes import Recipe, Shape, Taken, folded
 from leafwise.core.tree import Tree
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.arrays.assembled import Assembled, Live
-from leafwise.files.stored_file import StoredFile
 
 Shapes = Mapping[str, Shape | None]
 
@@ -60,17 +60,17 @@ def converted_source(plan: Plan, target: Side, source: Side, rename: Rename) -> 
     wanted = {name: target.spec(row).shape for row, name in zip(target.rows, target.names, strict=True)}
     only_renamed = {node: prefix for node, prefix in nodes.items() if _converting(plan, node).only_renames}
     recipes = _recipes(plan, only_renamed, stored, wanted)
+    dropped: set[str] = set()
     if is_carried and not plan.library and (carried := carried_source(plan, target, source, row_of)) is not None:
         _note(plan, carried.reading, "")
         plan.is_carried = True
-        _note_dropped(plan, carried.dropped)
-        side = _with_recipes(plan, source, row_of, carried.reading.recipes, target, set(carried.dropped))
-        return ConvertedSource(side, left_out, new_name.idle())
-    others = {node: prefix for node, prefix in nodes.items() if node not in only_renamed}
-    recipes |= _recipes(plan, others, stored, wanted)
+        recipes, dropped = carried.reading.recipes, carried.dropped
+    else:
+        others = {node: prefix for node, prefix in nodes.items() if node not in only_renamed}
+        recipes |= _recipes(plan, others, stored, wanted)
     if not plan.library:
         return None
-    side = _with_recipes(plan, source, row_of, recipes, target)
+    side = _with_recipes(plan, source, row_of, recipes, target, dropped)
     return ConvertedSource(side, left_out, new_name.idle())
 
 
@@ -97,15 +97,6 @@ def _note(plan: Plan, reading: Reading, prefix: str) -> None:
     plan.keeps_what = plan.keeps_what or reading.keeps_what
     for name, reason in reading.refused.items():
         plan.add("unsupported", prefix + name, f"{prefix}{name} in {the_source(plan.source)}: {reason}")
-
-
-def _note_dropped(plan: Plan, names: list[str]) -> None:
-    if names:
-        leaves = "1 leaf" if len(names) == 1 else f"{len(names):,} leaves"
-        plan.notes.append(
-            f"{leaves} of {the_source(plan.source)} not used ({listed(names, 3)}): counts of batches and random "
-            "streams are not carried between frameworks"
-        )
 
 
 def _outermost(plan: Plan) -> dict[int, str]:
@@ -183,9 +174,8 @@ def _shapes_by(reading: Reading, stored: Shapes) -> Shapes:
 def _is_layout_known(plan: Plan) -> bool:
     """Whether equal names certainly mean the layout of the model: the source is a model, or leafwise saved it."""
     columns = plan.source.columns
-    root = columns.node_objects[0]
-    if isinstance(root, StoredFile):
-        return root.record is not None
+    if plan.source.is_file:
+        return record_of(columns) is not None
     containers = columns.nodes_where(lambda home, obj: home.capability(Rebuilding).is_container(obj))
     return len(containers) < len(columns.node_objects)
 
@@ -210,7 +200,7 @@ def _with_recipes(
     row_of: dict[str, int],
     recipes: dict[str, Recipe],
     target: Side,
-    dropped: Collection[str] = (),
+    dropped: set[str],
 ) -> Side:
     """The rows of the source by their names in the model; arrays that are made from stored ones are added. Weights of
     another framework are never matched by name alone, and other names of those that are used are left out."""
@@ -248,9 +238,9 @@ def _with_recipes(
 
 
 def _cannot_assemble(plan: Plan, source: Side, rows: list[int]) -> str:
-    foreign = [plan.foreign_sources[leaf] for leaf in map(source.leaf, rows) if leaf in plan.foreign_sources]
-    if foreign:
-        return foreign[0]
+    for leaf in map(source.leaf, rows):
+        if leaf in plan.foreign_sources:
+            return plan.foreign_sources[leaf]
     dtypes = list(dict.fromkeys(source.spec(row).dtype for row in rows))
     return f"these have different dtypes: {', '.join(dtypes[:3])}" if len(dtypes) > 1 else ""
 
@@ -259,12 +249,7 @@ def _readable(source: Side, row: int) -> Stored:
     value = source.columns.current(row)
     if isinstance(value, Stored):
         return value
-    home = source.columns.home(value)
-
-    def read(index: Any) -> Any:
-        return home.read(value, index)
-
-    return Live(source.spec(row), read)
+    return Live(source.spec(row), partial(source.columns.home(value).read, value))
 
 
 def _summary(plan: Plan, source: Side, names: dict[int, str], consumed: int) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.planning.plan import Feed, MustAgree, Plan, the_source
+from leafwise.checkpoint.plain_values import record_of
+from leafwise.checkpoint.planning.plan import Feed, MustAgree, Plan, the_source, turned_shape
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
 from leafwise.core.leaf import Leaf, shape_text
@@ -14,7 +15,6 @@ from leafwise.core.pairing.pairing import Pairing
 from leafwise.core.path import listed
 from leafwise.core.roles.role_table import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree
-from leafwise.files.stored_file import StoredFile
 
 
 class _FilledLeaf(NamedTuple):
@@ -54,7 +54,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
             row, source, order = choice
             further = [pair for pair in paired if pair[0] != row] if len(paired) > 1 else ()
             fillings.append(_FilledLeaf(leaf, row, facts, source, order, further))
-    axes = _Axes(columns, theirs)
+    axes = _Axes(plan)
     sources = theirs.facts([filling.source for filling in fillings])
     for filling, source_facts in zip(fillings, sources, strict=True):
         feed = _fed(plan, pairing, filling, source_facts, axes, cast)
@@ -111,17 +111,15 @@ def _fed(
             plan.add("unsupported", name, f"{name} {reversal}")
             return None
         order = order or axes.turn(row, source, source_shape)
-    if source_shape is not None and order is not None:
-        source_shape = tuple(source_shape[axis] for axis in order)
-    other_key = ""
-    if facts.spec.dtype == source_facts.spec.dtype == KEY_DTYPE:
-        other_key = _other_key(plan, row, source, name)
-    if shape is not None and source_shape != shape and not other_key:
+    if source_shape is not None:
+        source_shape = turned_shape(source_shape, order)
+    both_are_keys = facts.spec.dtype == source_facts.spec.dtype == KEY_DTYPE
+    if both_are_keys and (reason := _other_key(plan, row, source, name)):
+        plan.add("dtype", name, reason)
+        return None
+    if shape is not None and source_shape != shape:
         messages = _shape_messages(name, shape, source_name, source_shape, order, the_source(plan.source))
         plan.add("shape", name, *messages)
-        return None
-    if other_key:
-        plan.add("dtype", name, other_key)
         return None
     how = _how(plan, leaf, source, name, source_name, order)
     if source_facts.spec.dtype != facts.spec.dtype:
@@ -173,12 +171,11 @@ def _op_key(op: Op) -> tuple[str, str, object]:
 class _Axes:
     """Matches axes by name, if both sides name them but list them in a different order."""
 
-    def __init__(self, columns: Columns, theirs: Columns) -> None:
-        self._columns, self._theirs = columns, theirs
+    def __init__(self, plan: Plan) -> None:
+        self._columns, self._theirs = plan.target.columns, plan.source.columns
         self.other_roles: dict[int, str] = {}  # by row of the target, both roles where they differ
-        root = theirs.node_objects[0]
         # A file that leafwise did not write has no names of axes.
-        self._silent = isinstance(root, StoredFile) and root.record is None
+        self._silent = plan.source.is_file and record_of(self._theirs) is None
 
     def turn(self, row: int, source: int, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
         if self._silent or shape is None or len(shape) < 2:
@@ -289,15 +286,14 @@ def _other_key(plan: Plan, row: int, source: int, name: str) -> str:
 
 
 def _dtype_messages(name: str, ours: Facts, theirs: Facts, where: str) -> tuple[str, str]:
-    repairs: tuple[str, str]
     if number_kind(ours.spec.dtype) != number_kind(theirs.spec.dtype):
-        repairs = ("leafwise does not cast one kind of number to another",) * 2
+        repair = several = "leafwise does not cast one kind of number to another"
     elif not is_castable(ours.spec.dtype):
-        repairs = (f"leafwise does not cast to {ours.spec.dtype}",) * 2
+        repair = several = f"leafwise does not cast to {ours.spec.dtype}"
     else:
-        repairs = "pass cast=True to cast it", "pass cast=True to cast them"
+        repair, several = "pass cast=True to cast it", "pass cast=True to cast them"
     both = f"{ours.spec.dtype} in the model but {theirs.spec.dtype} in {where}"
-    return f"{name} is {both}; {repairs[0]}", f"{{}} are {both}; {repairs[1]}"
+    return f"{name} is {both}; {repair}", f"{{}} are {both}; {several}"
 
 
 def _plan_unused(plan: Plan, pairing: Pairing, unused: list[int]) -> None:

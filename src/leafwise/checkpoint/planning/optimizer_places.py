@@ -22,6 +22,7 @@ class TargetOptimizer:
         self.groups = _groups(plan.target, node)
         self.places = [(number, at) for number, names in enumerate(self.groups) for at in range(len(names))]
         self.names = dict(zip(self.places, [name for names in self.groups for name in names], strict=True))
+        self.by_name = {name: place for place, name in self.names.items()}
         values = dict(zip(self.places, (value for _, value in self.stepping.held_by(optimizer)), strict=True))
         self.specs = {place: columns.home(value).spec(value) for place, value in values.items()}
         self.by_identity = {id(value): place for place, value in values.items()}
@@ -38,8 +39,7 @@ def places_of(
 ) -> dict[str, Place | None]:
     """For each parameter of the source, its place in the target: found by the leaf that it fills, whatever its name, or
     by position if one side only numbers its parameters, as PyTorch does."""
-    by_name = {name: place for place, name in target.names.items()}
-    are_numbers = [all(name.isdecimal() for name in side) for side in (names, by_name)]
+    are_numbers = [all(name.isdecimal() for name in side) for side in (names, target.by_name)]
     if any(are_numbers):
         if not all(are_numbers):
             plan.notes.append(f"{who}: one side only numbers its parameters, so they are matched by position")
@@ -52,7 +52,7 @@ def places_of(
             stepped = (target.by_identity.get(id(columns.current(leaf))) for leaf in leaves)
             places[name] = next((place for place in stepped if place), None)
         else:
-            places[name] = by_name.get(name)
+            places[name] = target.by_name.get(name)
     if not any(places.values()):
         # The source has an optimizer without its model, with names relative to that.
         return _places_by_ends(names, target) or places
@@ -62,19 +62,10 @@ def places_of(
 def _places_by_ends(names: list[str], target: TargetOptimizer) -> dict[str, Place | None] | None:
     """The places of parameters whose names are the ends of names in the target. None unless all of them are found, and
     the rest of the name is the same for all."""
-    places: dict[str, Place | None] = {}
-    fronts = set()
-    by_name = {name: place for place, name in target.names.items()}
     first = names[0] if names else ""
-    for ours in by_name:
-        if ours.endswith(f".{first}"):
-            fronts.add(ours.removesuffix(first))
-    complete = [front for front in fronts if all(front + name in by_name for name in names)]
-    if len(complete) != 1:
-        return None
-    for name in names:
-        places[name] = by_name[complete[0] + name]
-    return places
+    fronts = {ours.removesuffix(first) for ours in target.by_name if ours.endswith(f".{first}")}
+    complete = [front for front in fronts if all(front + name in target.by_name for name in names)]
+    return {name: target.by_name[complete[0] + name] for name in names} if len(complete) == 1 else None
 
 
 def names_from_root(
@@ -85,17 +76,13 @@ def names_from_root(
     if not names or all(name in source.rows for name in names):
         return {}
     columns = pairing.target.columns
-    first = f".{names[0]}"
     for row in source.rows:
-        if not row.endswith(first):
+        if not row.endswith(f".{names[0]}"):
             continue
-        front = row.removesuffix(names[0])
-        rows = {name: front + name for name in names}
-        if not all(name in source.rows for name in rows.values()):
-            continue
-        leaves = filled_by(source, row, pairing)
-        if any(id(columns.current(leaf)) in target.by_identity for leaf in leaves):
-            return rows
+        from_root = {name: row.removesuffix(names[0]) + name for name in names}
+        stepped = (id(columns.current(leaf)) in target.by_identity for leaf in filled_by(source, row, pairing))
+        if all(name in source.rows for name in from_root.values()) and any(stepped):
+            return from_root
     return {}
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.plain_values import can_be_made
+from leafwise.checkpoint.plain_values import assembled, can_be_made, names_below
 from leafwise.checkpoint.planning.optimizer_places import (
     Place,
     TargetOptimizer,
@@ -13,7 +13,7 @@ from leafwise.checkpoint.planning.optimizer_places import (
     places_of,
     target_groups,
 )
-from leafwise.checkpoint.planning.plan import Plan, the_source
+from leafwise.checkpoint.planning.plan import Plan, the_source, turned_shape
 from leafwise.checkpoint.planning.saved_optimizers import OptimizerPrefixes, SavedOptimizers, below, seen_from
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.leaf import shape_text
@@ -31,34 +31,35 @@ _OF_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "max_momentum", "b
 _NOT_TAKEN = frozenset({"decoupled_weight_decay"})
 
 
-class OptimizerPlan:
-    """What an optimizer gets: for each of its parameters, the rows and plain values of its state in the source, by key;
-    and options for the groups that have the same parameters as a group of the source."""
-
-    def __init__(self, node: int, path: str) -> None:
-        self.node, self.path = node, path
-        self.reset: set[Place] = set()  # parameters whose state is replaced, even if the source has none
-        self.states: dict[Place, dict[str, int]] = {}
-        self.values: dict[Place, dict[str, Any]] = {}
-        self.options: dict[int, dict[str, Any]] = {}
-        self.option_rows: dict[int, dict[str, int]] = {}
-        self.option_types: dict[int, dict[str, NodeType]] = {}
-        self.casts: dict[Place, dict[str, str]] = {}  # the new dtype of state whose parameter is cast
-        self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is transposed along with its parameter
-        self.types: dict[Place, dict[str, NodeType]] = {}  # the types of containers in a state
-        self.knows_types = False  # whether the source records them
-        self.whole = False  # whether groups get exactly the options of the source
-        self.more = OwnState({}, {}, {})  # state that belongs to no parameter
-        self.own: OwnState | None = None  # for an optimizer that writes its own state dict
-
-
-class OwnState(NamedTuple):
-    """State that only the optimizer itself understands: rows and plain values of the source by key, and the types of
-    containers."""
+class SavedState(NamedTuple):
+    """Rows and plain values of the source by key, and the types of containers."""
 
     rows: dict[str, int]
     values: dict[str, Any]
     types: dict[str, NodeType]
+
+
+class OptimizerPlan:
+    """What an optimizer gets: state for each of its parameters that the source has, which replaces its own even if the
+    source has none; and options for the groups that have the same parameters as a group of the source."""
+
+    def __init__(self, node: int, path: str) -> None:
+        self.node, self.path = node, path
+        self.who = path or "the optimizer"  # in messages
+        self.places: dict[str, Place | None] = {}  # by name in the source, where its parameters are in the target
+        self.saved: dict[Place, SavedState] = {}
+        self.options: dict[int, SavedState] = {}  # by group
+        self.casts: dict[Place, dict[str, str]] = {}  # the new dtype of state whose parameter is cast
+        self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is transposed along with its parameter
+        self.knows_types = False  # whether the source records the types of containers
+        self.whole = False  # whether groups get exactly the options of the source
+        self.more = SavedState({}, {}, {})  # state that belongs to no parameter
+        self.own: SavedState | None = None  # for an optimizer that writes its own state dict
+
+    @property
+    def states(self) -> dict[Place, dict[str, int]]:
+        """The rows of the state of each parameter, if it has any."""
+        return {place: state.rows for place, state in self.saved.items() if state.rows}
 
 
 def plan_optimizers(plan: Plan, pairing: Pairing, optimizers: OptimizerPrefixes) -> list[OptimizerPlan]:
@@ -83,20 +84,19 @@ def _planned_own(
 ) -> OptimizerPlan:
     """Plans the state dict of an optimizer that writes its own: all of it or nothing, because only the optimizer knows
     what its parts mean."""
-    columns, node, path = plan.target.columns, planned.node, planned.path
+    columns, node, who = plan.target.columns, planned.node, planned.who
     optimizer = columns.node_objects[node]
     stepped = [value for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer)]
     if any(columns.home(value).spec(value).sharding is not None for value in stepped):
         message = (
-            f"{path or 'the optimizer'} writes its own state dict and steps parameters that are sharded over "
-            "processes: leafwise does not know how its state is sharded; load it with its own load_state_dict"
+            f"{who} writes its own state dict and steps parameters that are sharded over processes: leafwise does not "
+            "know how its state is sharded; load it with its own load_state_dict"
         )
-        plan.add("unsupported", path or "the optimizer", message)
+        plan.add("unsupported", who, message)
         return planned
-    who, kind = path or "the optimizer", type(columns.node_objects[node]).__qualname__
-    where = the_source(plan.source)
+    kind, where = type(optimizer).__qualname__, the_source(plan.source)
     if prefix is None:
-        plan.add("missing", who, _missing_message(path, where))
+        plan.add("missing", who, _missing_message(planned, where))
         return planned
     saved = source.types.get(prefix.removesuffix("."))
     if saved is None and source.is_own_file:
@@ -126,21 +126,20 @@ def _planned_own(
         plan.add("unsupported", who, f"{who} contains a {names} in {where}, which leafwise cannot rebuild")
         return planned
     values = {key: value for key, value in below(source.whole_values, prefix).items() if key != PARAMETERS}
-    planned.own = OwnState(below(source.rows, prefix), values, types)
+    planned.own = SavedState(below(source.rows, prefix), values, types)
     return planned
 
 
 def _planned(
     plan: Plan, planned: OptimizerPlan, source_prefix: str | None, source: SavedOptimizers, pairing: Pairing
 ) -> OptimizerPlan:
-    path = planned.path
-    prefix = f"{path}." if path else ""
+    who, where = planned.who, the_source(plan.source)
+    prefix = f"{planned.path}." if planned.path else ""
     target = TargetOptimizer(plan, planned.node)
     groups = source.groups(source_prefix) if source_prefix is not None else []
     flattened = source.flattened(source_prefix) if source_prefix is not None and not groups else []
-    who = path or "the optimizer"
     if source_prefix is None or not (groups or flattened):
-        plan.add("missing", who, _missing_message(path, the_source(plan.source)))
+        plan.add("missing", who, _missing_message(planned, where))
         return planned
     saved = source.types.get(source_prefix.removesuffix("."))
     planned.whole = saved is not None and saved.type == target.type
@@ -153,74 +152,61 @@ def _planned(
     if flattened:
         groups = target_groups(target, places)
         for option in source.group_options(source_prefix, groups):
-            where = the_source(plan.source)
             message = f"{option} in {where} differs from that of other parameters in the same group of {who}"
             plan.add("unsupported", option, message)
-    planned.reset = {place for place in places.values() if place is not None}
+    planned.saved = {place: SavedState({}, {}, {}) for place in places.values() if place is not None}
     for place in target.places:
-        if place not in planned.reset:
+        if place not in planned.saved:
             name = target.names[place]
-            where = f"parameter of {who} in the model but not in {the_source(plan.source)}"
-            several = "{} ({count} parameters): each is a " + where
-            plan.add("missing", f"{prefix}state.{name}", f"{name} is a {where}", several)
-    _plan_global_state(planned, source_prefix, source, places)
-    _plan_states(plan, planned, source_prefix, source, places)
-    _check_states(plan, planned, target, source, pairing, places, from_root)
-    _plan_options(plan, planned, source_prefix, source, groups, places, target)
+            lacking = f"parameter of {who} in the model but not in {where}"
+            several = "{} ({count} parameters): each is a " + lacking
+            plan.add("missing", f"{prefix}state.{name}", f"{name} is a {lacking}", several)
+    planned.places = places
+    _plan_global_state(planned, source_prefix, source)
+    _plan_states(plan, planned, source_prefix, source)
+    _check_states(plan, planned, target, source, pairing, from_root)
+    _plan_options(plan, planned, source_prefix, source, groups, target)
     return planned
 
 
-def _missing_message(path: str, where: str) -> str:
+def _missing_message(planned: OptimizerPlan, where: str) -> str:
+    path = planned.path
     return f"{path} is in the model but not in {where}" if path else f"there is no optimizer in {where}"
 
 
-def _plan_global_state(
-    planned: OptimizerPlan, prefix: str, source: SavedOptimizers, places: dict[str, Place | None]
-) -> None:
+def _plan_global_state(planned: OptimizerPlan, prefix: str, source: SavedOptimizers) -> None:
     """Plans state that belongs to no parameter. leafwise stores it separately; a state dict of PyTorch, which numbers
     parameters, has it among their states."""
     begin = f"{prefix}{GLOBAL_STATE}."
-    planned.more = OwnState(*(below(flat, begin) for flat in (source.rows, source.whole_values, source.types)))
+    planned.more = SavedState(*(below(flat, begin) for flat in (source.rows, source.whole_values, source.types)))
     whole = source.whole_values.get(begin.removesuffix("."))
     if isinstance(whole, dict):
         planned.more.values.update(whole)
-    if all(name.isdecimal() for name in places):
+    if all(name.isdecimal() for name in planned.places):
         for flat, taken in ((source.rows, planned.more.rows), (source.values, planned.more.values)):
             states = below(flat, f"{prefix}state.")
             taken.update({key: value for key, value in states.items() if not key.partition(".")[0].isdecimal()})
 
 
-def _plan_states(
-    plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers, places: dict[str, Place | None]
-) -> None:
-    begin = f"{prefix}state."
+def _plan_states(plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers) -> None:
+    begin, places = f"{prefix}state.", planned.places
     unknown: dict[str, str] = {}
-    for kind in (source.rows, source.values):
-        for name in kind:
-            if not name.startswith(begin):
-                continue
-            parameter, key = _split(name[len(begin) :], places)
-            place = places.get(parameter)
-            if place is None:
-                if kind is source.rows and name[len(begin) :] not in planned.more.rows:
-                    unknown.setdefault(parameter or name[len(begin) :], name)
-            elif kind is source.rows:
-                planned.states.setdefault(place, {})[key] = source.rows[name]
-            elif (unread := _not_loaded(source.values[name])) is not None:
-                _add_not_loaded(plan, name, unread)
-            else:
-                planned.values.setdefault(place, {})[key] = source.values[name]
-    for name, node_type in source.types.items():
-        rest = name[len(begin) :] if name.startswith(begin) else ""
+    for rest, row in below(source.rows, begin).items():
+        parameter, key = _split(rest, places)
+        if (place := places.get(parameter)) is not None:
+            planned.saved[place].rows[key] = row
+        elif rest not in planned.more.rows:
+            unknown.setdefault(parameter or rest, begin + rest)
+    for rest, value in below(source.values, begin).items():
+        parameter, key = _split(rest, places)
+        if (place := places.get(parameter)) is not None and not _is_refused(plan, begin + rest, value):
+            planned.saved[place].values[key] = value
+    for rest, node_type in below(source.types, begin).items():
         parameter, key = (rest, "") if rest in places else _split(rest, places)
-        place = places.get(parameter)
-        if place is not None and not can_be_made(node_type):
-            message = f"{name} is a {node_type.type} in {the_source(plan.source)}, which leafwise cannot rebuild"
-            plan.add("unsupported", name, message)
-        elif place is not None:
-            planned.types.setdefault(place, {})[key] = node_type
+        if (place := places.get(parameter)) is not None and not _cannot_be_made(plan, begin + rest, node_type):
+            planned.saved[place].types[key] = node_type
     for parameter, name in unknown.items():
-        not_there = f"not a parameter of {planned.path or 'the optimizer'} in the model"
+        not_there = f"not a parameter of {planned.who} in the model"
         has = f"{the_source(plan.source)} has state for"
         several = f"{has} {{}} ({{count}} parameters), which is {not_there}"
         plan.add("unexpected", name, f"{has} {parameter}, which is {not_there}", several)
@@ -232,7 +218,6 @@ def _check_states(
     target: TargetOptimizer,
     source: SavedOptimizers,
     pairing: Pairing,
-    places: dict[str, Place | None],
     from_root: dict[str, str],
 ) -> None:
     """Checks that state fits its parameter. A parameter that keeps its values, because its shape differs, also keeps
@@ -240,32 +225,31 @@ def _check_states(
     columns, theirs = plan.target.columns, plan.source.columns
     kept = {problem.name for problem in (*plan.allowed, *plan.problems) if problem.kind in ("shape", "dtype")}
     feeds = {feed.row: feed for feed in plan.feeds}
-    for name, place in places.items():
+    for name, place in planned.places.items():
         if place is None:
             continue
         ours, spec = target.names[place], target.specs[place]
         if ours in kept:
-            planned.reset.discard(place)
-            planned.states.pop(place, None)
-            planned.values.pop(place, None)
+            planned.saved.pop(place, None)
             plan.notes.append(f"{ours} keeps its values and its optimizer state")
             continue
         fed = [feeds[leaf] for leaf in filled_by(source, from_root.get(name, name), pairing) if leaf in feeds]
         feed = next((feed for feed in fed if target.by_identity.get(id(columns.current(feed.row))) == place), None)
         order = None if feed is None else _composed(theirs.row_op(feed.source).order, feed.order)
-        rows = planned.states.get(place, {})
+        rows = planned.saved[place].rows
         alike = []
         for key, fact in zip(rows, theirs.facts(list(rows.values())), strict=True):
-            shape = fact.spec.shape or ()
-            _check_sharding(plan, planned, target, place, key, shape, order)
-            if not target.stepping.like_parameter(key) or not shape:
+            shape, is_like = fact.spec.shape or (), target.stepping.like_parameter(key)
+            if is_like and order is not None and len(order) == len(shape):
+                shape = turned_shape(shape, order)
+            _check_sharding(plan, planned, target, place, key, shape)
+            if not is_like or not shape:
                 continue
-            turned = shape if order is None or len(order) != len(shape) else tuple(shape[axis] for axis in order)
-            if turned == spec.shape:
+            if shape == spec.shape:
                 alike.append((key, fact.spec.dtype))
             elif not planned.whole:  # the same kind of optimizer may have state of any shape
                 message = (
-                    f"{key} of {ours} is {shape_text(turned)} in {the_source(plan.source)}, but {ours} is "
+                    f"{key} of {ours} is {shape_text(shape)} in {the_source(plan.source)}, but {ours} is "
                     f"{shape_text(spec.shape)} in the model"
                 )
                 plan.add("shape", f"{planned.path}.state.{ours}.{key}", message)
@@ -277,18 +261,10 @@ def _check_states(
 
 
 def _check_sharding(
-    plan: Plan,
-    planned: OptimizerPlan,
-    target: TargetOptimizer,
-    place: Place,
-    key: str,
-    shape: tuple[int, ...],
-    order: Order | None,
+    plan: Plan, planned: OptimizerPlan, target: TargetOptimizer, place: Place, key: str, shape: tuple[int, ...]
 ) -> None:
     if target.specs[place].sharding is None:
         return
-    turned = order is not None and target.stepping.like_parameter(key) and len(order) == len(shape)
-    shape = tuple(shape[axis] for axis in order) if turned and order is not None else shape
     try:
         target.stepping.sharded_like(plan.target.columns.node_objects[planned.node], place, key, shape)
     except Unsupported as error:
@@ -310,13 +286,10 @@ def _composed(first: Order | None, second: Order | None) -> Order | None:
 
 def _split(rest: str, places: dict[str, Place | None]) -> tuple[str, str]:
     """Splits a name into a parameter and a key of its state."""
-    parameter, dot, key = rest.rpartition(".")
-    while dot:
-        if parameter in places:
-            return parameter, key
-        parameter, dot, last = parameter.rpartition(".")
-        key = f"{last}.{key}"
-    return "", rest
+    parameter = rest.rpartition(".")[0]
+    while parameter and parameter not in places:
+        parameter = parameter.rpartition(".")[0]
+    return (parameter, rest[len(parameter) + 1 :]) if parameter else ("", rest)
 
 
 def _plan_options(
@@ -325,10 +298,9 @@ def _plan_options(
     prefix: str,
     source: SavedOptimizers,
     groups: list[list[str]],
-    places: dict[str, Place | None],
     target: TargetOptimizer,
 ) -> None:
-    by_members = {frozenset(places[name] for name in names): number for number, names in enumerate(groups)}
+    by_members = {frozenset(planned.places[name] for name in names): number for number, names in enumerate(groups)}
     takes_all = planned.whole or _has_all_options(plan, planned, prefix, source)
     for number, names in enumerate(target.groups):
         same = by_members.get(frozenset((number, at) for at in range(len(names))))
@@ -340,32 +312,40 @@ def _plan_options(
             continue
         begin = f"{prefix}param_groups.{same}."
         known = _options(plan.target, planned.node, number)
-        planned.option_types[number] = below(source.types, begin)
-        for key, kind in planned.option_types[number].items():
-            if not can_be_made(kind):
-                message = f"{begin}{key} is a {kind.type} in {the_source(plan.source)}, which leafwise cannot rebuild"
-                plan.add("unsupported", f"{begin}{key}", message)
-        for flat, taken in ((source.values, planned.options), (source.rows, planned.option_rows)):
-            for name, value in flat.items():
-                key = name[len(begin) :] if name.startswith(begin) else ""
-                if not key or key in ("params", "param_names") or (key in _NOT_TAKEN and not planned.whole):
+        options = planned.options[number] = SavedState({}, {}, below(source.types, begin))
+        for key, kind in options.types.items():
+            _cannot_be_made(plan, begin + key, kind)
+        for flat, taken in ((source.values, options.values), (source.rows, options.rows)):
+            for key, value in below(flat, begin).items():
+                if key in ("params", "param_names") or (key in _NOT_TAKEN and not planned.whole):
                     continue
-                if (
-                    key.partition(".")[0] not in known
-                    and key not in known
-                    and key not in _OF_SCHEDULERS
-                    and not takes_all
-                ):
+                if not takes_all and known.isdisjoint((key, key.partition(".")[0])) and key not in _OF_SCHEDULERS:
                     message = (
-                        f"the option {key} of {planned.path or 'the optimizer'} is in {the_source(plan.source)} but "
-                        "not in the model; was it saved from another kind of optimizer?"
+                        f"the option {key} of {planned.who} is in {the_source(plan.source)} but not in the model; was "
+                        "it saved from another kind of optimizer?"
                     )
-                    plan.add("unexpected", name, message)
-                    continue
-                if flat is source.values and (unread := _not_loaded(value)) is not None:
-                    _add_not_loaded(plan, name, unread)
-                    continue
-                taken.setdefault(number, {})[key] = value
+                    plan.add("unexpected", begin + key, message)
+                elif flat is source.rows or not _is_refused(plan, begin + key, value):
+                    taken[key] = value
+
+
+def _cannot_be_made(plan: Plan, name: str, kind: NodeType) -> bool:
+    """Whether leafwise cannot rebuild a container of the source; adds a problem for it."""
+    if can_be_made(kind):
+        return False
+    plan.add(
+        "unsupported", name, f"{name} is a {kind.type} in {the_source(plan.source)}, which leafwise cannot rebuild"
+    )
+    return True
+
+
+def _is_refused(plan: Plan, name: str, value: Any) -> bool:
+    """Whether an object in a plain value was not loaded from its file; adds a problem for it."""
+    unread = _not_loaded(value)
+    if unread is None:
+        return False
+    plan.add("unsupported", name, f"{name} is {unread!r} in {the_source(plan.source)}")
+    return True
 
 
 def _not_loaded(value: Any) -> Opaque | None:
@@ -376,15 +356,11 @@ def _not_loaded(value: Any) -> Opaque | None:
     return next((unread for item in items if (unread := _not_loaded(item)) is not None), None)
 
 
-def _add_not_loaded(plan: Plan, name: str, unread: Opaque) -> None:
-    plan.add("unsupported", name, f"{name} is {unread!r} in {the_source(plan.source)}")
-
-
 def _has_all_options(plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers) -> bool:
     """Whether the first group of the source has every option of the target's first group. Then the optimizer must be of
     the same kind, and further options are values that change as it steps. For sources that do not record the kind."""
     begin = f"{prefix}param_groups.0."
-    given = {name[len(begin) :].partition(".")[0] for name in (*source.values, *source.rows) if name.startswith(begin)}
+    given = {key.partition(".")[0] for flat in (source.values, source.rows) for key in below(flat, begin)}
     return bool(given) and _options(plan.target, planned.node, 0) <= given
 
 
@@ -405,15 +381,5 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
     """
     if not any("." in key for key in flat):
         return flat
-    state: dict[str, Any] = {}
-    for key, value in flat.items():
-        head, _, rest = key.partition(".")
-        if rest:
-            state.setdefault(head, {})[rest] = value
-        else:
-            state[head] = value
-    for head in {key.partition(".")[0] for key in flat if "." in key}:
-        inner = nested(state[head])
-        in_order = list(inner) == [str(number) for number in range(len(inner))]
-        state[head] = list(inner.values()) if in_order else inner
-    return state
+    lists = {key for key, names in names_below(flat).items() if list(names) == list(map(str, range(len(names))))}
+    return assembled(flat, dict.fromkeys(lists - {""}, NodeType("list")))  # type: ignore[no-any-return]

@@ -1,5 +1,6 @@
 """A plan: where each leaf gets its values, and every problem with loading it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.memory.memory import Op
@@ -36,6 +37,25 @@ class Problem(NamedTuple):
     name: str
     message: str
     several: str = ""
+
+
+def few(names: Sequence[str], count: int = 3) -> str:
+    """The first names of a list.
+
+    >>> few(["a", "b", "c"], 2), few(["a", "b"], 2)
+    ('a, b, …', 'a, b')
+    """
+    return ", ".join(names[:count]) + (", …" if len(names) > count else "")
+
+
+def turned_shape(shape: tuple[int, ...], order: tuple[int, ...] | None) -> tuple[int, ...]:
+    """A shape whose axes are taken in another order; the same shape if that is None."""
+    return shape if order is None else tuple(shape[axis] for axis in order)
+
+
+def turned(array: Any, order: tuple[int, ...] | None) -> Any:
+    """An array whose axes are taken in another order."""
+    return array if order is None else array.transpose(order)
 
 
 class Feed(NamedTuple):

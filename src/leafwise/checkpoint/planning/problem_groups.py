@@ -1,12 +1,13 @@
 """The problems of a plan as few messages: those that differ only in the name of their leaf share one."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from leafwise.checkpoint.planning.plan import Kind, Plan, Problem
 from leafwise.core.pairing.name_groups import ALL, FEWEST, grouped
 from leafwise.core.pairing.pairing import saved_rows
-from leafwise.core.tree import Tree
 
 
 class ProblemGroup(NamedTuple):
@@ -23,7 +24,12 @@ def grouped_problems(plan: Plan, problems: Sequence[Problem]) -> list[ProblemGro
     for number, problem in enumerate(problems):
         # A problem that has nothing in common with another is alone.
         by_kind.setdefault(problem.kind, {}).setdefault(problem.several or f"\0{number}", []).append(problem)
-    names = _LeafNames(plan)
+
+    @cache
+    def names(is_source: bool) -> list[str]:  # the leaves that are saved; listed when they are needed
+        t = plan.source if is_source else plan.target
+        return t.columns.keys([row for row in saved_rows(t) if row not in t.columns.ties], t.root)
+
     return [
         group
         for kind, messages in by_kind.items()
@@ -32,34 +38,13 @@ def grouped_problems(plan: Plan, problems: Sequence[Problem]) -> list[ProblemGro
     ]
 
 
-class _LeafNames:
-    """The names of the leaves of both sides, listed when they are needed."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._lists: dict[bool, list[str]] = {}
-
-    def of(self, kind: Kind) -> list[str]:
-        is_source = kind == "unexpected"
-        if is_source not in self._lists:
-            self._lists[is_source] = _leaf_names(self._plan.source if is_source else self._plan.target)
-        return self._lists[is_source]
-
-
-def _leaf_names(t: Tree) -> list[str]:
-    """The names of the leaves that are saved, one for each leaf."""
-    rows = [row for row in saved_rows(t) if row not in t.columns.ties]
-    return t.columns.keys(rows, t.root)
-
-
-def _groups(kind: Kind, several: str, members: list[Problem], names: _LeafNames) -> list[ProblemGroup]:
-    if len(members) < FEWEST:
-        return [ProblemGroup(kind, problem.message, 1) for problem in members]
+def _groups(kind: Kind, several: str, members: list[Problem], names: Callable[[bool], list[str]]) -> list[ProblemGroup]:
     by_name = {problem.name: problem for problem in members}
-    if len(by_name) < len(members):
+    if len(members) < FEWEST or len(by_name) < len(members):
         return [ProblemGroup(kind, problem.message, 1) for problem in members]
     groups = []
-    for pattern, inside in grouped(list(by_name), names.of(kind), whole=kind not in ("missing", "unexpected")):
+    among = names(kind == "unexpected")
+    for pattern, inside in grouped(list(by_name), among, whole=kind not in ("missing", "unexpected")):
         message = by_name[inside[0]].message if len(inside) == 1 else _message(several, pattern, len(inside))
         groups.append(ProblemGroup(kind, message, len(inside)))
     return groups
@@ -78,7 +63,5 @@ def counts_text(problems: Sequence[Problem]) -> str:
     >>> counts_text([Problem("shape", "a", ""), Problem("missing", "b", ""), Problem("shape", "c", "")])
     '2 shape, 1 missing'
     """
-    counts: dict[str, int] = {}
-    for problem in problems:
-        counts[problem.kind] = counts.get(problem.kind, 0) + 1
+    counts = Counter(problem.kind for problem in problems)
     return ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if kind != "nothing")

@@ -1,17 +1,14 @@
 """Plans the ties of the source that the target does not have yet."""
 
-from collections.abc import Callable
-
+from leafwise.checkpoint.plain_values import record_of
 from leafwise.checkpoint.planning.leaf_plan import is_same_leaf
 from leafwise.checkpoint.planning.plan import Plan, RestoredTie, the_source
 from leafwise.core.capabilities.stepping import Stepping
-from leafwise.core.columns import Columns
 from leafwise.core.memory.memory import Op
 from leafwise.core.pairing.pairing import Pairing
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported
-from leafwise.files.stored_file import StoredFile
 from leafwise.share.places import check_not_sharded
 from leafwise.share.tie_requests import TieRequest, check_tie_requests
 
@@ -47,7 +44,12 @@ class _TiePlanner:
         self._columns = plan.target.columns
         self._fed = {feed.row for feed in plan.feeds}
         self.untied: list[str] = []  # leaves that cannot be tied, because their arrays are values
-        self._is_stepped = _stepped_by(self._columns, optimizers)
+        objects = [self._columns.node_objects[node] for node in optimizers]
+        self._stepped = {
+            id(value)
+            for optimizer in objects
+            for _, value in self._columns.home(optimizer).capability(Stepping).held_by(optimizer)
+        }
 
     def request(self, row: int, base_row: int, op: Op, rows: tuple[int, int] | None) -> None:
         """Plans to tie the leaf that `row` of the source fills to the leaf that `base_row` fills."""
@@ -64,7 +66,7 @@ class _TiePlanner:
             if self._plan.may_be_carried:
                 self._plan.notes.append(f"{tied}, but not here: they are two leaves in the model, with equal values")
             return
-        if self._is_stepped(target):
+        if id(columns.current(target)) in self._stepped:
             self._plan.add(
                 "tie",
                 name,
@@ -96,22 +98,10 @@ class _TiePlanner:
 
 def _claimed(s: Tree) -> list[tuple[str, str, Op]]:
     """The ties that a file records, by names relative to the tree."""
-    root = s.columns.node_objects[0]
-    if not isinstance(root, StoredFile) or root.record is None:
-        return []
-    prefix = ".".join(s.path.names)
-    prefix = f"{prefix}." if prefix else ""
+    record = record_of(s.columns)
+    prefix = "".join(f"{name}." for name in s.path.names)
     return [
         (name.removeprefix(prefix), of.removeprefix(prefix), op)
-        for name, of, op in root.record.ties
+        for name, of, op in (record.ties if record is not None else ())
         if name.startswith(prefix) and of.startswith(prefix)
     ]
-
-
-def _stepped_by(columns: Columns, optimizers: list[int]) -> Callable[[int], bool]:
-    """A function that says whether one of the optimizers, given by node, steps the array at a row."""
-    parameters: set[int] = set()
-    for node in optimizers:
-        optimizer = columns.node_objects[node]
-        parameters.update(id(value) for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer))
-    return lambda row: id(columns.current(row)) in parameters

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from leafwise.checkpoint.plain_values import PlainValues
+from leafwise.checkpoint.plain_values import PlainValues, prefixes_of, record_of
 from leafwise.core.capabilities.stepping import is_optimizer
-from leafwise.core.columns import Columns
 from leafwise.core.pairing.pairing import saved_rows
 from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.pairing.row_matching import Renaming
@@ -15,7 +14,6 @@ from leafwise.core.path import Path
 from leafwise.core.roles.section_keys import OPTIMIZER
 from leafwise.core.tree import Tree
 from leafwise.files.arrays.arrays import same_values
-from leafwise.files.stored_file import StoredFile
 
 _GROUPS = "param_groups."
 _FIRST_GROUP = f"{_GROUPS}0.params"  # below the prefix of an optimizer; identifies an optimizer in a source
@@ -27,7 +25,7 @@ class OptimizerPrefixes:
 
     def __init__(self, target: Tree, source: Tree, new_name: Renaming) -> None:
         columns = target.columns
-        self.nodes = optimizer_nodes(columns, target.root)
+        self.nodes = columns.nodes_where(is_optimizer, target.root)
         keys = columns.node_keys(target.root) if self.nodes else {}
         wanted = {f"{keys[node]}." if keys[node] else "" for node in self.nodes}
         self.source_of: dict[str, str] = {}
@@ -45,11 +43,6 @@ class OptimizerPrefixes:
     def has_source_name(self, name: str) -> bool:
         """Whether a name of the source belongs to an optimizer that is also in the target."""
         return any(name.startswith(prefix) for prefix in self.source_of.values())
-
-
-def optimizer_nodes(columns: Columns, below: int) -> list[int]:
-    """The nodes that are optimizers."""
-    return columns.nodes_where(is_optimizer, below)
 
 
 def _prefixes_by_groups(source: Tree, new_name: Renaming) -> dict[str, str]:
@@ -95,9 +88,9 @@ def _prefixes_by_names(source: Tree, new_name: Renaming, wanted: set[str]) -> di
     columns = source.columns
     keys = columns.keys(saved_rows(source), source.root)
     for key in [*keys, *(key for key, _, _, _ in columns.scalar_items(source.root))]:
-        new = new_name(key)
-        for prefix in wanted - prefixes.keys() if new is not None else ():
-            assert new is not None
+        if (new := new_name(key)) is None:
+            continue
+        for prefix in wanted - prefixes.keys():
             rest = new[len(prefix) :]
             if new.startswith(prefix) and key.endswith(rest):
                 prefixes[prefix] = key.removesuffix(rest)
@@ -123,17 +116,12 @@ class SavedOptimizers:
             flattened = self._flattened(single_values, prefix)
             apart.update(_lineage(f"{prefix}param_groups", flattened))
             apart.update(_lineage(f"{prefix}state", flattened))
-        self._names_beside_numbers = {
-            key.removesuffix(".param_names"): value
-            for key, value in single_values.items()
-            if key.endswith(".param_names")
-        }
+        self._single_values = single_values
         self._tree, self._prefixes = source, {prefix.removesuffix(".") for prefix in prefixes}
         plain_values = PlainValues(source, apart=apart.__contains__)
         self.values = {value.key: value.value for value in plain_values.items}
         self.types = plain_values.node_types()
-        root = columns.node_objects[0]
-        self.is_own_file = isinstance(root, StoredFile) and root.record is not None
+        self.is_own_file = record_of(columns) is not None
 
     @cached_property
     def whole_values(self) -> dict[str, Any]:
@@ -178,7 +166,7 @@ class SavedOptimizers:
     def names_beside_numbers(self, prefix: str) -> list[list[str] | None]:
         """For each group of an optimizer, the names that PyTorch stored beside the numbers of its parameters."""
         groups = range(len(self.groups(prefix)))
-        return [self._names_beside_numbers.get(f"{prefix}param_groups.{number}") for number in groups]
+        return [self._single_values.get(f"{prefix}{_GROUPS}{number}.param_names") for number in groups]
 
     def _groups(self, values: dict[str, Any], prefix: str) -> list[list[str]]:
         groups: list[list[str]] = []
@@ -189,13 +177,7 @@ class SavedOptimizers:
 
 def _lineage(prefix: str, names: list[str]) -> set[str]:
     """The keys of the states of parameters, and of every node above them."""
-    keys = set()
-    for name in names:
-        key = prefix
-        for part in name.split("."):
-            key = f"{key}.{part}"
-            keys.add(key)
-    return keys
+    return {f"{prefix}.{above}" for name in names for above in (*prefixes_of(name), name)}
 
 
 def seen_from(path: tuple[str, ...], name: str) -> str:

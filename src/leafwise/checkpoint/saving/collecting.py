@@ -8,6 +8,7 @@ from leafwise.checkpoint.plain_values import PlainValues
 from leafwise.checkpoint.saving.write_arguments import is_text
 from leafwise.core.columns import Columns
 from leafwise.core.dotted import VirtualNode
+from leafwise.core.home import Spec
 from leafwise.core.memory.memory import SAME, Op
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
@@ -111,6 +112,13 @@ def cannot_store(dtype: str, format_name: str | None) -> str:
     if dtype in ITEM_BYTES and (format_name in _OWNERS or dtype in CODES):
         return ""
     return f"{_OWNERS.get(format_name or '', 'safetensors')} cannot store {dtype}; cast it first"
+
+
+def has_no_values(spec: Spec) -> str:
+    """Why an array has no values that could be stored; empty if it has."""
+    if spec.shape is None:
+        return "its shape is not known yet; run a forward pass first"
+    return "it is on meta and has no values; load or initialize the model first" if spec.device == "meta" else ""
 
 
 def check_circles(columns: Columns, below: int) -> None:

@@ -1,6 +1,6 @@
 """What of a tree goes into a file, and its values."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from leafwise.checkpoint.saving.collecting import (
     cannot_store,
     check_circles,
     check_containers,
+    has_no_values,
     keyed_nodes,
     plain_values_to_save,
     stored_and_tied,
@@ -42,19 +43,23 @@ class SavedArray(NamedTuple):
     facts: Facts
     dtype: str
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.facts.spec.shape or ()
+
 
 class SavedContent:
     """Everything of a tree that goes into the file."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, saturate: bool) -> None:
         self.columns = columns
+        self.saturate = saturate  # whether values that do not fit into `dtype` become the nearest that do
         self.arrays: list[SavedArray] = []
         self.ties: list[TieRow] = []
         self.tie_roles: list[Any] = []
         self.scalars: dict[str, Any] = {}
         self.nodes: dict[str, NodeType] = {}
         self.keyed: frozenset[str] = frozenset()  # the nodes that are directly in a dict or a list
-        self.saturate = False  # whether values that do not fit into `dtype` become the nearest that do
 
     @property
     def values(self) -> list[Any]:
@@ -65,7 +70,7 @@ class SavedContent:
         different last bits after resuming. Parameters and buffers need none: they are loaded into existing memory."""
         orders = {}
         for array in self.arrays:
-            if array.facts.kind == "state" and len(array.facts.spec.shape or ()) > 1:
+            if array.facts.kind == "state" and len(array.shape) > 1:
                 value = self.columns.current(array.row)
                 order = self.columns.home(value).capability(Saving).axis_order(value)
                 if order is not None:
@@ -74,10 +79,10 @@ class SavedContent:
 
     def snapshot(self) -> list[Any]:
         """Copies of all values, so that later changes do not affect the file."""
-        return self._copied(self.arrays, self.values, True)
+        return self._copied(self.arrays, self.values)
 
-    def _copied(self, arrays: list[SavedArray], values: list[Any], copied: bool) -> list[Any]:
-        for batch in self.columns.batches([array.row for array in arrays], values) if copied else ():
+    def _copied(self, arrays: list[SavedArray], values: list[Any]) -> list[Any]:
+        for batch in self.columns.batches([array.row for array in arrays], values):
             saving = batch.home.capability(Saving)
             try:
                 copies = saving.snapshot(batch.values)
@@ -92,7 +97,13 @@ class SavedContent:
 
     def checkpoint(self, values: list[Any], metadata: dict[str, str]) -> Checkpoint:
         """What is written, with these values."""
-        items = list(self._items(values))
+        return self._checkpoint(self._items(self.arrays, values, [array.shape for array in self.arrays]), metadata)
+
+    def described(self, metadata: dict[str, str]) -> Checkpoint:
+        """What is written, without the values."""
+        return self._checkpoint([self._item(array, array.shape) for array in self.arrays], metadata)
+
+    def _checkpoint(self, items: list[Item], metadata: dict[str, str]) -> Checkpoint:
         orders = self.orders()
         return Checkpoint(items, self.ties, self.tie_roles, self.scalars, self.nodes, orders, metadata, self.keyed)
 
@@ -103,41 +114,38 @@ class SavedContent:
         value = self.columns.current(array.row)
         distributing = self.columns.home(value).capability(Distributing)
         if not array.facts.spec.size:
-            shape = array.facts.spec.shape or ()
-            return [LocalPart(distributing.local(value), (0,) * len(shape), shape)]
+            return [LocalPart(distributing.local(value), (0,) * len(array.shape), array.shape)]
         return distributing.parts(value)
-
-    def described(self, metadata: dict[str, str]) -> Checkpoint:
-        """What is written, without the values."""
-        items = []
-        for array in self.arrays:
-            role = self.columns.row_role(array.row)
-            items.append(Item(array.name, array.facts.spec.shape or (), array.dtype, LETTERS[array.facts.kind], role))
-        return Checkpoint(
-            items, self.ties, self.tie_roles, self.scalars, self.nodes, self.orders(), metadata, self.keyed
-        )
 
     def part_items(self, parts: list[tuple[int, LocalPart]], copied: bool) -> dict[str, list[Item]]:
         """The items for parts of arrays, which are given by number; with `copied`, of copies of their values."""
         arrays = [self.arrays[number] for number, _ in parts]
-        values = self._copied(arrays, [part.value for _, part in parts], copied)
+        values = [part.value for _, part in parts]
+        if copied:
+            values = self._copied(arrays, values)
         items: dict[str, list[Item]] = {}
-        for array, (_, part), value, live in zip(arrays, parts, values, self._live(arrays, values), strict=True):
-            pieces = partial(self._pieces, array, self.columns.home(value), value)
-            letter, role = LETTERS[array.facts.kind], self.columns.row_role(array.row)
-            item = Item(array.name, part.shape, array.dtype, letter, role, pieces, live=live)
-            items.setdefault(array.name, []).append(item)
+        for item in self._items(arrays, values, [part.shape for _, part in parts]):
+            items.setdefault(item.name, []).append(item)
         return items
 
-    # -- whole arrays ----------------------------------------------------------------------------------------------
+    # -- items -----------------------------------------------------------------------------------------------------
 
-    def _items(self, values: list[Any]) -> Iterable[Item]:
-        columns = self.columns
-        for array, value, live in zip(self.arrays, values, self._live(self.arrays, values), strict=True):
-            spec, kind, *_ = array.facts
-            pieces = partial(self._pieces, array, columns.home(value), value)
-            role = columns.row_role(array.row)
-            yield Item(array.name, spec.shape or (), array.dtype, LETTERS[kind], role, pieces, live=live)
+    def _items(self, arrays: list[SavedArray], values: list[Any], shapes: list[tuple[int, ...]]) -> list[Item]:
+        """Items for arrays or parts of them, with their values."""
+        return [
+            self._item(array, shape, partial(self._pieces, array, self.columns.home(value), value), live)
+            for array, value, shape, live in zip(arrays, values, shapes, self._live(arrays, values), strict=True)
+        ]
+
+    def _item(
+        self,
+        array: SavedArray,
+        shape: tuple[int, ...],
+        pieces: Callable[[], Iterable[Any]] = tuple,
+        live: LiveArray | None = None,
+    ) -> Item:
+        letter, role = LETTERS[array.facts.kind], self.columns.row_role(array.row)
+        return Item(array.name, shape, array.dtype, letter, role, pieces, live=live)
 
     def _live(self, arrays: list[SavedArray], values: list[Any]) -> list[LiveArray | None]:
         """The values that several threads copy out of a device; None for others."""
@@ -171,12 +179,18 @@ class SavedContent:
 
 
 def collect(
-    t: Tree, where: Any, dtype: str | None, copies: bool, format_name: str | None, sharded: bool = False
+    t: Tree,
+    where: Any,
+    dtype: str | None,
+    copies: bool,
+    format_name: str | None,
+    saturate: bool,
+    sharded: bool = False,
 ) -> SavedContent:
     """What of a tree goes into a file. Raises if a leaf cannot be saved; with `sharded`, it may be sharded over
     processes."""
     columns = t.columns
-    collected = SavedContent(columns)
+    collected = SavedContent(columns, saturate)
     rows = t.rows if where is None else Query.of(where).names(columns, t.root, t.rows)
     rows = [row for row in rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]
     part = t if where is None else t.select(where)
@@ -195,9 +209,8 @@ def collect(
     collected.arrays = [
         SavedArray(row, names[row], fact, _dtype(fact, dtype)) for row, fact in zip(stored, facts, strict=True)
     ]
-    for row, (source, op) in tied.items():
-        collected.ties.append((names[row], names[source], op))
-        collected.tie_roles.append(columns.row_role(row))
+    collected.ties = [(names[row], names[source], op) for row, (source, op) in tied.items()]
+    collected.tie_roles = [columns.row_role(row) for row in tied]
     if where is None and t.is_whole:
         values = PlainValues(t, apart=is_whole_content)
         collected.scalars = plain_values_to_save(columns, values, t.is_file)
@@ -242,7 +255,14 @@ def _check(collected: SavedContent, format_name: str | None) -> None:
     for array in collected.arrays:
         value = collected.columns.current(array.row)
         home = collected.columns.home(value)
-        if reason := _cannot_be_saved(array, taken, format_name) or _cannot_read(home, value, array.facts):
+        reason = (
+            has_no_values(array.facts.spec)
+            or cannot_store(array.dtype, format_name)
+            or (f"something else in the file has the name {array.name!r}, too" if array.name in taken else "")
+            or cannot_be_a_name(array.name)
+            or _cannot_read(home, value, array.facts)
+        )
+        if reason:
             raise WalkError(f"cannot save {escape(collected.columns.row_text(array.row))}: {reason}")
         taken.add(array.name)
     for name, _, _ in collected.ties:
@@ -256,15 +276,3 @@ def _cannot_read(home: Home, value: Any, facts: Facts) -> str:
     if facts.spec.sharding is None:
         return home.cannot_read(value)
     return distributing.cannot_use_parts(value) or home.cannot_read(distributing.local(value))
-
-
-def _cannot_be_saved(array: SavedArray, taken: set[str], format_name: str | None) -> str:
-    if array.facts.spec.shape is None:
-        return "its shape is not known yet; run a forward pass first"
-    if array.facts.spec.device == "meta":
-        return "it is on meta and has no values; load or initialize the model first"
-    if reason := cannot_store(array.dtype, format_name):
-        return reason
-    if array.name in taken:
-        return f"something else in the file has the name {array.name!r}, too"
-    return cannot_be_a_name(array.name)

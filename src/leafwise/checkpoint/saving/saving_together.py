@@ -34,6 +34,7 @@ class OwnShare(NamedTuple):
     """What this rank writes."""
 
     plan: SavePlan  # the first rank has all of it, the others only their own parts
+    checkpoint: Checkpoint  # without values
     items: dict[str, list[Item]]
 
     @property
@@ -63,7 +64,6 @@ class JointSave:
     def __init__(self, joint: JointCall, folder: str, metadata: dict[str, str]) -> None:
         self._joint, self._path, self._metadata = joint, folder, metadata
         self._folder = os.path.realpath(folder)
-        self._checkpoint: Checkpoint | None = None  # without values
 
     def plan(self, t: Tree, collect: Callable[[], SavedContent], copied: bool) -> OwnShare:
         """Decides what this rank writes. With `copied`, its values are copied, and may change afterwards."""
@@ -71,7 +71,7 @@ class JointSave:
         joint.agree(model_rows(t))
         content = joint.attempt(collect)
         joint.agree(_content_rows(content, self._metadata))
-        checkpoint = self._checkpoint = content.described(self._metadata)
+        checkpoint = content.described(self._metadata)
         parts = [content.parts(array) for array in content.arrays]
         plans: list[SavePlan] = []
 
@@ -96,7 +96,7 @@ class JointSave:
             for box in boxes
         ]
         items = joint.attempt(lambda: content.part_items(chosen, copied))
-        return OwnShare(plan, items)
+        return OwnShare(plan, checkpoint, items)
 
     def write(self, share: OwnShare, progress: Count) -> str:
         """Writes the file of this rank, and waits until the checkpoint is complete."""
@@ -113,13 +113,11 @@ class JointSave:
                 for rank, (text, _) in zip(joint.team.ranks, outcomes, strict=True):
                     if text:
                         raise RankError(f"rank {rank} failed: {text}", rank)
-                files = [_file_of(row) for _, row in outcomes if row is not None]
-                self._check_shared(
-                    [rank for rank, (_, row) in zip(joint.team.ranks, outcomes, strict=True) if row is not None], files
-                )
-                assert self._checkpoint is not None
-                with dcp_writer.ending(share.plan, self._checkpoint, self._folder) as transaction:
-                    dcp_writer.finish(share.plan, files, self._checkpoint, transaction, self._folder)
+                rows = zip(joint.team.ranks, (row for _, row in outcomes), strict=True)
+                files = {rank: _file_of(row) for rank, row in rows if row is not None}
+                self._check_shared(files)
+                with dcp_writer.ending(share.plan, share.checkpoint, self._folder) as transaction:
+                    dcp_writer.finish(share.plan, list(files.values()), share.checkpoint, transaction, self._folder)
             except BaseException:
                 _remove_files(self._folder, share.plan.save)
                 raise
@@ -132,9 +130,9 @@ class JointSave:
             raise (failure or error) from error.__cause__
         return self._path
 
-    def _check_shared(self, ranks: list[int], files: list[WrittenFile]) -> None:
+    def _check_shared(self, files: dict[int, WrittenFile]) -> None:
         """Raises on the first rank if it does not see what another rank has written."""
-        for rank, file in zip(ranks, files, strict=True):
+        for rank, file in files.items():
             if not os.path.exists(os.path.join(self._folder, file.name)):
                 raise FileError(
                     f"cannot write {shown_file(self._path)}: the file {file.name} that rank {rank} has written is not "
@@ -150,12 +148,10 @@ class JointSave:
                 f"cannot write {shown_file(self._path)}: the folder that rank {self._joint.team.ranks[0]} has made is "
                 "not there; save to a folder that all processes share"
             )
-        assert self._checkpoint is not None
-        transaction = FileTransaction(dcp_writer.staged_name(rank))
-        with transaction:
+        with FileTransaction(dcp_writer.staged_name(rank)) as transaction:
             path = os.path.join(self._folder, data_name(rank, share.plan.save))
             output = transaction.open(path, os.path.join(self._folder, METADATA))
-            copies, streaming = TiedCopies(self._checkpoint), stored_arrays([])
+            copies, streaming = TiedCopies(share.checkpoint), stored_arrays([])
             return dcp_writer.write_rank(share.plan, rank, share.items, output, copies, streaming, progress)
 
 
@@ -189,7 +185,7 @@ def _shares(arrays: list[SavedArray], boxes_of_ranks: list[list[list[Box]]]) -> 
         for rank in ranks:
             for box in boxes_of_ranks[rank][number]:
                 holders.setdefault(box, []).append(rank)
-        shape = array.facts.spec.shape or ()
+        shape = array.shape
         if not tiled(shape, list(holders), Limits.none()):
             raise WalkError(
                 f"cannot save {array.name}: the parts of the ranks do not contain each of its elements exactly once"
@@ -228,7 +224,7 @@ def _own_plan(save: str, content: SavedContent, own: dict[int, list[Box]], rank:
     for number, boxes in own.items():
         array = content.arrays[number]
         planned = [PlannedBox(rank, *box) for box in boxes]
-        arrays.append(PlannedArray(array.name, (), array.dtype, array.facts.spec.shape or (), planned))
+        arrays.append(PlannedArray(array.name, (), array.dtype, array.shape, planned))
     return SavePlan(save, arrays, [], [])
 
 
@@ -258,9 +254,5 @@ def _remove_files(folder: str, save: str) -> None:
         pass
     except OSError:
         return
-
-    def is_own(name: str) -> bool:
-        match = OWN_FILE.fullmatch(name)
-        return match is not None and match["save"] == save
-
-    remove_abandoned(folder, lambda names: list(filter(is_own, names)))
+    matches = OWN_FILE.fullmatch
+    remove_abandoned(folder, lambda names: [name for name in names if (own := matches(name)) and own["save"] == save])

@@ -1,19 +1,34 @@
-"""Arguments of the verbs that write checkpoints: where to, in which sizes, with which metadata."""
+"""What the verbs that write checkpoints have in common: where to, under which names, in which sizes, with which
+metadata, and the writer of each format."""
 
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from leafwise.core.path import shown_file
+from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, QueryError
+from leafwise.files.dcp import writer as dcp_writer
+from leafwise.files.formats.format import SAFETENSORS, format_of_suffix
+from leafwise.files.orbax import writer as orbax_writer
 from leafwise.files.record import KEY
 from leafwise.files.sources.folder import INDEX, MODEL
 from leafwise.files.sources.remote import is_url
+from leafwise.files.writing import checkpoint_writer
+from leafwise.files.writing.item_writer import Checkpoint
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 _FOLDERS = {"dcp": "a distributed checkpoint", "orbax": "an Orbax checkpoint"}  # formats that are folders
+
+# Suffixes of formats that leafwise does not read → whose files have them, and what writes such files.
+_UNREAD = {
+    **dict.fromkeys((".h5", ".hdf5", ".keras"), ("Keras", "Keras to write its own files")),
+    ".onnx": ("ONNX", "torch.onnx.export for a program"),
+}
 
 
 def target_path(path: Any) -> str:
@@ -39,7 +54,7 @@ def _without_index(name: str) -> str:
     return target
 
 
-def target_folder(path: Any, shard_size: Any, format_name: str = "dcp") -> str:
+def target_folder(path: Any, shard_size: Any, format_name: str) -> str:
     """The path of the folder to write a distributed checkpoint or an Orbax checkpoint into."""
     name = _given_path(path)
     if is_url(name):
@@ -58,20 +73,36 @@ def target_folder(path: Any, shard_size: Any, format_name: str = "dcp") -> str:
     return name.rstrip("/" + os.sep) or name
 
 
+def check_name(path: str, format_name: Any, verb: str = "save") -> None:
+    """Raises if a file of this name would be expected to be in another format than safetensors."""
+    if format_name is not None and format_name != "safetensors":
+        raise QueryError(f'format= takes "safetensors", "dcp" or "orbax", not {format_name!r}')
+    stem, suffix = os.path.splitext(path)
+    if not suffix or format_name is not None or suffix.lower() in SAFETENSORS.suffixes:
+        return
+    read = format_of_suffix(suffix)
+    owner, other = (read.tool, read.instead_of_save) if read is not None else _UNREAD.get(suffix.lower(), ("", ""))
+    if owner:
+        if verb != "save":
+            raise FileError(
+                f"cannot write {shown_file(path)}: {suffix} is a suffix of {owner} files, and lw.{verb} writes "
+                f"safetensors; use {shown_file(stem + '.safetensors')}, add format='safetensors' to write safetensors "
+                f"under this name, or use {other}"
+            )
+        raise FileError(
+            f"cannot save {shown_file(path)}: {suffix} is a suffix of {owner} files, and lw.save writes safetensors; "
+            f'use lw.save(source, {shown_file(stem + ".safetensors")}), add format="safetensors" to write '
+            f"safetensors under this name, or use {other}"
+        )
+
+
 def _given_path(path: Any) -> str:
     name = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
-    if not isinstance(name, str) or not name or "\0" in name or not _can_be_a_path(name):
-        given = repr(path) if isinstance(path, str | bytes | None) else type(path).__name__
-        raise FileError(f"path= takes the path of a file or a folder, not {given}")
-    return name
-
-
-def _can_be_a_path(name: str) -> bool:
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
+    with suppress(UnicodeEncodeError):
+        if isinstance(name, str) and name and "\0" not in name and os.fsencode(name):
+            return name
+    given = repr(path) if isinstance(path, str | bytes | None) else type(path).__name__
+    raise FileError(f"path= takes the path of a file or a folder, not {given}")
 
 
 def byte_count(size: int | str) -> int:
@@ -92,7 +123,7 @@ def byte_count(size: int | str) -> int:
     return count
 
 
-def header_metadata(given: Any, format_name: str | None = None) -> dict[str, str]:
+def header_metadata(given: Any, format_name: str | None) -> dict[str, str]:
     """The metadata of a new file."""
     if given is not None and not isinstance(given, Mapping):
         raise QueryError(f"metadata= takes a dict of strings, not {given!r}")
@@ -111,6 +142,22 @@ def header_metadata(given: Any, format_name: str | None = None) -> dict[str, str
         if key == KEY:
             raise QueryError(f"the metadata key {KEY!r} is reserved for leafwise; choose another key")
     return metadata
+
+
+def written(
+    checkpoint: Checkpoint,
+    format_name: str | None,
+    target: str,
+    shard_size: int | None,
+    progress: Count,
+    crew: Crew | None = None,
+) -> str:
+    """Writes a checkpoint; returns the path."""
+    if format_name == "dcp":
+        return dcp_writer.write(checkpoint, target, progress, crew)
+    if format_name == "orbax":
+        return orbax_writer.write(checkpoint, target, progress)
+    return checkpoint_writer.write(checkpoint, target, shard_size, progress, crew)
 
 
 def is_text(text: str) -> bool:

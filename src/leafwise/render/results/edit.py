@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from leafwise.checkpoint.editing.result import Edit, EditSize
-from leafwise.checkpoint.editing.steps import Step
+from leafwise.checkpoint.editing.result import Edit, EditSize, Step
 from leafwise.core.path import shown_url
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.render.phrases import bytes_text, plural

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from leafwise.checkpoint.saving.saving import save
+from leafwise.checkpoint.saving.save import save
 from leafwise.core.tree import Tree
 from leafwise.core.tree import open as open_tree
 from leafwise_gluon import lr_scheduler as schedulers

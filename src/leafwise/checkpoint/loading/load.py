@@ -6,6 +6,7 @@ Then values are written in place, so that optimizers keep their parameters.
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from itertools import groupby
 from typing import Any, Literal, TypeVar, overload
 
 from leafwise.checkpoint.joint_call import JointCall, joint_call_of, model_rows, plan_rows
@@ -13,7 +14,7 @@ from leafwise.checkpoint.loading.load_steps import Load, check_overlaps
 from leafwise.checkpoint.loading.multiple_sources import check_parts, plans_for_parts, put_together
 from leafwise.checkpoint.planning.plan import Plan, advice
 from leafwise.checkpoint.planning.planner import is_several, make_plan
-from leafwise.checkpoint.planning.problem_groups import ProblemGroup, counts_text, grouped_problems
+from leafwise.checkpoint.planning.problem_groups import counts_text, grouped_problems
 from leafwise.core.path import escape
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -96,7 +97,7 @@ def load(
             raise LoadError("cannot load into a file; load it into a model, then lw.save the model")
         joint = joint_call_of(t, "load")
         if joint is not None:
-            files.enter_context(joint)
+            files.enter_context(joint.messages)
             joint.agree(model_rows(t))
 
         def planned(part: Tree, s: Tree) -> Plan:
@@ -111,14 +112,13 @@ def load(
         with bar(sum(map(_bytes_here, plans)), "loading", progress) as count:
             transfers = Transfers()
             files.callback(transfers.release)
-            loads = [Load(plan, verify, count, transfers, (0, 1) if joint is None else joint.place) for plan in plans]
+            place = (0, 1) if joint is None else (joint.team.rank, joint.team.size)
+            loads = [Load(plan, verify, count, transfers, place) for plan in plans]
             _together(joint, lambda: _prepare(loads))
             _together(joint, lambda: _apply(loads))
-        return (
-            loads[0].root
-            if loads[0].plan.target is t
-            else put_together(t, [(step.plan.target.root, step.root) for step in loads])
-        )
+        if loads[0].plan.target is t:
+            return loads[0].root
+        return put_together(t, [(step.plan.target.root, step.root) for step in loads])
 
 
 def _together(joint: JointCall | None, action: Callable[[], T]) -> T:
@@ -174,10 +174,8 @@ _LISTED = 40  # messages of each kind of problem; the plan has all of them
 def _refusal(plan: Plan) -> list[str]:
     counts = counts_text(plan.problems)
     lines = [f"cannot load{f' ({counts})' if counts else ''}; nothing was changed"]
-    by_kind: dict[str, list[ProblemGroup]] = {}
-    for group in grouped_problems(plan, plan.problems):
-        by_kind.setdefault(group.kind, []).append(group)
-    for kind, groups in by_kind.items():
+    for kind, of_kind in groupby(grouped_problems(plan, plan.problems), key=lambda group: group.kind):
+        groups = list(of_kind)
         label = "" if kind == "nothing" else f"{kind}: "
         lines += [f"  {label}{group.message}" for group in groups[:_LISTED]]
         if left_out := sum(group.times for group in groups[_LISTED:]):

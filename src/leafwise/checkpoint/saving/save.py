@@ -3,27 +3,29 @@
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Literal, overload
 
 from leafwise.checkpoint.joint_call import joint_call_of
 from leafwise.checkpoint.saving.background import BackgroundSave, finish_saves
-from leafwise.checkpoint.saving.file_names import check_name
-from leafwise.checkpoint.saving.saved_content import SavedContent, collect
+from leafwise.checkpoint.saving.saved_content import collect
 from leafwise.checkpoint.saving.saving_together import JointSave, refused_format
-from leafwise.checkpoint.saving.write_arguments import byte_count, header_metadata, target_folder, target_path
+from leafwise.checkpoint.saving.write_arguments import (
+    byte_count,
+    check_name,
+    header_metadata,
+    target_folder,
+    target_path,
+    written,
+)
 from leafwise.core.parts import sharded_rows
-from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.core.work.progress import Count, bar
+from leafwise.core.work.progress import bar
 from leafwise.errors import QueryError
 from leafwise.files.arrays.arrays import Stored
 from leafwise.files.casts import checked_cast, checked_dtype
-from leafwise.files.dcp import writer as dcp_writer
 from leafwise.files.formats.safetensors import CODES
-from leafwise.files.orbax import writer as orbax_writer
 from leafwise.files.reading import reader
-from leafwise.files.writing import checkpoint_writer
-from leafwise.files.writing.item_writer import Checkpoint
 
 
 @overload
@@ -137,74 +139,34 @@ def save(
                 raise refused_format(t)
             if ties == "copy":
                 raise QueryError('ties="copy" is not for models that are sharded over processes; leave it out')
-            return _save_together(t, files, target, where, wanted, cast == "saturate", header, background, progress)
-        collected = collect(t, where, wanted, ties == "copy", format)
-        collected.saturate = cast == "saturate"
-        values = collected.snapshot() if background else collected.values
-        checkpoint = collected.checkpoint(values, header)
+            call = joint_call_of(t, "save")
+            assert call is not None
+            files.enter_context(call.messages)
+            joint = JointSave(call, target, header)
+            collect_sharded = partial(collect, t, where, wanted, False, format, cast == "saturate", sharded=True)
+            share = joint.plan(t, collect_sharded, background)
 
-        def work() -> str:
-            # Verified first: damaged values must not be saved with new, valid checksums.
-            named = zip(checkpoint.items, values, strict=True)
-            reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
-            with bar(sum(item.nbytes for item in checkpoint.items), "saving", progress) as count:
-                return _written(checkpoint, format, target, size, count)
+            def work() -> str:
+                with bar(share.nbytes, "saving", progress) as count:
+                    return joint.write(share, count)
+        else:
+            collected = collect(t, where, wanted, ties == "copy", format, cast == "saturate")
+            values = collected.snapshot() if background else collected.values
+            checkpoint = collected.checkpoint(values, header)
+
+            def work() -> str:
+                # Verified first: damaged values must not be saved with new, valid checksums.
+                named = zip(checkpoint.items, values, strict=True)
+                reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
+                with bar(sum(item.nbytes for item in checkpoint.items), "saving", progress) as count:
+                    return written(checkpoint, format, target, size, count)
 
         if not background:
             return work()
-        still_open = files.pop_all()  # a checkpoint that is the source is closed once it is copied
+        still_open = files.pop_all()  # a source that is a file is closed once it is copied; other ranks are left last
 
         def work_then_close() -> str:
             with still_open:
                 return work()
 
         return BackgroundSave(target, work_then_close)
-
-
-def _written(
-    checkpoint: Checkpoint, format_name: str | None, target: str, shard_size: int | None, progress: Count
-) -> str:
-    if format_name == "dcp":
-        return dcp_writer.write(checkpoint, target, progress)
-    if format_name == "orbax":
-        return orbax_writer.write(checkpoint, target, progress)
-    return checkpoint_writer.write(checkpoint, target, shard_size, progress)
-
-
-def _save_together(
-    t: Tree,
-    files: ExitStack,
-    folder: str,
-    where: Any,
-    dtype: str | None,
-    saturate: bool,
-    metadata: dict[str, str],
-    background: bool,
-    progress: bool,
-) -> str | BackgroundSave:
-    """Saves a model that is sharded over processes, in which all of them take part. `files` are still open."""
-    call = joint_call_of(t, "save")
-    assert call is not None
-    files.enter_context(call)
-    joint = JointSave(call, folder, metadata)
-
-    def collect_sharded() -> SavedContent:
-        content = collect(t, where, dtype, False, "dcp", sharded=True)
-        content.saturate = saturate
-        return content
-
-    share = joint.plan(t, collect_sharded, background)
-
-    def work() -> str:
-        with bar(share.nbytes, "saving", progress) as count:
-            return joint.write(share, count)
-
-    if not background:
-        return work()
-    still_open = files.pop_all()
-
-    def work_then_leave() -> str:
-        with still_open:
-            return work()
-
-    return BackgroundSave(folder, work_then_leave)
