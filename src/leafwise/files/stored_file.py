@@ -1,13 +1,17 @@
 """An opened file, and groups of names in it: the nodes in the tree of a file."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.dotted import Listing, VirtualNode
-from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.arrays import Placed, Stored
 from leafwise.files.checksums import checksum
 from leafwise.files.record import HeaderRecord
 from leafwise.files.sources.source import Source
+
+if TYPE_CHECKING:
+    from leafwise.kernels.listing import DottedNames
 
 _SAMPLE = 4096  # bytes
 MANY = 2_000  # arrays; fewer are listed in less time than it takes to load the C code
@@ -121,6 +125,27 @@ class StoredFile:
         self.source.close()
         for source in (self._sources or {}).values():
             source.close()
+
+
+class ListedFile(StoredFile):
+    """An opened file with so many arrays that C code listed them, and split their names. The arrays are in the order of
+    the names."""
+
+    is_flat = True
+
+    def __init__(
+        self, source: Source, format_name: str, names: "DottedNames", arrays: list[Placed], metadata: dict[str, Any]
+    ) -> None:
+        super().__init__(source, format_name, None, metadata)
+        del self.content  # it is made below, when somebody asks for it
+        self._names, self._arrays = names, arrays
+
+    @cached_property
+    def content(self) -> dict[str, Placed]:
+        return dict(zip(self._names.text[:-1].split("\n"), self._arrays, strict=True))
+
+    def listing(self) -> Listing:
+        return Listing(self._names.columns(), self._arrays)
 
 
 class FileGroup(VirtualNode):

@@ -15,7 +15,7 @@ from leafwise.files.checksums import checksum
 from leafwise.files.limits import GROUP, LISTED, LimitError, header_cost, json_cost, names_cost
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.sources.source import Source
-from leafwise.files.stored_file import StoredFile
+from leafwise.files.stored_file import ListedFile, StoredFile
 
 MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
 _ARRAY = 500  # bytes of memory for an array, including its place in the tree
@@ -97,7 +97,6 @@ def read(source: Source) -> StoredFile:
 def _listed(source: Source, lead: bytes) -> StoredFile | None:
     """The file, with a header that C code reads, in a tenth of the time. It costs the same as below. None if there is
     no C code, or anything in the header is unusual: then it is read below, or refused."""
-    from leafwise.files.formats.listed_file import ListedFile
     from leafwise.kernels.listing import dotted_names, header_rows
 
     limits, length = source.limits, len(lead) - 8

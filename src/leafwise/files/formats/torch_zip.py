@@ -6,17 +6,16 @@ import zlib
 from typing import Any
 
 from leafwise.errors import ChecksumError
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage
+from leafwise.files.arrays.arrays import Storage
 from leafwise.files.checksums import Crc32
 from leafwise.files.limits import LimitError
-from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError, shown
+from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
-from leafwise.files.pickles.torch_objects import QUANTIZED, TABLE, StorageType, TypedStorage
+from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, element_size, storage_reference
 from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
 from leafwise.files.sources.source import Source, SourceStream
 from leafwise.files.stored_file import StoredFile
 
-MAX_PICKLE = 1 << 30
 _HEADER = 30  # bytes in the fixed part of the header of an entry
 
 
@@ -187,17 +186,3 @@ def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix:
     if info is None or info.file_size > 16:
         return False
     return _bytes_of(stored(source, info, checked), "the byte order") == b"big"
-
-
-def element_size(kind: StorageType) -> int:
-    return 1 if kind.untyped else ITEM_BYTES.get(kind.dtype) or QUANTIZED.get(kind.dtype, 1)
-
-
-def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
-    """The class, the key and the number of elements, from the tuple with which a pickle refers to a storage."""
-    if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
-        raise UnpicklingError(f"it contains a reference that is not a storage: {shown(reference)}")
-    kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
-    if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
-        raise UnpicklingError(f"it contains a reference to a storage that is not valid: {shown(reference)}")
-    return kind, key, count

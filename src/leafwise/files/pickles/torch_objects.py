@@ -28,6 +28,8 @@ from leafwise.files.pickles.python_objects import PYTHON_TABLE, class_text, sequ
 from leafwise.files.pickles.torch_shards import tensor_of
 from leafwise.files.sources.source import BytesSource, PartSource, Source
 
+MAX_PICKLE = 1 << 30  # bytes
+
 # The dtypes that have a class of typed storages, in files of PyTorch before 2.0.
 TYPED_STORAGES = {
     "float64": "DoubleStorage", "float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage",
@@ -52,6 +54,20 @@ class StorageType:
 
     def __call__(self, *args: Any) -> Any:
         raise UnpicklingError("a storage has its bytes in the pickle itself, which leafwise does not read")
+
+
+def element_size(kind: StorageType) -> int:
+    return 1 if kind.untyped else ITEM_BYTES.get(kind.dtype) or QUANTIZED.get(kind.dtype, 1)
+
+
+def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
+    """The class, the key and the number of elements, from the tuple with which a pickle refers to a storage."""
+    if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
+        raise UnpicklingError(f"it contains a reference that is not a storage: {shown(reference)}")
+    kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
+    if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
+        raise UnpicklingError(f"it contains a reference to a storage that is not valid: {shown(reference)}")
+    return kind, key, count
 
 
 class TorchDtype(str):
@@ -229,7 +245,7 @@ def _from_numpy(data: Any, dtype: Any, device: Any = None, trains: Any = False, 
 
 def _embedded_storage(data: Any) -> TypedStorage:
     """A storage that was pickled without torch.save: its bytes are a file of their own, in the format before 1.6."""
-    from leafwise.files.formats import torch_legacy
+    from leafwise.files.formats.pickle_files import legacy_content
 
     if isinstance(data, StoredBytes):
         place = data.storage
@@ -242,7 +258,7 @@ def _embedded_storage(data: Any) -> TypedStorage:
     else:
         raise UnpicklingError("a storage has no bytes")
     try:
-        storage = torch_legacy.content(source)
+        storage = legacy_content(source)
     except FileError as error:
         raise UnpicklingError(f"a storage in the pickle cannot be read: {error}") from error
     if not isinstance(storage, TypedStorage):

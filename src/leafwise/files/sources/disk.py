@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from leafwise.core.memory import madvise
 from leafwise.errors import Unsupported
-from leafwise.files.sources.file_memory import FileMemory
 
 fcntl: Any
 try:
@@ -46,6 +46,38 @@ def _allow_more_files(error: OSError) -> None:
                 return
     many = f"{soft:,} files" if soft else "so many files"
     raise OSError(errno.EMFILE, f"this process may only have {many} open; allow more, with ulimit -n") from error
+
+
+class FileMemory:
+    """The memory of a file that is in memory (tmpfs), through a mapping. The file must have `length` bytes already, and
+    nobody else makes it shorter.
+
+    The system lets only one thread at a time write to a file. Through a mapping, all of them can. Memory that a file
+    does not have yet is requested before it is written to: if there is none, that request fails, whereas writing to the
+    mapping would end the process.
+    """
+
+    def __init__(self, file: int, length: int) -> None:
+        import numpy as np
+
+        self._map = mmap.mmap(file, length)
+        self._bytes = np.frombuffer(self._map, np.uint8)
+        self._address = self._bytes.ctypes.data
+
+    def fill(self, data: Any, start: int) -> bool:
+        """Writes bytes at an offset. Returns False, and writes nothing, if the system does not provide the memory."""
+        import numpy as np
+
+        source = np.frombuffer(data, np.uint8)
+        stop = start + source.size
+        if stop > self._bytes.size or not madvise.provide(self._address + start, source.size):
+            return False
+        self._bytes[start:stop] = source
+        return True
+
+    def close(self) -> None:
+        del self._bytes
+        self._map.close()
 
 
 class Disk:

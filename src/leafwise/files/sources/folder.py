@@ -9,7 +9,7 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
-from leafwise.files.sources.remote import forget_cached, is_url, is_web, parent_url, remote, remote_source
+from leafwise.files.sources.remote import forget_cached, is_url, is_web, parent_url, remote, remote_source, retried
 from leafwise.files.sources.source import LocalSource, Source
 
 INDEX = ".index.json"  # the suffix of the name of an index of shards
@@ -48,8 +48,6 @@ class Folder:
         return self._names
 
     def _listed(self) -> list[dict[str, Any]]:
-        from leafwise.files.sources.retries import retried
-
         self.forget()
         return retried(self.path, lambda: list(self._files.ls(self._inside, detail=True)))
 
@@ -182,8 +180,6 @@ def opened(target: str, limits: Limits, verify: bool) -> "Source | Folder":
 
 
 def _is_remote_folder(target: str, files: Any, inside: str) -> bool:
-    from leafwise.files.sources.retries import retried
-
     return retried(target, lambda: bool(files.isdir(inside)), opening=True)
 
 

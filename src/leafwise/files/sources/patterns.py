@@ -16,8 +16,7 @@ from leafwise.files.folders.layout import InFolder, by_number, candidates_in, na
 from leafwise.files.folders.weight_files import has_weights_suffix, is_side_file, weight_files
 from leafwise.files.limits import LimitError
 from leafwise.files.sources.folder import Folder
-from leafwise.files.sources.remote import is_url, is_web, remote, remote_errors
-from leafwise.files.sources.retries import retried
+from leafwise.files.sources.remote import is_url, is_web, remote, remote_errors, retried
 
 _ANY = re.compile(r"[*?\[]")
 

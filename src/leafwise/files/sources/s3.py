@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from leafwise.files.sources.remote import RemoteSource, run_async
-from leafwise.files.sources.retries import CutOffError, retried
+from leafwise.files.sources.remote import CutOffError, RemoteSource, retried, run_async
 
 _MD5 = re.compile("[0-9a-f]{32}")
 

@@ -13,8 +13,7 @@ from leafwise.core.work.progress import bar
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
-from leafwise.files.sources.remote import BLOCK, RemoteSource, run_async
-from leafwise.files.sources.retries import retried
+from leafwise.files.sources.remote import BLOCK, RemoteSource, retried, run_async
 from leafwise.files.sources.source import LocalSource, Source
 
 SILENCE = 30.0  # seconds that a server may be silent

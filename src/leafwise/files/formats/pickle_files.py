@@ -1,17 +1,35 @@
-"""PyTorch's format before 1.6: five pickles one after another, then the storages."""
+"""Files that are pickles: as `pickle.dump` and joblib write them, and PyTorch's format before 1.6, in which five
+pickles come before the storages."""
 
 from typing import Any
 
 from leafwise.files.arrays.arrays import Storage
-from leafwise.files.formats.torch_zip import MAX_PICKLE, element_size, storage_reference
+from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
 from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnpicklingError
-from leafwise.files.pickles.torch_objects import TABLE, TypedStorage
+from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, element_size, storage_reference
 from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
 from leafwise.files.sources.source import Source
 from leafwise.files.stored_file import StoredFile
 
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _FIRST = 1 << 16  # bytes that are read first; the pickles are rarely longer
+
+
+def read(source: Source) -> StoredFile:
+    """Opens a pickle; the bytes of long arrays are not read. Several pickles in one file are shown as a list."""
+    machine = Unpickler(source, {**TABLE, **JOBLIB_TABLE}, None, source.error, source.limits, names=source.pickle_names)
+    contents = []
+    try:
+        while machine.at < source.size:
+            contents.append(machine.run())
+    except TruncatedPickleError:
+        raise truncated_pickle(source, source.size) from None
+    joblib = any(module.startswith("joblib.") for module, _ in source.pickle_names)
+    content = contents[0] if len(contents) == 1 else contents
+    return StoredFile(source, "joblib" if joblib else "pickle", content)
+
+
+# -- PyTorch before 1.6 ----------------------------------------------------------------------------------------
 
 
 class _DeferredStorage(Storage):
@@ -29,7 +47,7 @@ class _DeferredStorage(Storage):
         return self.at
 
 
-def read(source: Source) -> StoredFile:
+def read_legacy(source: Source) -> StoredFile:
     """Opens the file; the storages themselves are not read."""
     length = min(_FIRST, source.size)
     limits = source.limits
@@ -45,7 +63,7 @@ def read(source: Source) -> StoredFile:
             limits.bytes, limits.steps = before  # everything is read again
 
 
-def content(source: Source) -> Any:
+def legacy_content(source: Source) -> Any:
     """What a small file describes, such as a single storage in another file."""
     try:
         return _content(source, bytes(source.read(0, min(_FIRST, source.size))))
