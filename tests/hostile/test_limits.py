@@ -364,7 +364,7 @@ def test_the_memory_that_a_pickle_allocates_is_counted(name: str) -> None:
 
     data = b"\x80\x02" + MADE[name]
     limits = Limits()
-    machine = Unpickler(data, TABLE, None, lambda at, cause: lw.FileError(cause), limits)
+    machine = Unpickler(data, TABLE, None, lambda at, cause: lw.FileError(cause), limits, names={})
     gc.collect()
     tracemalloc.start()
     try:

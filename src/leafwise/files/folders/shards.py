@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from typing import Any
 
-from leafwise.core.path import shown_file
+from leafwise.core.path import listed, shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.checksums import checksum
 from leafwise.files.formats import detect
@@ -172,11 +172,11 @@ def _is_sorted(names: Iterable[Any]) -> bool:
 
 
 def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
-    listed = ", ".join(map(ascii, missing[:8])) + (f" and {len(missing) - 8:,} more" if len(missing) > 8 else "")
+    names = listed([ascii(name) for name in missing])
     are = "are" if len(missing) > 1 else "is"
     many = f"{'at least ' if len(missing) == ENOUGH else ''}{len(missing):,}"
     error = FileError(
-        f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
+        f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {names}; is the download complete?"
     )
     if folder.has_changed():  # a save is replacing the files: this makes the caller try again
         error.__cause__ = FileNotFoundError()

@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.files.arrays.arrays import Storage
 from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
 from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnpicklingError
-from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, element_size, storage_reference
+from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, storage_reference
 from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
 from leafwise.files.sources.source import Source
 from leafwise.files.stored_file import StoredFile
@@ -82,10 +82,10 @@ def _content(source: Source, data: bytes) -> Any:
             raise UnpicklingError(
                 "it contains a view of a storage, which only PyTorch 0.2 wrote; load it with PyTorch and save it again"
             )
-        size = element_size(kind)
+        nbytes = count * kind.itemsize
         if key not in storages:
-            storages[key] = _DeferredStorage(source, count * size)
-        if count * size != storages[key].nbytes:
+            storages[key] = _DeferredStorage(source, nbytes)
+        if nbytes != storages[key].nbytes:
             raise UnpicklingError(f"the storage {key!a} is listed with two sizes")
         return TypedStorage(storages[key], kind.dtype)
 

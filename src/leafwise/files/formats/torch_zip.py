@@ -11,7 +11,7 @@ from leafwise.files.checksums import Crc32
 from leafwise.files.limits import LimitError
 from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
-from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, element_size, storage_reference
+from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, storage_reference
 from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
 from leafwise.files.sources.source import Source, SourceStream
 from leafwise.files.stored_file import StoredFile
@@ -147,10 +147,9 @@ def unpickled(
             if entry is None:
                 raise UnpicklingError(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry, checked)
-        held = storages[key]
-        size = element_size(kind)
-        if count * size > held.nbytes:
-            raise UnpicklingError(f"the storage {key!a} should have {count * size:,} bytes but has {held.nbytes:,}")
+        held, need = storages[key], count * kind.itemsize
+        if need > held.nbytes:
+            raise UnpicklingError(f"the storage {key!a} should have {need:,} bytes but has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
 
     machine = Unpickler(

@@ -118,11 +118,10 @@ class _Writer:
             raise TypeError(f"{kind.__name__} cannot be pickled here")
 
     def _add_tuple(self, items: tuple[Any, ...]) -> None:
-        self.parts.append(b"(" if items else b")")
-        for item in items:
-            self.add(item)
         if items:
-            self.parts.append(b"t")
+            self._add_items(b"", items, b"t")
+        else:
+            self.parts.append(b")")
 
     def _add_items(self, empty: bytes, items: Iterable[Any], append: bytes) -> None:
         self.parts.append(empty + b"(")

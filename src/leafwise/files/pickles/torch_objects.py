@@ -42,22 +42,19 @@ STORAGES = {
     "UntypedStorage": "uint8", "QInt8Storage": "qint8", "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
 }  # fmt: skip
 QUANTIZED = {"qint8": 1, "quint8": 1, "qint32": 4}
+_SIZES = {**ITEM_BYTES, **QUANTIZED}
 _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
 
 
 class StorageType:
-    """Our replacement for one of PyTorch's classes of typed storages."""
+    """Our replacement for one of PyTorch's classes of storages."""
 
-    def __init__(self, dtype: str, untyped: bool) -> None:
+    def __init__(self, dtype: str) -> None:
         self.dtype = dtype
-        self.untyped = untyped
+        self.itemsize = _SIZES[dtype]
 
     def __call__(self, *args: Any) -> Any:
         raise UnpicklingError("a storage has its bytes in the pickle itself, which leafwise does not read")
-
-
-def element_size(kind: StorageType) -> int:
-    return 1 if kind.untyped else ITEM_BYTES.get(kind.dtype) or QUANTIZED.get(kind.dtype, 1)
 
 
 def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
@@ -71,9 +68,12 @@ def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
 
 
 class TorchDtype(str):
-    """A dtype, by its plain name."""
+    """A dtype, by its plain name. It is an entry of the table, but is never called."""
 
     __slots__ = ()
+
+    def __call__(self, *args: Any) -> Any:
+        raise UnpicklingError(f"it calls the dtype {self} as a function")
 
 
 class TypedStorage(Opaque):
@@ -98,12 +98,13 @@ def _tensor(
 ) -> Stored:
     if not isinstance(storage, TypedStorage):
         raise UnpicklingError("a tensor has no storage")
-    dtype = dtype or storage.dtype
+    dtype, held = dtype or storage.dtype, storage.storage
     shape = _counts(shape)
-    itemsize = ITEM_BYTES.get(dtype) or QUANTIZED.get(dtype)
+    trainable = True if trains is True else None
+    itemsize = _SIZES.get(dtype)
     if itemsize is None:
-        spec = Spec(shape, dtype, "file", prod(shape), storage.storage.nbytes, True if trains is True else None)
-        return Unreadable(spec, f"leafwise does not read the dtype {dtype}; cast it before saving", storage.storage)
+        spec = Spec(shape, dtype, "file", prod(shape), held.nbytes, trainable)
+        return Unreadable(spec, f"leafwise does not read the dtype {dtype}; cast it before saving", held)
     steps = strides if isinstance(strides, tuple | list) else ()
     sound = len(steps) == len(shape) and all(
         type(number) is int and 0 <= number < 1 << 58 for number in (offset, *steps)
@@ -111,16 +112,14 @@ def _tensor(
     if not sound:
         raise UnpicklingError(f"a tensor of shape {shape} has an offset or strides that are not valid")
     reach = offset + sum((size - 1) * stride for size, stride in zip(shape, steps, strict=True)) + 1
-    if prod(shape) and reach * itemsize > storage.storage.nbytes:
+    if prod(shape) and reach * itemsize > held.nbytes:
         raise UnpicklingError(
-            f"a tensor of shape {shape} needs {reach * itemsize:,} bytes but its storage has {storage.storage.nbytes:,}"
+            f"a tensor of shape {shape} needs {reach * itemsize:,} bytes but its storage has {held.nbytes:,}"
         )
-    trainable = True if trains is True else None
     if dtype in QUANTIZED:
         spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
         return Unreadable(spec, f"it is quantized ({dtype}); dequantize it before saving")
     spec = spec_of(shape, dtype, trainable=trainable)
-    held = storage.storage
     if spec.nbytes > held.nbytes and not held.source.limits.allows_repeats(spec.nbytes - held.nbytes):
         why = f"it is an expanded tensor: {held.nbytes:,} bytes are stored, and its values would take {spec.nbytes:,}"
         return Unreadable(
@@ -130,8 +129,8 @@ def _tensor(
     plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
     signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]
     if signs:
-        return Signed(spec, storage.storage, offset * itemsize, plain, signs)
-    return Strided(spec, storage.storage, offset * itemsize, plain)
+        return Signed(spec, held, offset * itemsize, plain, signs)
+    return Strided(spec, held, offset * itemsize, plain)
 
 
 def _counts(numbers: Any) -> tuple[int, ...]:
@@ -266,15 +265,6 @@ def _embedded_storage(data: Any) -> TypedStorage:
     return storage
 
 
-class _DtypeName(TorchDtype):
-    """A table entry for a dtype, which is never called."""
-
-    __slots__ = ()
-
-    def __call__(self, *args: Any) -> Any:
-        raise UnpicklingError(f"it calls the dtype {self} as a function")
-
-
 def _text(*args: Any) -> str:
     if len(args) > 3 or not all(isinstance(arg, str | int) and len(shown(arg)) < 90 for arg in args):
         raise UnexpectedArgumentsError("a device or layout is made from unexpected arguments")
@@ -305,11 +295,11 @@ TABLE: Table = {
     ("torch.nn.parameter", "Parameter"): pickled_object("torch.nn.Parameter"),
     ("torch.serialization", "_get_layout"): _text,
 }
-for _name in (*ITEM_BYTES, *QUANTIZED, *_SHORT_NAMES):
-    TABLE["torch", _name] = _DtypeName(_SHORT_NAMES.get(_name, _name))
+for _name in (*_SIZES, *_SHORT_NAMES):
+    TABLE["torch", _name] = TorchDtype(_SHORT_NAMES.get(_name, _name))
 for _name, _held in STORAGES.items():
     for _module in ("torch", "torch.storage", "torch.cuda"):
-        TABLE[_module, _name] = StorageType(_held, untyped=_name == "UntypedStorage")
+        TABLE[_module, _name] = StorageType(_held)
 for _name in (
     "per_tensor_affine",
     "per_channel_affine",
