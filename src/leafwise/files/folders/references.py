@@ -25,13 +25,13 @@ _MAIN = "main"
 _REVISION_BYTES = 200  # bytes of the name of a revision
 
 
-def _refused(path: str, reason: str) -> Candidate:
+def _refused(folder: Folder, reason: str) -> Candidate:
     """A checkpoint that is there but cannot be opened. The error is raised only if it is the one that is meant."""
 
     def refuse() -> NoReturn:
-        raise FileError(reason)
+        raise FileError(f"cannot open {shown_file(folder.path)}: {reason}")
 
-    return Candidate(path, refuse)
+    return Candidate(folder.path, refuse)
 
 
 # -- DeepSpeed -------------------------------------------------------------------------------------------------
@@ -49,10 +49,10 @@ def deepspeed_states(folder: Folder) -> list[Candidate]:
         return []
     others = listed([shown_file(folder.joined(step)) for step in steps])
     reason = (
-        f"cannot open {shown_file(folder.path)}: its file 'latest' refers to the folder {name[:200]!a}, which is not "
-        f"in it; open one of those that are: {others}"
+        f"its file 'latest' refers to the folder {name[:200]!a}, which is not in it; open one of those that are: "
+        f"{others}"
     )
-    return [_refused(folder.path, reason)]
+    return [_refused(folder, reason)]
 
 
 def _of_step(folder: Folder) -> list[Candidate]:
@@ -60,10 +60,10 @@ def _of_step(folder: Folder) -> list[Candidate]:
     if split:
         there = listed([ascii(name) for name in split])
         reason = (
-            f"cannot open {shown_file(folder.path)}: its weights are split into {len(split):,} files, which leafwise "
-            f"does not put together: {there}; run DeepSpeed's zero_to_fp32.py, and open the file that it writes"
+            f"its weights are split into {len(split):,} files, which leafwise does not put together: {there}; run "
+            "DeepSpeed's zero_to_fp32.py, and open the file that it writes"
         )
-        return [_refused(folder.path, reason)]
+        return [_refused(folder, reason)]
     names = [name for name in folder.names if _MODEL.fullmatch(name)]
     return [Candidate(folder.joined(name), lambda name=name: _read(folder, name)) for name in names]  # type: ignore[misc]
 
@@ -93,17 +93,14 @@ def revisions(folder: Folder) -> "list[Folder | Candidate] | None":
         return [snapshots.folder(name)]
     others = listed([shown_file(snapshots.joined(other)) for other in sorted(snapshots.folders)]) or "none"
     reason = (
-        f"cannot open {shown_file(folder.path)}: refs/main refers to the revision {name[:_REVISION_BYTES]!a}, which is "
-        f"not in the cache; download it again, or open another revision: {others}"
+        f"refs/main refers to the revision {name[:_REVISION_BYTES]!a}, which is not in the cache; download it again, "
+        f"or open another revision: {others}"
     )
-    return [_refused(folder.path, reason)]
+    return [_refused(folder, reason)]
 
 
 def without_weights(revision: Folder) -> Candidate:
     """A revision of which only other files were downloaded."""
     there = listed([ascii(name) for name in revision.names]) or "nothing"
-    reason = (
-        f"cannot open {shown_file(revision.path)}: this revision of the model has no weights in the cache, only "
-        f"{there}; is the download complete?"
-    )
-    return _refused(revision.path, reason)
+    reason = f"this revision of the model has no weights in the cache, only {there}; is the download complete?"
+    return _refused(revision, reason)

@@ -121,11 +121,7 @@ def _by_stem(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
 def _distinct(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
     """The files without shards that an index lists, and without those that are the same file, such as a `last.ckpt`
     that is a link to the last of them."""
-    listed: set[str] = set()
-    for index in files:
-        if index.kind == "index":
-            with suppress(FileError):  # it is named, and opening it raises the error
-                listed |= shards.listed_in_index(folder, index.names[0])[0]
+    listed = set().union(*(file.shards(folder) for file in files))
     by_place: dict[str, WeightFile] = {}
     real_folder = folder.path if folder.is_remote else os.path.realpath(folder.path)
     for file in files:

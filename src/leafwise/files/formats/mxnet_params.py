@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.files.arrays.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import counts
-from leafwise.files.limits import names_cost
+from leafwise.files.limits import ALLOW_MORE, names_cost
 from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 
@@ -151,9 +151,7 @@ def _sparse(
     size = prod(shape) * ITEM_BYTES[data.spec.dtype]
     if not source.limits.allows_repeats(size - stored):
         why = f"it is sparse: {stored:,} bytes are stored, and as a dense array it would take {size:,}"
-        return Unreadable(
-            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
-        )
+        return Unreadable(spec, f"{why}; {ALLOW_MORE}")
     return InMemory(spec, dense)
 
 

@@ -65,9 +65,7 @@ def by_first_bytes(start: bytes) -> str:
 
 
 def by_zip_entries(names: Collection[str]) -> str:
-    """What is wrong with a zip that has these entries, but no pickle; empty if all of them are arrays."""
-    if not names or all(name.endswith(".npy") for name in names):
-        return ""
+    """What is wrong with a zip that has these entries, of which none is a pickle, and not all are arrays."""
     if any(name.endswith("model.weights.h5") for name in names):
         return "not a checkpoint that leafwise reads: it is a Keras file"
     shown = ", ".join(ascii(name)[:100] for name in list(names)[:3]) + (", …" if len(names) > 3 else "")

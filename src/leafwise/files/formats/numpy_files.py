@@ -11,7 +11,7 @@ from leafwise.core.home import Spec
 from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import c_strides, counts
 from leafwise.files.checksums import Crc32
-from leafwise.files.formats.torch_zip import has_checksums, start_of
+from leafwise.files.formats.torch_zip import has_checksums, opened_zip, start_of
 from leafwise.files.limits import names_cost
 from leafwise.files.sources.source import BytesSource, InflatedSource, Source
 from leafwise.files.stored_file import StoredFile
@@ -43,10 +43,6 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
     source.limits.spend_bytes(_ARRAY * len(zip_entries) + names_cost(zip_entries, source.limits.bytes))
     checked = has_checksums(zip_entries)
     for name, info in zip_entries.items():
-        if not name.endswith(".npy"):
-            raise source.error(
-                info.header_offset, f"the entry {name!a} is not a .npy file; this zip is not an .npz file"
-            )
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise source.error(
                 info.header_offset,
@@ -61,9 +57,7 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
         else:
             array = _deflated(source, info, start)
         arrays[name.removesuffix(".npy")] = array
-    opened = StoredFile(source, "npz", arrays)
-    opened.without_checksums = () if checked else ("npz, written without CRC-32",)
-    return opened
+    return opened_zip(source, "npz", arrays, zip_entries)
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:

@@ -27,7 +27,7 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     except LimitError as error:
         raise source.error(source.size, f"the directory at the end of the zip is too large: {error}") from error
     except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
-        reason = escaped_reason(error)
+        reason = ascii(str(error) or type(error).__name__)[1:-1][:200]
         raise source.error(
             source.size, f"the directory at the end of the zip cannot be read ({reason}); was the download cut off?"
         ) from error
@@ -59,10 +59,6 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
             raise source.error(info.header_offset, f"the entry {info.orig_filename!a} overlaps another")
         reached = info.header_offset + _HEADER + info.compress_size
     return by_name
-
-
-def escaped_reason(error: BaseException) -> str:
-    return ascii(str(error) or type(error).__name__)[1:-1][:200]
 
 
 def start_of(source: Source, info: zipfile.ZipInfo) -> int:
@@ -99,8 +95,12 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
         from leafwise.files.formats import torch_script
 
         return torch_script.read(source, zip_entries, _prefix(source, zip_entries))
-    opened = StoredFile(source, "PyTorch zip", read_content(source, zip_entries))
-    opened.without_checksums = () if has_checksums(zip_entries) else ("PyTorch zip, written without CRC-32",)
+    return opened_zip(source, "PyTorch zip", read_content(source, zip_entries), zip_entries)
+
+
+def opened_zip(source: Source, format_name: str, content: Any, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
+    opened = StoredFile(source, format_name, content)
+    opened.without_checksums = () if has_checksums(zip_entries) else (f"{format_name}, written without CRC-32",)
     return opened
 
 

@@ -9,7 +9,7 @@ from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Signed, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import c_strides, is_shape
-from leafwise.files.limits import Limits
+from leafwise.files.limits import ALLOW_MORE, Limits
 from leafwise.files.pickles.numpy_objects import NUMPY_TABLE
 from leafwise.files.pickles.pickle_objects import (
     MAKES_OPAQUE,
@@ -122,9 +122,7 @@ def _tensor(
     spec = spec_of(shape, dtype, trainable=trainable)
     if spec.nbytes > held.nbytes and not held.source.limits.allows_repeats(spec.nbytes - held.nbytes):
         why = f"it is an expanded tensor: {held.nbytes:,} bytes are stored, and its values would take {spec.nbytes:,}"
-        return Unreadable(
-            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
-        )
+        return Unreadable(spec, f"{why}; {ALLOW_MORE}")
     in_bytes = tuple(stride * itemsize for stride in steps)
     plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
     signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]

@@ -10,7 +10,7 @@ from leafwise.errors import FileError
 from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.remote import forget_cached, is_url, is_web, parent_url, remote, remote_source, retried
-from leafwise.files.sources.source import LocalSource, Source
+from leafwise.files.sources.source import LocalSource, Source, closed_on_error
 
 INDEX = ".index.json"  # the suffix of the name of an index of shards
 MODEL = "model.safetensors"  # the name that Hugging Face looks for in a folder
@@ -113,7 +113,7 @@ class Folder:
         missing files."""
         sources: dict[str, Source] = {}
         missing = []
-        try:
+        with closed_on_error(sources.values()):
             for name in names:
                 try:
                     sources[name] = self.open(name)
@@ -123,10 +123,6 @@ class Folder:
                     missing.append(name)
                     if len(missing) == ENOUGH:
                         break
-        except BaseException:
-            for source in sources.values():
-                source.close()
-            raise
         return sources, missing
 
 

@@ -3,6 +3,8 @@
 import io
 import os
 import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -90,6 +92,17 @@ class Source:
     def is_gone(self) -> bool:
         """Whether the file is known to have been removed, or replaced by another, since it was opened."""
         return False
+
+
+@contextmanager
+def closed_on_error(opened: Iterable[Any]) -> Iterator[None]:
+    """Closes what was opened if the block raises. This may be a list that the block fills."""
+    try:
+        yield
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
 
 
 class LocalSource(Source):
