@@ -103,8 +103,13 @@ def _array(shape: tuple[int, ...], plain: str, big_endian: bool, fortran: bool, 
     return InMemory(spec_of(shape, plain), array)
 
 
+def fortran_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
+    """The strides of an array whose first axis is the fastest, in bytes; None if it has at most one axis."""
+    return tuple(reversed(c_strides(shape[::-1], itemsize))) if len(shape) > 1 else None
+
+
 def _in_file(shape: tuple[int, ...], plain: str, big_endian: bool, fortran: bool, storage: Storage) -> Stored:
-    strides = tuple(reversed(c_strides(tuple(reversed(shape)), ITEM_BYTES[plain]))) if fortran else None
+    strides = fortran_strides(shape, ITEM_BYTES[plain]) if fortran else None
     return Strided(spec_of(shape, plain), storage, 0, strides, big_endian)
 
 

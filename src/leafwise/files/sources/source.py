@@ -351,7 +351,6 @@ class InflatedSource(Source):
 
     def _check_end(self) -> None:
         if self._sum != self._crc:
-            self._machine = None
             self._rewind()
             raise self._damaged("its checksum does not match")
 
