@@ -39,20 +39,19 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     by_name: dict[str, zipfile.ZipInfo] = {}
     lower: set[str] = set()
     for info in infos:
-        if info.orig_filename.lower() in lower and info.orig_filename not in by_name:
+        name = info.orig_filename
+        if name in by_name:
+            raise source.error(info.header_offset, f"the zip contains the entry {name!a} twice")
+        if name.lower() in lower:
             raise source.error(
                 info.header_offset,
-                f"the zip contains {info.orig_filename!a} and an entry whose name differs only in upper and lower "
-                "case; PyTorch may load either of them",
+                f"the zip contains {name!a} and an entry whose name differs only in upper and lower case; PyTorch may "
+                "load either of them",
             )
-        lower.add(info.orig_filename.lower())
-        if info.orig_filename in by_name:
-            raise source.error(info.header_offset, f"the zip contains the entry {info.orig_filename!a} twice")
+        lower.add(name.lower())
         if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
-            raise source.error(
-                info.header_offset, f"the entry {info.orig_filename!a} reaches beyond the end of the file"
-            )
-        by_name[info.orig_filename] = info
+            raise source.error(info.header_offset, f"the entry {name!a} reaches beyond the end of the file")
+        by_name[name] = info
     reached = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
         if info.header_offset < reached:
