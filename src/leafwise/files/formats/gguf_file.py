@@ -112,11 +112,11 @@ def _dequantized(kind: int, dtype: str, data: Any, shape: tuple[int, ...]) -> An
     try:
         import gguf
         import numpy as np
+
+        flat = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType(kind))
     except ImportError as error:
         why = f"{dtype} needs the gguf package: pip install 'leafwise[gguf]'"
         raise Unsupported("a file", "provide these values", why) from error
-    try:
-        flat = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType(kind))
     except (NotImplementedError, ValueError, KeyError) as error:
         raise Unsupported("a file", "provide these values", f"the gguf package cannot dequantize {dtype}") from error
     return flat.reshape(shape)

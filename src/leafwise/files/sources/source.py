@@ -128,7 +128,6 @@ class LocalSource(Source):
                 reason = f"it is a link to {there}, which does not exist; is the download complete?"
             raise FileError(f"cannot open {shown_file(path)}: {reason}") from error
         self._map: Any = None
-        self._far: bool | None = None
         self._closed = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -158,7 +157,7 @@ class LocalSource(Source):
             raise self.error(start, error.strerror or str(error)) from error
 
     def view(self, start: int, stop: int) -> Any:
-        if stop - start < _SMALL or self._is_far():
+        if stop - start < _SMALL or self._is_far:
             return self.read(start, stop)
         self._check_range(start, stop)
         try:
@@ -204,10 +203,9 @@ class LocalSource(Source):
         opened = os.fstat(self.descriptor())
         return (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino)
 
+    @cached_property
     def _is_far(self) -> bool:
-        if self._far is None:
-            self._far = local.is_far(self.name)
-        return self._far
+        return local.is_far(self.name)
 
     def close(self) -> None:
         if self._closed:
@@ -328,8 +326,9 @@ class InflatedSource(Source):
                 if self._at >= start:
                     data[self._at - start : self._at - start + len(piece)] = piece
                 self._at += len(piece)
-            if stop == self.size:
-                self._check_end()
+            if stop == self.size and self._sum != self._crc:
+                self._rewind()
+                raise self._damaged("its checksum does not match")
             return data
 
     def _next(self, most: int) -> bytes:
@@ -348,11 +347,6 @@ class InflatedSource(Source):
             raise self._damaged("it ends early")
         self._sum = zlib.crc32(piece, self._sum)
         return piece
-
-    def _check_end(self) -> None:
-        if self._sum != self._crc:
-            self._rewind()
-            raise self._damaged("its checksum does not match")
 
     def _damaged(self, cause: str) -> FileError:
         return self._packed.error(0, f"the entry {self._entry!a} is damaged: {cause}")
