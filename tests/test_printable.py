@@ -87,7 +87,6 @@ def test_built_in_exceptions_contain_no_raw_names(sources: Nodes) -> None:
         "core/warn.py: explanation",  # a few fixed sentences
         "core/path.py: name",  # caught at once
         "files/sources/disk.py: f'this process may only have {many} open; allow more, with ulimit -n'",  # a number
-        "files/pickles/unpickler.py: f'{len(items)} values for a tuple of {length}'",
         "homes/torch/training/grouping.py: f'{method}() returns {answer!r}, not a set of names'",
         "kernels/triton/cuda.py: f'a chunk is a multiple of eight blocks, and {chunk} is not'",
         "kernels/triton/cuda_comparing.py: f'a chunk is a multiple of a block, and {chunk} is not'",

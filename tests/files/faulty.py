@@ -12,8 +12,7 @@ import pytest
 from tests.long import count
 
 from leafwise.files.sources import disk as local
-from leafwise.files.sources.disk import Disk
-from leafwise.files.sources.file_memory import FileMemory
+from leafwise.files.sources.disk import Disk, FileMemory
 
 
 class Crash(BaseException):

@@ -17,8 +17,8 @@ import leafwise as lw
 from leafwise.core.dotted import MAX_DOTS, VirtualNode, split
 from leafwise.files import open_file, stored_file
 from leafwise.files.formats import safetensors
-from leafwise.files.formats.listed_file import ListedFile
 from leafwise.files.limits import header_cost, json_cost, names_cost
+from leafwise.files.stored_file import ListedFile
 from leafwise.kernels import library as c_library
 from leafwise.kernels import listing
 

@@ -22,7 +22,7 @@ from tests.files.object_store import FaultyProxy, Passed, faulty_proxy, s3_optio
 import leafwise as lw
 from leafwise.cli import main
 from leafwise.core.work.threads import THREADS
-from leafwise.files.sources import multipart, retries
+from leafwise.files.sources import multipart, remote
 from leafwise.files.sources.s3 import S3Object
 from leafwise.files.writing import remote_destination
 from leafwise.files.writing.remote_writer import StagedUpload
@@ -88,7 +88,7 @@ def store(one_store: Store) -> Store:
 @pytest.fixture(autouse=True)
 def small_parts_and_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multipart, "PART", PART)
-    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
 
 
 def state(generation: float = 1.0, units: int = 12) -> dict[str, Any]:
@@ -594,7 +594,7 @@ def test_throttled_reads_are_repeated_and_given_up_in_the_end(store: Store) -> N
 
 
 def test_patience_ends(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "PATIENCE", 0)
+    monkeypatch.setattr(remote, "PATIENCE", 0)
     store.proxy.fault = Passed.throttle
     with pytest.raises(lw.FileError, match="SlowDown") as caught:
         lw.save(state(1), URL)

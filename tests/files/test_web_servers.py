@@ -24,7 +24,7 @@ from safetensors.torch import save, save_file
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.sources import retries, web
+from leafwise.files.sources import remote, web
 
 Handler = http.server.BaseHTTPRequestHandler
 STATE = {"a.weight": torch.arange(60_000.0).reshape(200, 300), "b": torch.ones(3)}
@@ -81,7 +81,7 @@ def serve() -> Iterator[Callable[[Callable[[Handler], None]], Server]]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture(autouse=True)

@@ -364,7 +364,7 @@ def test_the_memory_that_a_pickle_allocates_is_counted(name: str) -> None:
 
     data = b"\x80\x02" + MADE[name]
     limits = Limits()
-    machine = Unpickler(data, TABLE, None, lambda at, cause: lw.FileError(cause), limits)
+    machine = Unpickler(data, TABLE, None, lambda at, cause: lw.FileError(cause), limits, names={})
     gc.collect()
     tracemalloc.start()
     try:
@@ -576,7 +576,7 @@ def test_an_older_file_opens_wherever_the_first_block_ends(tmp_path: Path, monke
     path = tmp_path / "a.pt"
     torch.save(state, path, _use_new_zipfile_serialization=False)
     for first in range(20, len(path.read_bytes()), short_or_long(3, 1)):
-        monkeypatch.setattr("leafwise.files.formats.torch_legacy._FIRST", first)
+        monkeypatch.setattr("leafwise.files.formats.pickle_files._FIRST", first)
         with lw.open(path) as tree:
             assert np.array_equal(tree["weight"].numpy(), torch.arange(6.0).reshape(2, 3).numpy()), first
             assert tree["set"] == {1, 2}

@@ -10,7 +10,7 @@ from leafwise.files.formats import detect
 from leafwise.files.limits import LimitError, Limits
 from leafwise.files.sources.folder import INDEX, Folder, folder_of, is_index, opened
 from leafwise.files.sources.remote import is_url, is_web
-from leafwise.files.sources.source import Source
+from leafwise.files.sources.source import Source, closed_on_error
 from leafwise.files.stored_file import StoredFile
 
 
@@ -57,16 +57,12 @@ def open_files(
         raise FileError("cannot open an empty list of files")
     limits = Limits(max_bytes, max_steps, max_download, strict)
     sources: list[Source] = []
-    try:
+    with closed_on_error(sources):
         for name in names:
             location = opened(name, limits, verify=True)
             if isinstance(location, Folder):
                 raise FileError(f"cannot open {shown_file(name)} in a list: it is a folder; a list takes files")
             sources.append(location)
-    except BaseException:
-        for source in sources:
-            source.close()
-        raise
     try:
         return rank_files.read_files(sources)
     except LimitError as error:

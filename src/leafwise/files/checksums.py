@@ -26,8 +26,7 @@ def checksum(data: Any) -> str:
     >>> checksum(b"leaf")
     'c680587ff971674a'
     """
-    digest: int = _library().xxh3_64_intdigest(data)
-    return f"{digest:016x}"
+    return checksummer()(data)
 
 
 def checksummer() -> Callable[[Any], str]:
@@ -64,28 +63,25 @@ def flipped_byte(data: bytearray, wanted: str) -> Iterator[int]:
 class ChunkHasher:
     """Computes the checksum of each chunk of arrays, whose bytes are added in order, in pieces of any size."""
 
-    def __init__(self, chunk: int = CHUNK) -> None:
-        self.chunk = chunk
+    def __init__(self) -> None:
         self.checksums: list[str] = []
         self._checksum = checksummer()
-        self._started = _library().xxh3_64
         self._open: Any = None
         self._filled = 0
 
     def add(self, data: Any) -> None:
         view = memoryview(data).cast("B")
-        if self._open is None and len(view) % self.chunk == 0:
-            for start in range(0, len(view), self.chunk):
-                self.checksums.append(self._checksum(view[start : start + self.chunk]))
+        if self._open is None and len(view) % CHUNK == 0:
+            self.checksums += [self._checksum(view[start : start + CHUNK]) for start in range(0, len(view), CHUNK)]
             return
         while view:
             if self._open is None:
-                self._open, self._filled = self._started(), 0
-            part = view[: self.chunk - self._filled]
+                self._open, self._filled = running_checksum(), 0
+            part = view[: CHUNK - self._filled]
             self._open.update(part)
             self._filled += len(part)
             view = view[len(part) :]
-            if self._filled == self.chunk:
+            if self._filled == CHUNK:
                 self.end()
 
     def end(self) -> None:

@@ -47,22 +47,22 @@ class FilesHome(Home):
             return obj.content
         if isinstance(obj, StoredDeque):
             return ((), [(str(number), item) for number, item in enumerate(obj)], None) if obj.is_node else None
+        metadata = [("__metadata__", obj.metadata)] if obj.metadata else []
         if not obj.is_flat:
             content = obj.content
             if isinstance(content, Opaque) and content.content is None:
                 # Nothing but an object, such as the training_args.bin of transformers: its attributes are shown.
                 content.content = (), [(str(name), value) for name, value in content.attributes.items()], None
-            return (), [*([("__metadata__", obj.metadata)] if obj.metadata else ()), ("content", content)], None
+            return (), [*metadata, ("content", content)], None
         record = obj.record
         if record is None:
             listing = obj.listing()
             if listing is not None:
-                return (), [*([("__metadata__", obj.metadata)] if obj.metadata else ()), ("", listing)], None
+                return (), [*metadata, ("", listing)], None
             root = split(obj.content.items())
         else:
             root = split([*obj.content.items(), *record.scalars.items()], lambda prefix: FileGroup(prefix, record))
-        if obj.metadata:
-            root.children.insert(0, ("__metadata__", obj.metadata))
+        root.children[:0] = metadata
         return _by_kind(root) if isinstance(root, FileGroup) else ((), root.children, None)
 
     def wrapped_child(self, cls: type) -> str | None:
@@ -73,11 +73,9 @@ class FilesHome(Home):
             return owner.entry(name, value)
         if isinstance(owner, StoredDeque):
             return Entry(name, "index", int(name))
-        if isinstance(owner, Opaque):
-            return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", name)
-        if value is owner.metadata:
+        if isinstance(owner, StoredFile) and value is owner.metadata:
             return Entry(name, "step", raw=attrgetter("metadata"), spelling="{root}.metadata")
-        if value is owner.content:
+        if isinstance(owner, StoredFile) and value is owner.content:
             return Entry(name, "attribute")
         return Entry(name, "part") if isinstance(value, VirtualNode) else Entry(name, "key", name)
 

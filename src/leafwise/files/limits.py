@@ -19,6 +19,7 @@ from leafwise.errors import QueryError
 MAX_BYTES = 400_000_000
 MAX_STEPS = 24_000_000
 MAX_DOWNLOAD = 5_000_000_000
+ALLOW_MORE = "if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
 
 LISTED = 300  # bytes of memory that the walk needs for an array and its name
 GROUP = 400  # bytes of memory that the walk needs for a common prefix of names
@@ -37,9 +38,7 @@ _usual: ContextVar[tuple[int, int, int, bool]] = ContextVar("usual limits", defa
 
 
 @contextmanager
-def allowing(
-    max_bytes: int | None, max_steps: int | None, max_download: int | None, strict: bool = False
-) -> Iterator[None]:
+def allowing(max_bytes: int | None, max_steps: int | None, max_download: int | None, strict: bool) -> Iterator[None]:
     """Sets the limits for files that are opened inside the block without explicit limits."""
     token = _usual.set((max_bytes or MAX_BYTES, max_steps or MAX_STEPS, max_download or MAX_DOWNLOAD, strict))
     try:
@@ -89,10 +88,7 @@ class Limits:
         """Subtracts bytes of memory from what is left. Call it before allocating them."""
         self.bytes -= count
         if self.bytes < 0:
-            raise LimitError(
-                f"reading it takes more than {self.max_bytes:,} bytes of memory; if you trust the file, allow more "
-                "with lw.open(path, max_bytes=…) or --max-bytes"
-            )
+            raise LimitError(f"reading it takes more than {self.max_bytes:,} bytes of memory; {ALLOW_MORE}")
 
     def allows_repeats(self, count: int) -> bool:
         """Whether arrays that repeat stored bytes, as expanded ones do, may add `count` bytes. In total they may add a
@@ -107,8 +103,7 @@ class Limits:
         if count > self.max_bytes // 16:
             raise LimitError(
                 "it refers to the same values so often that they would expand to "
-                f"more than {self.max_bytes // 16:,} bytes; if you trust the file, allow more with "
-                "lw.open(path, max_bytes=…) or --max-bytes"
+                f"more than {self.max_bytes // 16:,} bytes; {ALLOW_MORE}"
             )
 
     def spend_download(self, count: int) -> None:

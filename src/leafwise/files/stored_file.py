@@ -1,13 +1,17 @@
 """An opened file, and groups of names in it: the nodes in the tree of a file."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.dotted import Listing, VirtualNode
-from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.arrays import Placed, Stored
 from leafwise.files.checksums import checksum
 from leafwise.files.record import HeaderRecord
 from leafwise.files.sources.source import Source
+
+if TYPE_CHECKING:
+    from leafwise.kernels.listing import DottedNames
 
 _SAMPLE = 4096  # bytes
 MANY = 2_000  # arrays; fewer are listed in less time than it takes to load the C code
@@ -38,11 +42,15 @@ class StoredFile:
         self.without_checksums: tuple[str, ...] = (format_name,)  # formats of files whose arrays have no checksums
         self.further_checks: list[Callable[[], None]] = []  # compare checksums of what is not in arrays
         self.unread_objects: list[Callable[[], object]] = []  # read the pickles of objects that are only listed
-        self._sources = sources
+        self._sources = {} if sources is None else sources  # not a copy: reading a piece may add its file
 
     def add_sources(self, sources: dict[str, Source]) -> None:
         """Adds further files that it consists of."""
-        self._sources = {**(self._sources or {}), **sources}
+        self._sources = {**self._sources, **sources}
+
+    @property
+    def _all_sources(self) -> list[Source]:
+        return list(dict.fromkeys((self.source, *self._sources.values())))
 
     def __getitem__(self, name: str) -> Any:
         if self.record is not None and name in self.record.scalars:
@@ -55,7 +63,7 @@ class StoredFile:
         it depends on a few bytes of each file: reading all of them would take as long as loading the checkpoint."""
         if self.seal:
             return f"{self.format} with checksum {self.seal}"
-        sources = {source.name: source for source in (self.source, *(self._sources or {}).values())}
+        sources = {source.name: source for source in self._all_sources}
         sample = bytearray()
         for source in sources.values():
             sample += source.size.to_bytes(8, "big")
@@ -82,20 +90,20 @@ class StoredFile:
         """The classes and functions that the pickles in the file refer to, by module and name, with the offset of the
         first reference."""
         names: dict[tuple[str, str], int] = {}
-        for source in (self.source, *(self._sources or {}).values()):
+        for source in self._all_sources:
             names |= source.pickle_names
         return names
 
     def file_names(self) -> list[str]:
         """The paths of the files that it consists of."""
-        names = [source.name for source in (self.source, *(self._sources or {}).values())]
+        names = [source.name for source in self._all_sources]
         return list(dict.fromkeys([*([self.index_path] if self.index_path else []), *names]))
 
     def changes(self) -> dict[str, str]:
         """What has happened, since they were opened, to the files that it consists of, by their paths: "changed" or
         "gone", which is also said of a file that another has replaced. Asks nothing of remote files."""
         happened: dict[str, str] = {}
-        for source in dict.fromkeys((self.source, *(self._sources or {}).values())):
+        for source in self._all_sources:
             if source.was_changed():
                 happened[source.name] = "changed"
             elif source.is_local and source.is_gone():
@@ -105,7 +113,7 @@ class StoredFile:
     @property
     def is_local(self) -> bool:
         """Whether all files are on this machine."""
-        return all(source.is_local for source in (self.source, *(self._sources or {}).values()))
+        return all(source.is_local for source in self._all_sources)
 
     def listing(self) -> Listing | None:
         """Its arrays with the nodes that their names describe, if it has so many that this saves time."""
@@ -118,9 +126,29 @@ class StoredFile:
 
     def close(self) -> None:
         """Closes the file; arrays that were read stay valid."""
-        self.source.close()
-        for source in (self._sources or {}).values():
+        for source in self._all_sources:
             source.close()
+
+
+class ListedFile(StoredFile):
+    """An opened file with so many arrays that C code listed them, and split their names. The arrays are in the order of
+    the names."""
+
+    is_flat = True
+
+    def __init__(
+        self, source: Source, format_name: str, names: "DottedNames", arrays: list[Placed], metadata: dict[str, Any]
+    ) -> None:
+        super().__init__(source, format_name, None, metadata)
+        del self.content  # it is made below, when somebody asks for it
+        self._names, self._arrays = names, arrays
+
+    @cached_property
+    def content(self) -> dict[str, Placed]:
+        return dict(zip(self._names.text[:-1].split("\n"), self._arrays, strict=True))
+
+    def listing(self) -> Listing:
+        return Listing(self._names.columns(), self._arrays)
 
 
 class FileGroup(VirtualNode):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from leafwise.core.path import listed, shown_file
 from leafwise.errors import FileError
-from leafwise.files.folders import deepspeed, hub_cache, pipeline, rank_files
-from leafwise.files.folders.candidate import Candidate
+from leafwise.files.folders import pipeline, rank_files
+from leafwise.files.folders.references import deepspeed_states, revisions, without_weights
 from leafwise.files.folders.shards import is_shard
-from leafwise.files.folders.weight_files import WeightFile, expected_suffixes, is_side_file, weight_files
+from leafwise.files.folders.weight_files import Candidate, WeightFile, expected_suffixes, is_side_file, weight_files
 from leafwise.files.formats.format import FORMATS, Format, added_formats
 from leafwise.files.orbax import names as orbax_names
 from leafwise.files.sources.folder import Folder
@@ -43,11 +43,11 @@ class InFolder(NamedTuple):
 
 def candidates_in(folder: Folder, deep: bool) -> InFolder:
     """The checkpoints in a folder; with `deep`, also those in its subfolders if there is none in itself."""
-    is_cache = hub_cache.revisions(folder) is not None
+    is_cache = revisions(folder) is not None
     is_unfinished = orbax_names.unfinished(folder) is not None
     is_whole = is_cache or is_unfinished or any(known.is_folder(folder.names) for known in FORMATS)
     candidates = _candidates(folder, _DEEPEST if deep or is_cache else 0)
-    is_whole = is_whole or deep or bool(candidates and deepspeed.candidates(folder))
+    is_whole = is_whole or deep or bool(candidates and deepspeed_states(folder))
     # A distributed checkpoint whose save did not finish must not go unnoticed; opening the folder raises an error.
     is_unfinished = is_unfinished or any(name.endswith(".distcp") for name in folder.names)
     if len(candidates) == 1 or (is_unfinished and not candidates):
@@ -87,12 +87,12 @@ class _Search:
             if names := names_of_ranks(files):
                 return [Candidate(folder.path, lambda: rank_files.read_folder(folder, names))]
             return [file.candidate(folder) for file in files]
-        if states := deepspeed.candidates(folder):
+        if states := deepspeed_states(folder):
             return states
-        revisions = hub_cache.revisions(folder)
-        if revisions is None:
+        cached = revisions(folder)
+        if cached is None:
             return self._in_subfolders(folder, levels)
-        return [candidate for revision in revisions for candidate in self._in_revision(revision, levels)]
+        return [candidate for revision in cached for candidate in self._in_revision(revision, levels)]
 
     def _in_revision(self, revision: "Folder | Candidate", levels: int) -> list[Candidate]:
         if isinstance(revision, Candidate):
@@ -100,7 +100,7 @@ class _Search:
         inside = self.candidates(revision, levels - 1) or _candidates(revision, levels - 1)
         if len(inside) == 1:
             return [inside[0]._replace(path=revision.path)]
-        return inside or [hub_cache.without_weights(revision)]
+        return inside or [without_weights(revision)]
 
     def _in_subfolders(self, folder: Folder, levels: int) -> list[Candidate]:
         candidates: list[Candidate] = []

@@ -9,6 +9,7 @@ from leafwise.errors import FileError
 from leafwise.files.folders.weight_files import weight_files
 from leafwise.files.limits import json_cost
 from leafwise.files.sources.folder import Folder, is_bare
+from leafwise.files.sources.source import closed_on_error
 from leafwise.files.stored_file import StoredFile
 
 INDEX = "model_index.json"
@@ -37,7 +38,7 @@ class Pipeline(StoredFile):
 def read(folder: Folder) -> StoredFile:
     """Opens the weights of each component. Components without weights, such as the scheduler, are left out."""
     components: dict[str, StoredFile] = {}
-    try:
+    with closed_on_error(components.values()):
         for name, class_name in _listed(folder).items():
             if name in folder.folders:
                 below = folder.folder(name)
@@ -61,10 +62,6 @@ def read(folder: Folder) -> StoredFile:
         if not components:
             raise FileError(f"cannot open {shown_file(folder.path)}: {INDEX} lists no component with weights")
         return Pipeline(folder, components)
-    except BaseException:
-        for component in components.values():
-            component.close()
-        raise
 
 
 def _listed(folder: Folder) -> dict[str, str]:

@@ -16,7 +16,7 @@ from leafwise.files.checksums import Crc32
 from leafwise.files.formats import detect
 from leafwise.files.pickles.torch_shards import Box, PartOfTensor, whole_or_part
 from leafwise.files.sources.folder import Folder
-from leafwise.files.sources.source import Source
+from leafwise.files.sources.source import Source, closed_on_error
 from leafwise.files.stored_file import StoredFile
 
 _NAME = re.compile(r"(?P<stem>.*?rank[-_]?)(?P<number>\d{1,6})(?P<rest>\D*)", re.ASCII | re.DOTALL | re.IGNORECASE)
@@ -47,17 +47,14 @@ def read_folder(folder: Folder, names: Sequence[str]) -> StoredFile:
 def read_files(sources: Sequence[Source], labels: Sequence[str] = ()) -> StoredFile:
     """Opens files of several processes. `labels` are the names under which what differs is listed."""
     try:
-        if len(sources) > _MOST_FILES:
-            raise FileError(f"leafwise opens the files of at most {_MOST_FILES:,} processes together")
-        files = list(map(detect.read, sources))
-        labels = labels or [f"rank{number}" for number in range(len(sources))]
-        content = _Merge(labels).merged([file.content for file in files], labels)
+        with closed_on_error(sources):
+            if len(sources) > _MOST_FILES:
+                raise FileError(f"leafwise opens the files of at most {_MOST_FILES:,} processes together")
+            files = list(map(detect.read, sources))
+            labels = labels or [f"rank{number}" for number in range(len(sources))]
+            content = _Merge(labels).merged([file.content for file in files], labels)
     except RecursionError as error:
-        _close(sources)
         raise FileError(f"{shown_file(sources[0].name)}: its content is nested too deeply") from error
-    except BaseException:
-        _close(sources)
-        raise
     first = files[0]
     merged = StoredFile(
         first.source, f"{len(files)} {'file' if len(files) == 1 else 'files'}, {first.format}", content, first.metadata
@@ -66,11 +63,6 @@ def read_files(sources: Sequence[Source], labels: Sequence[str] = ()) -> StoredF
     merged.without_checksums = tuple(dict.fromkeys(name for file in files for name in file.without_checksums))
     merged.unread_objects = [read for file in files for read in file.unread_objects]
     return merged
-
-
-def _close(sources: Sequence[Source]) -> None:
-    for source in sources:
-        source.close()
 
 
 class _Merge:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from typing import Any
 
-from leafwise.core.path import shown_file
+from leafwise.core.path import listed, shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.checksums import checksum
 from leafwise.files.formats import detect
@@ -16,7 +16,7 @@ from leafwise.files.limits import json_cost
 from leafwise.files.record import INDEX as SEALED_INDEX
 from leafwise.files.record import KEY, HeaderRecord, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.sources.folder import ENOUGH, Folder, is_index
-from leafwise.files.sources.source import Source
+from leafwise.files.sources.source import Source, closed_on_error
 from leafwise.files.stored_file import StoredFile
 
 MAX_INDEX = 1 << 28
@@ -120,7 +120,7 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
     in_order = True
     # Checked before any file is read, because it is cheap: an incomplete download lacks its last files.
     sources, missing = folder.open_all(names)
-    try:
+    with closed_on_error(sources.values()):
         if missing:
             raise _missing(folder, missing, len(names))
         for name, opened in sources.items():
@@ -143,10 +143,6 @@ def _merged(folder: Folder, names: list[str], seals: dict[str, str] | None = Non
                     raise shard.source.error(0, f"{key!a} is also in {shard_of[key]!a}; a name belongs to one shard")
                 content[key] = value
                 shard_of[key] = name
-    except BaseException:
-        for source in sources.values():
-            source.close()
-        raise
     assert first is not None
     if in_order and record is None and first.format == "safetensors":
         # As the safetensors library would write them into one file. A layer that is in two shards then looks like the
@@ -172,11 +168,11 @@ def _is_sorted(names: Iterable[Any]) -> bool:
 
 
 def _missing(folder: Folder, missing: list[str], count: int) -> FileError:
-    listed = ", ".join(map(ascii, missing[:8])) + (f" and {len(missing) - 8:,} more" if len(missing) > 8 else "")
+    names = listed([ascii(name) for name in missing])
     are = "are" if len(missing) > 1 else "is"
     many = f"{'at least ' if len(missing) == ENOUGH else ''}{len(missing):,}"
     error = FileError(
-        f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {listed}; is the download complete?"
+        f"{shown_file(folder.path)}: {many} of {count:,} shards {are} missing: {names}; is the download complete?"
     )
     if folder.has_changed():  # a save is replacing the files: this makes the caller try again
         error.__cause__ = FileNotFoundError()

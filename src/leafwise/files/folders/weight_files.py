@@ -6,13 +6,12 @@ load is preferred. Two checkpoints between which only the user can decide are bo
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from leafwise.errors import FileError
 from leafwise.files.folders import shards
-from leafwise.files.folders.candidate import Candidate
 from leafwise.files.formats import detect
 from leafwise.files.formats.format import FORMATS, SAFETENSORS, Format, all_formats, suffixes_of
 from leafwise.files.record import TENSORS, is_sealed
@@ -36,6 +35,14 @@ _SIDE_FILE = re.compile(
     re.ASCII | re.DOTALL,
 )
 _OWN_SHARD = re.compile(r".*-[0-9a-f]{16}-\d{5}-of-\d{5}\.safetensors", re.ASCII | re.DOTALL)  # written by lw.save
+
+
+class Candidate(NamedTuple):
+    """A checkpoint in a folder."""
+
+    path: str  # what to type to open it
+    open: Callable[[], StoredFile]
+    note: str = ""  # what to know about it, for a list of several
 
 
 class WeightFile(NamedTuple):
@@ -114,11 +121,7 @@ def _by_stem(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
 def _distinct(folder: Folder, files: list[WeightFile]) -> list[WeightFile]:
     """The files without shards that an index lists, and without those that are the same file, such as a `last.ckpt`
     that is a link to the last of them."""
-    listed: set[str] = set()
-    for index in files:
-        if index.kind == "index":
-            with suppress(FileError):  # it is named, and opening it raises the error
-                listed |= shards.listed_in_index(folder, index.names[0])[0]
+    listed = set().union(*(file.shards(folder) for file in files))
     by_place: dict[str, WeightFile] = {}
     real_folder = folder.path if folder.is_remote else os.path.realpath(folder.path)
     for file in files:

@@ -1,7 +1,6 @@
 """Writes files that contain nothing but arrays: npz, and MXNet's `.params`. Each array is written a chunk at a time."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from leafwise.core.path import escape
@@ -19,16 +18,16 @@ def write_file(items: list[Item], path: str, progress: Count, fill: Callable[[Ou
     arrays = [(item.name, item.array) for item in items if item.array is not None]
     reader.verify_arrays(arrays)
     place = destination(path)
+
+    def check(staged: dict[str, Output]) -> None:
+        check_readable(place.whole, staged, {item.name for item in items})
+
     # All of the file is needed to check it: what it contains is listed at its end.
-    with place.transaction(None, partial(_check_staged, items, place.whole), reads_back=True) as transaction:
+    with place.transaction(None, check, reads_back=True) as transaction:
         output = transaction.open(path)
         fill(output, output.counted(progress))
         sources = {id(storage.source): storage.source for _, array in arrays for storage in array.storages()}
         reader.unchanged(sources.values())
-
-
-def _check_staged(items: list[Item], path: str, staged: dict[str, Output]) -> None:
-    check_readable(path, staged, {item.name for item in items})
 
 
 def write_values(item: Item, write: Callable[[Any], Any], progress: Count) -> None:

@@ -3,17 +3,14 @@
 from leafwise.files.formats import not_checkpoints, safetensors
 from leafwise.files.formats.format import FIRST_BYTES, all_formats
 from leafwise.files.sources.disk import check_byte_order
-from leafwise.files.sources.source import Source
+from leafwise.files.sources.source import Source, closed_on_error
 from leafwise.files.stored_file import StoredFile
 
 
 def read(source: Source) -> StoredFile:
     """Opens a file in any format, whatever its name."""
-    try:
+    with closed_on_error([source]):
         return _read(source)
-    except BaseException:
-        source.close()
-        raise
 
 
 def _read(source: Source) -> StoredFile:

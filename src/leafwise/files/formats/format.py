@@ -115,11 +115,11 @@ FORMATS = (
         write=f"{_HERE}.mxnet_params:write", dtypes=f"{_HERE}.mxnet_params:CODES",
     ),
     Format(
-        "PyTorch, before 1.6", "PyTorch", f"{_HERE}.torch_legacy:read",
+        "PyTorch, before 1.6", "PyTorch", f"{_HERE}.pickle_files:read_legacy",
         _begins_with(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."),
     ),
     Format(
-        "pickle", "pickle", f"{_HERE}.bare_pickle:read", lambda start, size: _PICKLE.match(start) is not None,
+        "pickle", "pickle", f"{_HERE}.pickle_files:read", lambda start, size: _PICKLE.match(start) is not None,
         suffixes=(".pkl", ".pickle"), is_general=True, saved_by="pickle.dump for a pickle",
     ),
     Format(

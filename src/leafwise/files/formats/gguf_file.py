@@ -7,6 +7,7 @@ from typing import Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
+from leafwise.errors import Unsupported
 from leafwise.files.arrays.arrays import Coded, Storage, Stored, Strided, spec_of
 from leafwise.files.arrays.slices import counts
 from leafwise.files.limits import names_cost
@@ -51,7 +52,7 @@ def read(source: Source) -> StoredFile:
         at = cursor.at
         source.limits.spend_bytes(_VALUE)
         source.limits.spend_steps(20)
-        key = _string(cursor)
+        key = cursor.text()
         if key in metadata:
             raise source.error(at, f"the header contains the value {key!a} twice")
         metadata[key] = _value(cursor, cursor.unsigned(4))
@@ -78,7 +79,7 @@ def read(source: Source) -> StoredFile:
 
 def _tensor(cursor: Cursor) -> tuple[int, str, tuple[int, ...], int, int]:
     at = cursor.at
-    name = _string(cursor)
+    name = cursor.text()
     axes = cursor.unsigned(4)
     if axes > 8:
         raise cursor.source.error(at, f"the tensor {name!a} has {axes} axes; leafwise reads at most 8")
@@ -111,16 +112,12 @@ def _dequantized(kind: int, dtype: str, data: Any, shape: tuple[int, ...]) -> An
     try:
         import gguf
         import numpy as np
-    except ImportError as error:
-        from leafwise.errors import Unsupported
 
+        flat = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType(kind))
+    except ImportError as error:
         why = f"{dtype} needs the gguf package: pip install 'leafwise[gguf]'"
         raise Unsupported("a file", "provide these values", why) from error
-    try:
-        flat = gguf.quants.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType(kind))
     except (NotImplementedError, ValueError, KeyError) as error:
-        from leafwise.errors import Unsupported
-
         raise Unsupported("a file", "provide these values", f"the gguf package cannot dequantize {dtype}") from error
     return flat.reshape(shape)
 
@@ -133,15 +130,9 @@ def _check_overlaps(source: Source, arrays: dict[str, Any]) -> None:
         reached, before = max(reached, array.storage.start + array.storage.nbytes), name
 
 
-def _string(cursor: Cursor) -> str:
-    length = cursor.unsigned(8)
-    cursor.source.limits.spend_bytes(5 * length)
-    return str(cursor.take(length), "utf-8", "backslashreplace")
-
-
 def _value(cursor: Cursor, kind: int, depth: int = 0) -> Any:
     if kind == 8:
-        return _string(cursor)
+        return cursor.text()
     if kind in _SCALARS:
         form = _SCALARS[kind]
         return struct.unpack(form, cursor.take(struct.calcsize(form)))[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.files.arrays.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import counts
-from leafwise.files.limits import names_cost
+from leafwise.files.limits import ALLOW_MORE, names_cost
 from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
 
@@ -41,7 +41,7 @@ def read(source: Source) -> StoredFile:
     named = cursor.unsigned(8)
     if named not in (0, count):
         raise source.error(at, f"the file has {named:,} names for {count:,} arrays")
-    names = [_name(cursor) for _ in range(named)] or [str(number) for number in range(count)]
+    names = [cursor.text() for _ in range(named)] or [str(number) for number in range(count)]
     if cursor.at != source.size:
         raise source.error(
             cursor.at, f"{source.size - cursor.at:,} bytes follow the last name, where the file should end"
@@ -58,12 +58,6 @@ def read(source: Source) -> StoredFile:
     return opened
 
 
-def _name(cursor: Cursor) -> str:
-    length = cursor.unsigned(8)
-    cursor.source.limits.spend_bytes(5 * length)
-    return str(cursor.take(length), "utf-8", "backslashreplace")
-
-
 def _array(cursor: Cursor) -> Stored | None:
     at = cursor.at
     magic = cursor.unsigned(4)
@@ -77,28 +71,21 @@ def _array(cursor: Cursor) -> Stored | None:
         if kind != _DENSE:
             stored_shape = _shape(cursor, at)
         shape = _shape(cursor, at, unknown=magic == _V3)
-        if shape is None or (magic == _V2 and not shape):
-            return None  # an array that was never initialized
     elif magic == _V1:
         shape = _shape(cursor, at)
-        if not shape:
-            return None
     else:
         if magic > 32:
             raise cursor.source.error(at, f"an array should begin here, but none begins with {magic:#x}")
         shape = counts([cursor.unsigned(4) for _ in range(magic)], cursor.source, at, "the shape")
-        if not shape:
-            return None
+    if shape is None or (magic != _V3 and not shape):
+        return None  # an array that was never initialized
     cursor.skip(8)  # the device it was on
     dtype = _dtype(cursor)
     if kind == _DENSE:
-        return Strided(spec_of(shape, dtype), _data(cursor, shape, dtype))
+        return _stored(cursor, shape, dtype)
     index_types = [(_dtype(cursor), _shape(cursor, at)) for _ in range(1 if kind == _ROWS else 2)]
-    data = Strided(spec_of(stored_shape or (), dtype), _data(cursor, stored_shape or (), dtype))
-    index_arrays = [
-        Strided(spec_of(index_shape or (), index_dtype), _data(cursor, index_shape or (), index_dtype))
-        for index_dtype, index_shape in index_types
-    ]
+    data = _stored(cursor, stored_shape, dtype)
+    index_arrays = [_stored(cursor, index_shape, index_dtype) for index_dtype, index_shape in index_types]
     return _sparse(cursor.source, at, kind, shape, data, index_arrays)
 
 
@@ -121,9 +108,9 @@ def _shape(cursor: Cursor, at: int, unknown: bool = False) -> Any:
     return counts(numbers, cursor.source, at, "the shape")
 
 
-def _data(cursor: Cursor, shape: tuple[int, ...], dtype: str) -> Storage:
+def _stored(cursor: Cursor, shape: tuple[int, ...], dtype: str) -> Strided:
     nbytes = prod(shape) * ITEM_BYTES[dtype]
-    return Storage(cursor.source, cursor.skip(nbytes), nbytes)
+    return Strided(spec_of(shape, dtype), Storage(cursor.source, cursor.skip(nbytes), nbytes))
 
 
 def _inside(indices: Any, size: int) -> bool:
@@ -161,12 +148,10 @@ def _sparse(
             full[np.repeat(np.arange(shape[0]), steps), columns] = values
         return full
 
-    if not source.limits.allows_repeats(prod(shape) * ITEM_BYTES[data.spec.dtype] - stored):
-        size = prod(shape) * ITEM_BYTES[data.spec.dtype]
+    size = prod(shape) * ITEM_BYTES[data.spec.dtype]
+    if not source.limits.allows_repeats(size - stored):
         why = f"it is sparse: {stored:,} bytes are stored, and as a dense array it would take {size:,}"
-        return Unreadable(
-            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
-        )
+        return Unreadable(spec, f"{why}; {ALLOW_MORE}")
     return InMemory(spec, dense)
 
 

@@ -11,16 +11,13 @@ _PICTURE, _SOUND, _VIDEO = "a picture", "a sound file", "a video"
 # First bytes, in lower case where they are text → what the file is, and what to do.
 _INSTEAD = (
     (b"version https://git-lfs", "this is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`"),
-    (b"<!doctype", f"this is an HTML page, {_DOWNLOADED}"),
-    (b"<html", f"this is an HTML page, {_DOWNLOADED}"),
+    ((b"<!doctype", b"<html"), f"this is an HTML page, {_DOWNLOADED}"),
     (b"<?xml", "this is an XML page, perhaps an error message saved instead of the download; download the file again"),
     (b"\x89hdf", "this is an HDF5 file, as written by Keras, which leafwise does not read"),
     (b"\x1f\x8b", "this file is compressed with gzip; decompress it first"),
     (b"\x28\xb5\x2f\xfd", "this file is compressed with zstd; decompress it first"),
     (b"bzh", "this file is compressed with bzip2; decompress it first"),
-    (b"x\x9c", "this file is compressed with zlib, as by joblib; decompress it first"),
-    (b"x\xda", "this file is compressed with zlib, as by joblib; decompress it first"),
-    (b"x\x5e", "this file is compressed with zlib, as by joblib; decompress it first"),
+    ((b"x\x9c", b"x\xda", b"x\x5e"), "this file is compressed with zlib, as by joblib; decompress it first"),
     (b"\xfd7zxz", "this file is compressed with xz; decompress it first"),
     (b"\x04\x22\x4d\x18", "this file is compressed with lz4; decompress it first"),
     (b"7z\xbc\xaf\x27\x1c", "this is a 7z archive; unpack it first"),
@@ -30,12 +27,7 @@ _INSTEAD = (
 
 # First bytes of other files → what they are.
 _KINDS = (
-    (b"\x89PNG\r\n\x1a\n", _PICTURE),
-    (b"\xff\xd8\xff", _PICTURE),
-    (b"GIF87a", _PICTURE),
-    (b"GIF89a", _PICTURE),
-    (b"II*\x00", _PICTURE),
-    (b"MM\x00*", _PICTURE),
+    ((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*"), _PICTURE),
     (b"%PDF-", "a PDF document"),
     (b"\x7fELF", "a program or library for Linux"),
     (b"MZ", "a program or library for Windows"),
@@ -44,9 +36,7 @@ _KINDS = (
     (b"SQLite format 3\x00", "an SQLite database"),
     (b"PAR1", "a Parquet table"),
     (b"ARROW1\x00\x00", "an Arrow table"),
-    (b"OggS", _SOUND),
-    (b"fLaC", _SOUND),
-    (b"ID3", _SOUND),
+    ((b"OggS", b"fLaC", b"ID3"), _SOUND),
 )
 _RIFF = {b"WEBP": _PICTURE, b"WAVE": _SOUND, b"AVI ": _VIDEO}
 
@@ -54,7 +44,7 @@ _RIFF = {b"WEBP": _PICTURE, b"WAVE": _SOUND, b"AVI ": _VIDEO}
 def by_first_bytes(start: bytes) -> str:
     """What is wrong with a file that begins like this; empty if nothing is known to be."""
     for magic, cause in _INSTEAD:
-        if start[: len(magic)].lower() == magic:
+        if start.lower().startswith(magic):
             return cause
     kind = next((kind for magic, kind in _KINDS if start.startswith(magic)), "")
     if start.startswith(b"RIFF"):
@@ -65,9 +55,7 @@ def by_first_bytes(start: bytes) -> str:
 
 
 def by_zip_entries(names: Collection[str]) -> str:
-    """What is wrong with a zip that has these entries, but no pickle; empty if all of them are arrays."""
-    if not names or all(name.endswith(".npy") for name in names):
-        return ""
+    """What is wrong with a zip that has these entries, of which none is a pickle, and not all are arrays."""
     if any(name.endswith("model.weights.h5") for name in names):
         return "not a checkpoint that leafwise reads: it is a Keras file"
     shown = ", ".join(ascii(name)[:100] for name in list(names)[:3]) + (", …" if len(names) > 3 else "")

@@ -4,15 +4,16 @@ import ast
 import zipfile
 import zlib
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
-from leafwise.files.arrays.slices import c_strides, counts
+from leafwise.files.arrays.slices import counts
 from leafwise.files.checksums import Crc32
-from leafwise.files.formats.torch_zip import has_checksums, start_of
+from leafwise.files.formats.torch_zip import has_checksums, opened_zip, start_of
 from leafwise.files.limits import names_cost
+from leafwise.files.pickles.numpy_objects import fortran_strides
 from leafwise.files.sources.source import BytesSource, InflatedSource, Source
 from leafwise.files.stored_file import StoredFile
 
@@ -30,6 +31,13 @@ _NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "V": "void"}
 
 
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: str
+    fortran: bool  # whether the first axis is the fastest
+    big_endian: bool
+
+
 def read_npy(source: Source) -> StoredFile:
     """Opens a `.npy`; only its header is read."""
     head = _head(source, 0, source.size)
@@ -43,10 +51,6 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
     source.limits.spend_bytes(_ARRAY * len(zip_entries) + names_cost(zip_entries, source.limits.bytes))
     checked = has_checksums(zip_entries)
     for name, info in zip_entries.items():
-        if not name.endswith(".npy"):
-            raise source.error(
-                info.header_offset, f"the entry {name!a} is not a .npy file; this zip is not an .npz file"
-            )
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise source.error(
                 info.header_offset,
@@ -61,9 +65,7 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
         else:
             array = _deflated(source, info, start)
         arrays[name.removesuffix(".npy")] = array
-    opened = StoredFile(source, "npz", arrays)
-    opened.without_checksums = () if checked else ("npz, written without CRC-32",)
-    return opened
+    return opened_zip(source, "npz", arrays, zip_entries)
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:
@@ -75,19 +77,9 @@ def _head(source: Source, start: int, stop: int) -> bytes:
 
 
 def _array(source: Source, head: bytes, start: int, stop: int) -> Stored:
-    shape, dtype, fortran, big, length = _header(source, head, start)
-    data = start + length
-    if dtype not in ITEM_BYTES:
-        return _unreadable(shape, dtype, Storage(source, data, max(stop - data, 0)))
-    need = prod(shape) * ITEM_BYTES[dtype]
-    if need != stop - data:
-        raise source.error(data, f"an array of shape {shape} in {dtype} needs {need:,} bytes but has {stop - data:,}")
-    return Strided(spec_of(shape, dtype), Storage(source, data, need), 0, _strides(shape, dtype, fortran), big)
-
-
-def _unreadable(shape: tuple[int, ...], dtype: str, storage: Storage) -> Stored:
-    spec = Spec(shape, dtype, "file", prod(shape), storage.nbytes)
-    return Unreadable(spec, f"its dtype is {dtype}; leafwise reads only arrays of plain numbers", storage)
+    header, length = _header(source, head, start)
+    storage = Storage(source, start + length, stop - start - length)
+    return _stored(source, start + length, "an array", header, storage, storage.nbytes)
 
 
 def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
@@ -98,28 +90,30 @@ def _deflated(source: Source, info: zipfile.ZipInfo, start: int) -> Stored:
         head = zlib.decompressobj(-15).decompress(packed, _MAX_HEADER)
     except zlib.error as error:
         raise source.error(start, f"the entry {info.orig_filename!a} cannot be unpacked ({error})") from error
-    shape, dtype, fortran, big, length = _header(BytesSource(source.name, head), head, 0)
+    header, length = _header(BytesSource(source.name, head), head, 0)
     unpacked = InflatedSource(source, start, stop, info.file_size, info.CRC, info.orig_filename)
+    have = info.file_size - length
+    storage = Storage(unpacked, length, max(have, 0), shared=False)
+    return _stored(source, start, ascii(info.orig_filename), header, storage, have, Inflated)
+
+
+def _stored(
+    source: Source, at: int, label: str, header: _Header, storage: Storage, have: int, kind: type[Strided] = Strided
+) -> Stored:
+    """The array with this header, whose values take `have` bytes. Errors refer to it as `label`."""
+    shape, dtype, fortran, big_endian = header
     if dtype not in ITEM_BYTES:
-        return _unreadable(shape, dtype, Storage(unpacked, length, max(info.file_size - length, 0), shared=False))
+        spec = Spec(shape, dtype, "file", prod(shape), storage.nbytes)
+        return Unreadable(spec, f"its dtype is {dtype}; leafwise reads only arrays of plain numbers", storage)
     need = prod(shape) * ITEM_BYTES[dtype]
-    if need != info.file_size - length:
-        raise source.error(
-            start,
-            f"{info.orig_filename!a} of shape {shape} in {dtype} needs {need:,} bytes "
-            f"but has {info.file_size - length:,}",
-        )
-    return Inflated(
-        spec_of(shape, dtype), Storage(unpacked, length, need, shared=False), 0, _strides(shape, dtype, fortran), big
-    )
+    if need != have:
+        raise source.error(at, f"{label} of shape {shape} in {dtype} needs {need:,} bytes but has {have:,}")
+    strides = fortran_strides(shape, ITEM_BYTES[dtype]) if fortran else None
+    return kind(spec_of(shape, dtype), storage, 0, strides, big_endian)
 
 
-def _strides(shape: tuple[int, ...], dtype: str, fortran: bool) -> tuple[int, ...] | None:
-    return tuple(reversed(c_strides(tuple(reversed(shape)), ITEM_BYTES[dtype]))) if fortran and len(shape) > 1 else None
-
-
-def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str, bool, bool, int]:
-    """The shape, the dtype, whether in Fortran order, whether big-endian, and the length of the header."""
+def _header(source: Source, head: bytes, at: int) -> tuple[_Header, int]:
+    """The header, and its length."""
     if head[:6] != MAGIC or len(head) < 10:
         raise source.error(at, "a .npy header should begin here")
     width = 2 if head[6] == 1 else 4
@@ -137,12 +131,12 @@ def _header(source: Source, head: bytes, at: int) -> tuple[tuple[int, ...], str,
     if not isinstance(fortran, bool):
         raise source.error(at + 10, "fortran_order is not True or False")
     if not isinstance(descr, str):
-        return shape, "structured", fortran, False, length
+        return _Header(shape, "structured", fortran, False), length
     order, kind, size = descr[:1], descr[1:2], descr[2:]
     if order not in "<>|=" or kind not in "fiucbV" or not size.isdecimal() or len(size) > 4:
-        return shape, "object" if descr == "|O" else ascii(descr)[1:-1][:20], fortran, False, length
+        return _Header(shape, "object" if descr == "|O" else ascii(descr)[1:-1][:20], fortran, False), length
     name = _NAMES.get(f"{kind}{int(size)}", f"{_KINDS[kind]}{int(size) * 8}")
-    return shape, name, fortran, order == ">", length
+    return _Header(shape, name, fortran, order == ">"), length
 
 
 # -- writing -------------------------------------------------------------------------------------------------

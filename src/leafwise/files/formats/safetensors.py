@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import repeat
 from math import prod
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.files.arrays.arrays import Coded, Placed, Storage, Stored, Strided, unpacked
-from leafwise.files.arrays.slices import MAX_AXES
+from leafwise.files.arrays.slices import is_shape
 from leafwise.files.checksums import checksum
 from leafwise.files.limits import GROUP, LISTED, LimitError, header_cost, json_cost, names_cost
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record
 from leafwise.files.sources.source import Source
-from leafwise.files.stored_file import StoredFile
+from leafwise.files.stored_file import ListedFile, StoredFile
 
 MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
 _ARRAY = 500  # bytes of memory for an array, including its place in the tree
@@ -97,7 +97,6 @@ def read(source: Source) -> StoredFile:
 def _listed(source: Source, lead: bytes) -> StoredFile | None:
     """The file, with a header that C code reads, in a tenth of the time. It costs the same as below. None if there is
     no C code, or anything in the header is unusual: then it is read below, or refused."""
-    from leafwise.files.formats.listed_file import ListedFile
     from leafwise.kernels.listing import dotted_names, header_rows
 
     limits, length = source.limits, len(lead) - 8
@@ -129,13 +128,9 @@ def _listed(source: Source, lead: bytes) -> StoredFile | None:
 
 def _usual_spec(dtype: str, nbytes: int, shape: tuple[int, ...]) -> Spec | None:
     known = _BY_CODE.get(dtype)
-    if known is None or known.is_packed or not _is_sound(shape) or prod(shape) * known.bits != nbytes * 8:
+    if known is None or known.is_packed or not is_shape(shape) or prod(shape) * known.bits != nbytes * 8:
         return None
     return Spec(shape, known.name, "file", prod(shape), nbytes)
-
-
-def _is_sound(shape: Sequence[int]) -> bool:
-    return len(shape) <= MAX_AXES and prod(max(size, 1) for size in shape) < 1 << 58
 
 
 def _arrays(source: Source, header: dict[str, Any], data: int, total: int) -> dict[str, Stored]:
@@ -205,8 +200,8 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _array(source: Source, key: str, row: Any, data: int) -> Stored:
     try:
         dtype, shape, (start, stop) = row["dtype"], row["shape"], row["data_offsets"]
-        sound = isinstance(dtype, str) and isinstance(shape, list) and _are_counts([start, stop, *shape])
-        sound = sound and _is_sound(shape)
+        sound = isinstance(dtype, str) and is_shape(shape)
+        sound = sound and all(type(offset) is int and 0 <= offset < 1 << 63 for offset in (start, stop))
     except (TypeError, KeyError, ValueError):
         sound = False
     if not sound:
@@ -224,10 +219,6 @@ def _array(source: Source, key: str, row: Any, data: int) -> Stored:
     spec = Spec(tuple(shape), plain, "file", size, stop - start)
     storage = Storage(source, data + start, stop - start, shared=False)
     return Strided(spec, storage) if not known.is_packed else Coded(spec, storage, unpacked(bits, plain))
-
-
-def _are_counts(numbers: Iterable[Any]) -> bool:
-    return all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
 
 
 def _check_layout(source: Source, arrays: dict[str, Any], data: int, total: int) -> None:

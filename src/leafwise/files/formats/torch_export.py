@@ -6,9 +6,9 @@ from typing import Any
 
 from leafwise.core.home import LeafKind
 from leafwise.core.opaque import Opaque
-from leafwise.files.arrays.arrays import ITEM_BYTES, Stored, Strided, Unreadable, spec_of
+from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import c_strides, is_shape
-from leafwise.files.formats.torch_zip import entries, has_checksums, read_content, start_of, stored
+from leafwise.files.formats.torch_zip import entries, has_checksums, opened_zip, read_content, stored
 from leafwise.files.limits import json_cost, names_cost
 from leafwise.files.sources.source import PartSource, Source
 from leafwise.files.stored_file import StoredFile
@@ -34,16 +34,11 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
         elif name in (_OLD_WEIGHTS, _OLD_CONSTANTS):
             _add(arrays, _old(source, info, name == _OLD_WEIGHTS), source, info)
         elif name.endswith(".pt"):  # sample inputs, which torch.export.load unpickles, too
-            place = stored(source, info, False)
-            part = PartSource(source, place.start, place.start + place.nbytes)
-            part.limits = source.limits
-            read_content(part, entries(part))
+            _unpickled(source, stored(source, info, False))
     if not arrays:
         raise source.error(0, "this archive of torch.export contains no weights; it may contain only compiled code")
     source.limits.spend_bytes(names_cost(arrays, source.limits.bytes))
-    opened = StoredFile(source, "torch.export", _tree(arrays))
-    opened.without_checksums = () if has_checksums(zip_entries) else ("torch.export, written without CRC-32",)
-    return opened
+    return opened_zip(source, "torch.export", _tree(arrays), zip_entries)
 
 
 def _add(
@@ -61,13 +56,18 @@ def _add(
 def _old(source: Source, info: zipfile.ZipInfo, weights: bool) -> dict[str, tuple[LeafKind, Any]]:
     """The weights or the constants of an archive of PyTorch before 2.8, which are files of torch.save."""
     place = stored(source, info, False)
-    part = PartSource(source, place.start, place.start + place.nbytes)
-    part.limits = source.limits
-    content = read_content(part, entries(part))
+    content = _unpickled(source, place)
     if not isinstance(content, dict):
         raise source.error(place.start, "this is not a dict of tensors")
     kind: LeafKind = "array" if weights else "transient"
     return {str(name): (kind, value) for name, value in content.items() if isinstance(value, Stored | Opaque)}
+
+
+def _unpickled(source: Source, place: Storage) -> Any:
+    """What a file of torch.save in the archive describes."""
+    part = PartSource(source, place.start, place.start + place.nbytes)
+    part.limits = source.limits
+    return read_content(part, entries(part))
 
 
 def _listed(
@@ -86,7 +86,7 @@ def _listed(
         raise source.error(place.start, f"{name!a} is not a list of tensors") from error
     folder = name.rpartition("/")[0]
     checked = has_checksums(zip_entries)
-    storages: dict[str, Any] = {}
+    storages: dict[str, Storage] = {}
     arrays: dict[str, tuple[LeafKind, Any]] = {}
     source.limits.spend_steps(50 * len(rows))
     for key, file, is_parameter, row in rows:
@@ -100,12 +100,9 @@ def _listed(
     return arrays
 
 
-def _array(source: Source, name: str, row: dict[str, Any], storage: Any, entry: zipfile.ZipInfo) -> Any:
+def _array(source: Source, name: str, row: dict[str, Any], storage: Storage, entry: zipfile.ZipInfo) -> Any:
     if row.get("use_pickle"):
-        at = start_of(source, entry)
-        part = PartSource(source, at, at + entry.file_size)
-        part.limits = source.limits
-        return read_content(part, entries(part))
+        return _unpickled(source, storage)
     try:
         meta = row["tensor_meta"]
         dtype = _DTYPES.get(meta["dtype"], "")

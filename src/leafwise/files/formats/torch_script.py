@@ -14,7 +14,7 @@ from typing import Any
 from leafwise.core.home import LeafKind, Visit
 from leafwise.core.opaque import Opaque
 from leafwise.files.arrays.arrays import Stored
-from leafwise.files.formats.torch_zip import has_checksums, start_of, unpickled
+from leafwise.files.formats.torch_zip import opened_zip, start_of, unpickled
 from leafwise.files.pickles import pickled_content
 from leafwise.files.pickles.pickle_objects import Table, UnexpectedArgumentsError
 from leafwise.files.pickles.torch_objects import TABLE
@@ -58,9 +58,7 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str) -
     constants = unpickled(source, zip_entries, prefix, _TABLE, content_of, "constants")
     if constants:
         content = _with_constants(content, constants)
-    opened = StoredFile(source, "TorchScript", content)
-    opened.without_checksums = () if has_checksums(zip_entries) else ("TorchScript, written without CRC-32",)
-    return opened
+    return opened_zip(source, "TorchScript", content, zip_entries)
 
 
 def _with_constants(content: Any, constants: Any) -> Any:

@@ -6,17 +6,16 @@ import zlib
 from typing import Any
 
 from leafwise.errors import ChecksumError
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage
+from leafwise.files.arrays.arrays import Storage
 from leafwise.files.checksums import Crc32
 from leafwise.files.limits import LimitError
-from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError, shown
+from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
-from leafwise.files.pickles.torch_objects import QUANTIZED, TABLE, StorageType, TypedStorage
+from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, storage_reference
 from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
 from leafwise.files.sources.source import Source, SourceStream
 from leafwise.files.stored_file import StoredFile
 
-MAX_PICKLE = 1 << 30
 _HEADER = 30  # bytes in the fixed part of the header of an entry
 
 
@@ -28,7 +27,7 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     except LimitError as error:
         raise source.error(source.size, f"the directory at the end of the zip is too large: {error}") from error
     except (zipfile.BadZipFile, struct.error, OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
-        reason = escaped_reason(error)
+        reason = ascii(str(error) or type(error).__name__)[1:-1][:200]
         raise source.error(
             source.size, f"the directory at the end of the zip cannot be read ({reason}); was the download cut off?"
         ) from error
@@ -40,30 +39,25 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     by_name: dict[str, zipfile.ZipInfo] = {}
     lower: set[str] = set()
     for info in infos:
-        if info.orig_filename.lower() in lower and info.orig_filename not in by_name:
+        name = info.orig_filename
+        if name in by_name:
+            raise source.error(info.header_offset, f"the zip contains the entry {name!a} twice")
+        if name.lower() in lower:
             raise source.error(
                 info.header_offset,
-                f"the zip contains {info.orig_filename!a} and an entry whose name differs only in upper and lower "
-                "case; PyTorch may load either of them",
+                f"the zip contains {name!a} and an entry whose name differs only in upper and lower case; PyTorch may "
+                "load either of them",
             )
-        lower.add(info.orig_filename.lower())
-        if info.orig_filename in by_name:
-            raise source.error(info.header_offset, f"the zip contains the entry {info.orig_filename!a} twice")
+        lower.add(name.lower())
         if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
-            raise source.error(
-                info.header_offset, f"the entry {info.orig_filename!a} reaches beyond the end of the file"
-            )
-        by_name[info.orig_filename] = info
+            raise source.error(info.header_offset, f"the entry {name!a} reaches beyond the end of the file")
+        by_name[name] = info
     reached = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
         if info.header_offset < reached:
             raise source.error(info.header_offset, f"the entry {info.orig_filename!a} overlaps another")
         reached = info.header_offset + _HEADER + info.compress_size
     return by_name
-
-
-def escaped_reason(error: BaseException) -> str:
-    return ascii(str(error) or type(error).__name__)[1:-1][:200]
 
 
 def start_of(source: Source, info: zipfile.ZipInfo) -> int:
@@ -100,8 +94,12 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
         from leafwise.files.formats import torch_script
 
         return torch_script.read(source, zip_entries, _prefix(source, zip_entries))
-    opened = StoredFile(source, "PyTorch zip", read_content(source, zip_entries))
-    opened.without_checksums = () if has_checksums(zip_entries) else ("PyTorch zip, written without CRC-32",)
+    return opened_zip(source, "PyTorch zip", read_content(source, zip_entries), zip_entries)
+
+
+def opened_zip(source: Source, format_name: str, content: Any, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
+    opened = StoredFile(source, format_name, content)
+    opened.without_checksums = () if has_checksums(zip_entries) else (f"{format_name}, written without CRC-32",)
     return opened
 
 
@@ -148,10 +146,9 @@ def unpickled(
             if entry is None:
                 raise UnpicklingError(f"the storage {key!a} is not in the zip")
             storages[key] = stored(source, entry, checked)
-        held = storages[key]
-        size = element_size(kind)
-        if count * size > held.nbytes:
-            raise UnpicklingError(f"the storage {key!a} should have {count * size:,} bytes but has {held.nbytes:,}")
+        held, need = storages[key], count * kind.itemsize
+        if need > held.nbytes:
+            raise UnpicklingError(f"the storage {key!a} should have {need:,} bytes but has {held.nbytes:,}")
         return TypedStorage(held, kind.dtype)
 
     machine = Unpickler(
@@ -187,17 +184,3 @@ def _byte_order(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix:
     if info is None or info.file_size > 16:
         return False
     return _bytes_of(stored(source, info, checked), "the byte order") == b"big"
-
-
-def element_size(kind: StorageType) -> int:
-    return 1 if kind.untyped else ITEM_BYTES.get(kind.dtype) or QUANTIZED.get(kind.dtype, 1)
-
-
-def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
-    """The class, the key and the number of elements, from the tuple with which a pickle refers to a storage."""
-    if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
-        raise UnpicklingError(f"it contains a reference that is not a storage: {shown(reference)}")
-    kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
-    if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
-        raise UnpicklingError(f"it contains a reference to a storage that is not valid: {shown(reference)}")
-    return kind, key, count

@@ -2,14 +2,13 @@
 
 import struct
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.opaque import Opaque
 from leafwise.files.arrays.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, numpy_dtype, spec_of
 from leafwise.files.arrays.slices import c_strides, is_shape
 from leafwise.files.pickles.pickle_objects import (
-    PickleStream,
     StoredBytes,
     Table,
     UnexpectedArgumentsError,
@@ -17,6 +16,9 @@ from leafwise.files.pickles.pickle_objects import (
     UnpicklingError,
     pickled_object,
 )
+
+if TYPE_CHECKING:
+    from leafwise.files.pickles.unpickler import Unpickler
 
 _NUMPY_NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.is_native}
 _SCALAR_CODES = {
@@ -67,7 +69,7 @@ class PickledArray(UnfinishedArray):
 
     __slots__ = ()
 
-    def finished(self, state: Any, stream: PickleStream) -> Stored | None:
+    def finished(self, state: Any, stream: "Unpickler") -> Stored | None:
         if not isinstance(state, tuple) or len(state) not in (4, 5):
             raise UnpicklingError("a NumPy array has an unexpected state")
         shape, dtype, fortran, data = state[-4:]
@@ -83,12 +85,12 @@ class PickledArray(UnfinishedArray):
         data = data.encode("latin-1") if isinstance(data, str) else data  # written by Python 2
         if not isinstance(data, bytes | StoredBytes):
             raise UnpicklingError("a NumPy array of numbers has no bytes")
-        if prod(shape) * ITEM_BYTES[plain] != len(data):
-            raise UnpicklingError(f"a NumPy array of shape {tuple(shape)} in {plain} has {len(data):,} bytes")
         return _array(tuple(shape), plain, dtype.order == ">", bool(fortran), data)
 
 
 def _array(shape: tuple[int, ...], plain: str, big_endian: bool, fortran: bool, data: bytes | StoredBytes) -> Stored:
+    if prod(shape) * ITEM_BYTES[plain] != len(data):
+        raise UnpicklingError(f"a NumPy array of shape {shape} in {plain} has {len(data):,} bytes")
     if isinstance(data, StoredBytes):
         return _in_file(shape, plain, big_endian, fortran, data.storage)
 
@@ -101,13 +103,14 @@ def _array(shape: tuple[int, ...], plain: str, big_endian: bool, fortran: bool, 
     return InMemory(spec_of(shape, plain), array)
 
 
+def fortran_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
+    """The strides of an array whose first axis is the fastest, in bytes; None if it has at most one axis."""
+    return tuple(reversed(c_strides(shape[::-1], itemsize))) if len(shape) > 1 else None
+
+
 def _in_file(shape: tuple[int, ...], plain: str, big_endian: bool, fortran: bool, storage: Storage) -> Stored:
-    strides = tuple(reversed(c_strides(tuple(reversed(shape)), ITEM_BYTES[plain]))) if fortran else None
+    strides = fortran_strides(shape, ITEM_BYTES[plain]) if fortran else None
     return Strided(spec_of(shape, plain), storage, 0, strides, big_endian)
-
-
-def _reconstruct(*_: Any) -> PickledArray:
-    return PickledArray("numpy.ndarray")
 
 
 def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> Any:
@@ -118,8 +121,6 @@ def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> Any:
         data = bytes(data)
     if plain is None or not isinstance(data, bytes | StoredBytes):
         raise UnexpectedArgumentsError("a NumPy array does not contain plain numbers")
-    if prod(shape) * ITEM_BYTES[plain] != len(data):
-        raise UnpicklingError(f"a NumPy array of shape {tuple(shape)} in {plain} has {len(data):,} bytes")
     return _array(tuple(shape), plain, dtype.order == ">", order == "F", data)
 
 
@@ -146,7 +147,7 @@ class JoblibArray(UnfinishedArray):
 
     __slots__ = ()
 
-    def finished(self, state: Any, stream: PickleStream) -> Any:
+    def finished(self, state: Any, stream: "Unpickler") -> Any:
         if not isinstance(state, dict):
             raise UnpicklingError("an array of joblib has an unexpected state")
         shape: Any = state.get("shape")
@@ -174,7 +175,7 @@ NUMPY_TABLE: Table = {
     ("numpy", "dtype"): _dtype,
 }
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-    NUMPY_TABLE[_module, "_reconstruct"] = _reconstruct
+    NUMPY_TABLE[_module, "_reconstruct"] = lambda *_: PickledArray("numpy.ndarray")
     NUMPY_TABLE[_module, "scalar"] = _scalar
 for _module in ("numpy.core.numeric", "numpy._core.numeric"):
     NUMPY_TABLE[_module, "_frombuffer"] = _from_buffer

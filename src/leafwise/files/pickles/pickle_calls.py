@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Iterable
 
 from leafwise.core.capabilities.vetting import Danger
-from leafwise.core.path import escape
+from leafwise.core.path import escape, listed
 
 
 def _words(text: str, prefix: str = "") -> list[str]:
@@ -133,5 +133,4 @@ def danger(module: str, name: str, expected: Container[str] = ()) -> Danger | No
 def warning_text(names: Iterable[tuple[str, str]]) -> str:
     """What to add to an error about a pickle that cannot be read; empty if no name in it is dangerous."""
     found = [escape(f"{module}.{name}"[:100]) for module, name in names if danger(module, name) == "dangerous"]
-    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
-    return f"; do not load it with other programs: it would call {', '.join(found[:3])}{more}" if found else ""
+    return f"; do not load it with other programs: it would call {listed(found, 3)}" if found else ""

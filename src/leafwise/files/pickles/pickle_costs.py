@@ -65,18 +65,14 @@ def count_argument(value: Any, limits: Limits) -> None:
         limits.spend_bytes(sys.getsizeof(value))
 
 
-def check_size(value: Any, limits: Limits, content_of: ContentOf) -> None:
-    """Raises if the result of a pickle is nested too deeply, or expands to too much. Finds out which opaque objects are
-    nodes of the tree, because the others cost nothing.
+class Survey:
+    """Goes through the result of a pickle, from the innermost containers to the outermost. Raises if it is nested too
+    deeply, or expands to too much. Finds out which opaque objects are nodes of the tree, because the others cost
+    nothing.
 
     Counts what the walk and a listing allocate for it: a few containers that are referred to again and again expand to
     very many.
     """
-    _Survey(limits, content_of).run(value)
-
-
-class _Survey:
-    """Goes through the result of a pickle, from the innermost containers to the outermost."""
 
     def __init__(self, limits: Limits, content_of: ContentOf) -> None:
         self.limits, self.content_of = limits, content_of

@@ -2,11 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 from leafwise.files.arrays.arrays import Storage
+
+if TYPE_CHECKING:
+    from leafwise.files.pickles.unpickler import Unpickler
 
 SCALARS = (str, int, float, complex, bool, bytes, type(None))
 
@@ -51,21 +54,13 @@ def pickled_object(class_name: str) -> Callable[..., Opaque]:
     return lambda *args: Opaque(class_name, args)
 
 
-class PickleStream(Protocol):
-    """The pickle from which an object is read, as far as arrays outside of the pickle need it."""
-
-    def array_bytes(self, length: int, aligned: bool) -> Storage: ...
-
-    def nested(self) -> Any: ...
-
-
 class UnfinishedArray(Opaque):
     """An array whose shape and values follow as its state. It is replaced by what `finished` returns; if that is None,
     it stays an opaque object."""
 
     __slots__ = ()
 
-    def finished(self, state: Any, stream: PickleStream) -> Any:
+    def finished(self, state: Any, stream: "Unpickler") -> Any:
         raise NotImplementedError
 
 

@@ -103,7 +103,9 @@ class _Writer:
         elif kind is dict:
             self._add_items(b"}", (part for pair in value.items() for part in pair), b"u")
         elif kind in (set, frozenset):
-            self._call(f"__builtin__.{kind.__name__}", (_in_order(value),))
+            # In a fixed order, so that equal sets give equal pickles.
+            items = sorted(value, key=lambda item: (type(item).__name__, repr(item)))
+            self._call(f"__builtin__.{kind.__name__}", (items,))
         elif isinstance(value, Call):
             self._call(value.function, value.args)
         elif isinstance(value, Made):
@@ -118,11 +120,10 @@ class _Writer:
             raise TypeError(f"{kind.__name__} cannot be pickled here")
 
     def _add_tuple(self, items: tuple[Any, ...]) -> None:
-        self.parts.append(b"(" if items else b")")
-        for item in items:
-            self.add(item)
         if items:
-            self.parts.append(b"t")
+            self._add_items(b"", items, b"t")
+        else:
+            self.parts.append(b")")
 
     def _add_items(self, empty: bytes, items: Iterable[Any], append: bytes) -> None:
         self.parts.append(empty + b"(")
@@ -149,11 +150,6 @@ class _Writer:
         memo[key] = b"h" + bytes([number]) if number < 256 else b"j" + struct.pack("<I", number)
         put = b"q" + bytes([number]) if number < 256 else b"r" + struct.pack("<I", number)
         self.parts.append(written + put)
-
-
-def _in_order(items: Iterable[Any]) -> list[Any]:
-    """The items of a set in a fixed order, so that equal sets give equal pickles."""
-    return sorted(items, key=lambda item: (type(item).__name__, repr(item)))
 
 
 def _text(value: str) -> bytes:

@@ -28,8 +28,7 @@ def content_of(record: Opaque, has_arrays: Callable[[Any], bool]) -> Visit | Non
     children = [(str(name), value) for name, value in record.attributes.items() if has_arrays(value)]
     if not children and has_arrays(record.state):
         children.append(("state", record.state))
-    children += [(str(number), item) for number, item in enumerate(record.items or ()) if has_arrays(item)]
-    children += _arguments(record, has_arrays)
+    children += _items_and_arguments(record, has_arrays)
     return (), _distinct(children), "array" if isinstance(record, TensorParts) else None
 
 
@@ -51,9 +50,8 @@ def _module(record: Opaque, has_arrays: Callable[[Any], bool]) -> Visit:
     ]
     if others:
         taken = {name for name, _ in children} | {name for pairs in leaves.values() for name, _ in pairs}
-        for name, value in others:
-            if name not in taken:
-                children.append((name, value))  # after the modules, whose parameters it may refer to
+        # After the modules, whose parameters they may refer to.
+        children += [(name, value) for name, value in others if name not in taken]
     return tuple(leaves.items()), children, "transient"
 
 
@@ -72,13 +70,12 @@ def _entries(record: Opaque, has_arrays: Callable[[Any], bool]) -> list[tuple[st
         children = split(_distinct(children)).children
     if has_arrays(record.state):
         children.append(("state", record.state))
-    children += [(str(number), item) for number, item in enumerate(record.items or ()) if has_arrays(item)]
-    return _distinct(children + _arguments(record, has_arrays))
+    return _distinct(children + _items_and_arguments(record, has_arrays))
 
 
-def _arguments(record: Opaque, has_arrays: Callable[[Any], bool]) -> list[tuple[str, Any]]:
-    called_with = {"args": record.args, "keywords": record.keywords}
-    return [(name, value) for name, value in called_with.items() if has_arrays(value)]
+def _items_and_arguments(record: Opaque, has_arrays: Callable[[Any], bool]) -> list[tuple[str, Any]]:
+    named = [*enumerate(record.items or ()), ("args", record.args), ("keywords", record.keywords)]
+    return [(str(name), value) for name, value in named if has_arrays(value)]
 
 
 def _distinct(children: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

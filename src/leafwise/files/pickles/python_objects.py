@@ -30,10 +30,6 @@ def make_dict(*args: Any) -> dict[Any, Any]:
     raise UnexpectedArgumentsError("a dict is made from unexpected arguments")
 
 
-def _default_mapping(*args: Any) -> dict[Any, Any]:
-    return {}
-
-
 def _counter(*args: Any) -> dict[Any, Any]:
     counted = args[0] if args else {}
     if not isinstance(counted, dict):
@@ -148,7 +144,7 @@ def class_text(kind: Any) -> str:
 
 PYTHON_TABLE: Table = {
     ("collections", "OrderedDict"): make_dict,
-    ("collections", "defaultdict"): _default_mapping,
+    ("collections", "defaultdict"): lambda *_: {},
     ("collections", "Counter"): _counter,
     ("collections", "deque"): _deque,
     ("builtins", "set"): sequence(set),

@@ -9,7 +9,7 @@ from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Signed, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import c_strides, is_shape
-from leafwise.files.limits import Limits
+from leafwise.files.limits import ALLOW_MORE, Limits
 from leafwise.files.pickles.numpy_objects import NUMPY_TABLE
 from leafwise.files.pickles.pickle_objects import (
     MAKES_OPAQUE,
@@ -28,6 +28,8 @@ from leafwise.files.pickles.python_objects import PYTHON_TABLE, class_text, sequ
 from leafwise.files.pickles.torch_shards import tensor_of
 from leafwise.files.sources.source import BytesSource, PartSource, Source
 
+MAX_PICKLE = 1 << 30  # bytes
+
 # The dtypes that have a class of typed storages, in files of PyTorch before 2.0.
 TYPED_STORAGES = {
     "float64": "DoubleStorage", "float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage",
@@ -40,24 +42,38 @@ STORAGES = {
     "UntypedStorage": "uint8", "QInt8Storage": "qint8", "QUInt8Storage": "quint8", "QInt32Storage": "qint32",
 }  # fmt: skip
 QUANTIZED = {"qint8": 1, "quint8": 1, "qint32": 4}
+_SIZES = {**ITEM_BYTES, **QUANTIZED}
 _SHORT_NAMES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32"}
 
 
 class StorageType:
-    """Our replacement for one of PyTorch's classes of typed storages."""
+    """Our replacement for one of PyTorch's classes of storages."""
 
-    def __init__(self, dtype: str, untyped: bool) -> None:
+    def __init__(self, dtype: str) -> None:
         self.dtype = dtype
-        self.untyped = untyped
+        self.itemsize = _SIZES[dtype]
 
     def __call__(self, *args: Any) -> Any:
         raise UnpicklingError("a storage has its bytes in the pickle itself, which leafwise does not read")
 
 
+def storage_reference(reference: Any) -> tuple[StorageType, str, int]:
+    """The class, the key and the number of elements, from the tuple with which a pickle refers to a storage."""
+    if not isinstance(reference, tuple) or len(reference) < 5 or reference[0] != "storage":
+        raise UnpicklingError(f"it contains a reference that is not a storage: {shown(reference)}")
+    kind, key, count = getattr(reference[1], "make", None), reference[2], reference[4]
+    if not isinstance(kind, StorageType) or not isinstance(key, str) or type(count) is not int or count < 0:
+        raise UnpicklingError(f"it contains a reference to a storage that is not valid: {shown(reference)}")
+    return kind, key, count
+
+
 class TorchDtype(str):
-    """A dtype, by its plain name."""
+    """A dtype, by its plain name. It is an entry of the table, but is never called."""
 
     __slots__ = ()
+
+    def __call__(self, *args: Any) -> Any:
+        raise UnpicklingError(f"it calls the dtype {self} as a function")
 
 
 class TypedStorage(Opaque):
@@ -82,12 +98,13 @@ def _tensor(
 ) -> Stored:
     if not isinstance(storage, TypedStorage):
         raise UnpicklingError("a tensor has no storage")
-    dtype = dtype or storage.dtype
+    dtype, held = dtype or storage.dtype, storage.storage
     shape = _counts(shape)
-    itemsize = ITEM_BYTES.get(dtype) or QUANTIZED.get(dtype)
+    trainable = True if trains is True else None
+    itemsize = _SIZES.get(dtype)
     if itemsize is None:
-        spec = Spec(shape, dtype, "file", prod(shape), storage.storage.nbytes, True if trains is True else None)
-        return Unreadable(spec, f"leafwise does not read the dtype {dtype}; cast it before saving", storage.storage)
+        spec = Spec(shape, dtype, "file", prod(shape), held.nbytes, trainable)
+        return Unreadable(spec, f"leafwise does not read the dtype {dtype}; cast it before saving", held)
     steps = strides if isinstance(strides, tuple | list) else ()
     sound = len(steps) == len(shape) and all(
         type(number) is int and 0 <= number < 1 << 58 for number in (offset, *steps)
@@ -95,27 +112,23 @@ def _tensor(
     if not sound:
         raise UnpicklingError(f"a tensor of shape {shape} has an offset or strides that are not valid")
     reach = offset + sum((size - 1) * stride for size, stride in zip(shape, steps, strict=True)) + 1
-    if prod(shape) and reach * itemsize > storage.storage.nbytes:
+    if prod(shape) and reach * itemsize > held.nbytes:
         raise UnpicklingError(
-            f"a tensor of shape {shape} needs {reach * itemsize:,} bytes but its storage has {storage.storage.nbytes:,}"
+            f"a tensor of shape {shape} needs {reach * itemsize:,} bytes but its storage has {held.nbytes:,}"
         )
-    trainable = True if trains is True else None
     if dtype in QUANTIZED:
         spec = Spec(shape, dtype, "file", prod(shape), prod(shape) * itemsize, trainable)
         return Unreadable(spec, f"it is quantized ({dtype}); dequantize it before saving")
     spec = spec_of(shape, dtype, trainable=trainable)
-    held = storage.storage
     if spec.nbytes > held.nbytes and not held.source.limits.allows_repeats(spec.nbytes - held.nbytes):
         why = f"it is an expanded tensor: {held.nbytes:,} bytes are stored, and its values would take {spec.nbytes:,}"
-        return Unreadable(
-            spec, f"{why}; if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
-        )
+        return Unreadable(spec, f"{why}; {ALLOW_MORE}")
     in_bytes = tuple(stride * itemsize for stride in steps)
     plain = None if in_bytes == c_strides(shape, itemsize) else in_bytes
     signs = [sign for sign in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(sign)]
     if signs:
-        return Signed(spec, storage.storage, offset * itemsize, plain, signs)
-    return Strided(spec, storage.storage, offset * itemsize, plain)
+        return Signed(spec, held, offset * itemsize, plain, signs)
+    return Strided(spec, held, offset * itemsize, plain)
 
 
 def _counts(numbers: Any) -> tuple[int, ...]:
@@ -229,7 +242,7 @@ def _from_numpy(data: Any, dtype: Any, device: Any = None, trains: Any = False, 
 
 def _embedded_storage(data: Any) -> TypedStorage:
     """A storage that was pickled without torch.save: its bytes are a file of their own, in the format before 1.6."""
-    from leafwise.files.formats import torch_legacy
+    from leafwise.files.formats.pickle_files import legacy_content
 
     if isinstance(data, StoredBytes):
         place = data.storage
@@ -242,21 +255,12 @@ def _embedded_storage(data: Any) -> TypedStorage:
     else:
         raise UnpicklingError("a storage has no bytes")
     try:
-        storage = torch_legacy.content(source)
+        storage = legacy_content(source)
     except FileError as error:
         raise UnpicklingError(f"a storage in the pickle cannot be read: {error}") from error
     if not isinstance(storage, TypedStorage):
         raise UnpicklingError("a storage in the pickle is not a storage")
     return storage
-
-
-class _DtypeName(TorchDtype):
-    """A table entry for a dtype, which is never called."""
-
-    __slots__ = ()
-
-    def __call__(self, *args: Any) -> Any:
-        raise UnpicklingError(f"it calls the dtype {self} as a function")
 
 
 def _text(*args: Any) -> str:
@@ -289,11 +293,11 @@ TABLE: Table = {
     ("torch.nn.parameter", "Parameter"): pickled_object("torch.nn.Parameter"),
     ("torch.serialization", "_get_layout"): _text,
 }
-for _name in (*ITEM_BYTES, *QUANTIZED, *_SHORT_NAMES):
-    TABLE["torch", _name] = _DtypeName(_SHORT_NAMES.get(_name, _name))
+for _name in (*_SIZES, *_SHORT_NAMES):
+    TABLE["torch", _name] = TorchDtype(_SHORT_NAMES.get(_name, _name))
 for _name, _held in STORAGES.items():
     for _module in ("torch", "torch.storage", "torch.cuda"):
-        TABLE[_module, _name] = StorageType(_held, untyped=_name == "UntypedStorage")
+        TABLE[_module, _name] = StorageType(_held)
 for _name in (
     "per_tensor_affine",
     "per_channel_affine",

@@ -97,13 +97,9 @@ def tensor_of(parts: TensorParts) -> Stored | None:
         boxes = _boxes_of_shards(parts.state, shape)
     if boxes is None:
         return None
-    dtypes = {box.array.spec.dtype for box in boxes}
-    dtype = dtypes.pop() if len(dtypes) == 1 else _dtype_name(parts.args[0]) if not dtypes else ""
-    return whole_or_part(shape, dtype, trainable, boxes) if dtype in ITEM_BYTES else None
-
-
-def _dtype_name(value: Any) -> str:
-    return str(getattr(value, "make", ""))
+    dtypes = {box.array.spec.dtype for box in boxes} or {str(getattr(parts.args[0], "make", ""))}
+    dtype = dtypes.pop()
+    return whole_or_part(shape, dtype, trainable, boxes) if not dtypes and dtype in ITEM_BYTES else None
 
 
 def _sequence(value: Any) -> Sequence[Any]:

@@ -29,7 +29,7 @@ from leafwise.files.pickles.pickle_costs import (
     OPCODE_BYTES,
     SET_ENTRY_BYTES,
     SLOT_BYTES,
-    check_size,
+    Survey,
     count_argument,
 )
 from leafwise.files.pickles.pickle_objects import (
@@ -49,6 +49,8 @@ from leafwise.files.pickles.pickled_content import ContentOf, content_of
 from leafwise.files.pickles.python_objects import class_text, make_dict
 from leafwise.files.sources.source import Source
 
+# What an opcode raises if its operands are not valid.
+_INVALID = LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _MAX_MARKS = 100_000  # marks that may be open at once
 _MAX_NUMBER = 1024  # bytes that an int may have
@@ -78,15 +80,15 @@ class Unpickler(PickleBytes):
         limits: Limits,
         at: int = 0,
         *,
+        names: dict[tuple[str, str], int],
         content_of: ContentOf = content_of,
-        names: dict[tuple[str, str], int] | None = None,
     ) -> None:
         super().__init__(data, at, limits)
         self._table = table
         self._persistent = persistent
         self._error = error
         self._content_of = content_of
-        self.names = {} if names is None else names
+        self.names = names
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below the open marks
         self._memo: list[Any] = []
@@ -101,7 +103,7 @@ class Unpickler(PickleBytes):
         self._stack, self._below = [], []
         try:
             value = self._run()
-            check_size(value, self.limits, self._content_of)
+            Survey(self.limits, self._content_of).run(value)
             return value
         except (UnpicklingError, LimitError) as error:
             raise self._error(self.at, f"the pickle cannot be read: {error}{warning_text(self.names)}") from error
@@ -110,13 +112,12 @@ class Unpickler(PickleBytes):
         except MemoryError as error:
             raise self._error(self.at, "the pickle needs more memory than is available") from error
         except (
-            KeyError,
+            LookupError,
             ValueError,
             TypeError,
             AttributeError,
             OverflowError,
             RecursionError,
-            IndexError,
             struct.error,
         ) as error:
             reason = f"{type(error).__name__}: {ascii(str(error)[:200])[:200]}"
@@ -463,13 +464,6 @@ class Unpickler(PickleBytes):
         if self.limits.strict:
             raise UnpicklingError(reason)
 
-    def _tuple(self, length: int) -> None:
-        items = self._stack[-length:]
-        if len(items) < length:
-            raise IndexError(f"{len(items)} values for a tuple of {length}")
-        del self._stack[-length:]
-        self._push(tuple(items))
-
     def _get(self, number: int) -> None:
         self._push(self._memo[number] if 0 <= number < len(self._memo) else self._far_memo[number])
 
@@ -494,9 +488,7 @@ class Unpickler(PickleBytes):
             named = _RENAMED.get(module, module)[:_MAX_NAME], name[:_MAX_NAME]
             full_name = ".".join(named)
             self.limits.spend_bytes(OBJECT_BYTES + _NAME_BYTES + 8 * len(full_name))
-            self.names.setdefault(named, self.base + self.position)
-            if len(self.names) > _MAX_NAMES:
-                raise UnpicklingError(f"it refers to more than {_MAX_NAMES:,} classes and functions")
+            self._note_name(*named)
             make = self._table.get((module, name))
             if make is None or hasattr(make, MAKES_OPAQUE):
                 self._refuse_if_strict(
@@ -507,19 +499,15 @@ class Unpickler(PickleBytes):
             self._known[module, name] = known
         return known
 
-    def _instance(self, class_name: Any, args: tuple[Any, ...]) -> None:
-        """The result of INST and OBJ, which Python 2 used for objects of old classes."""
-        self._push(self._made(class_name, args))
-
     def _inst(self) -> None:
         module, name = str(self.line(), "utf-8"), str(self.line(), "utf-8")
-        self._instance(self._lookup(module, name), tuple(self._since_mark()))
+        self._push(self._made(self._lookup(module, name), tuple(self._since_mark())))
 
     def _obj(self) -> None:
         values = self._since_mark()
         if not values:
             raise IndexError("an object without a class")
-        self._instance(values[0], tuple(values[1:]))
+        self._push(self._made(values[0], tuple(values[1:])))
 
     def _reduce(self) -> None:
         args, callee = self._pop(), self._pop()
@@ -575,7 +563,10 @@ class Unpickler(PickleBytes):
         owner, name = (*args, None, None)[:2]
         attribute = name[:_MAX_NAME] if isinstance(name, str) else "a computed attribute.__"
         self.limits.spend_bytes(_NAME_BYTES)
-        self.names.setdefault((class_text(owner)[: 2 * _MAX_NAME], attribute), self.base + self.position)
+        self._note_name(class_text(owner)[: 2 * _MAX_NAME], attribute)
+
+    def _note_name(self, module: str, name: str) -> None:
+        self.names.setdefault((module, name), self.at)
         if len(self.names) > _MAX_NAMES:
             raise UnpicklingError(f"it refers to more than {_MAX_NAMES:,} classes and functions")
 
@@ -703,7 +694,7 @@ _OPS: dict[int, Callable[[Unpickler], Any]] = {
     ord("b"): Unpickler._build,
     ord("g"): lambda m: m._get(_number(m.line())),
     ord("p"): lambda m: m._put(_number(m.line())),
-    ord("i"): Unpickler._inst,
+    ord("i"): Unpickler._inst,  # INST and OBJ: Python 2 used them for objects of old classes
     ord("o"): Unpickler._obj,
     ord("Q"): Unpickler._persistent_id,
 }

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from leafwise.core.memory import madvise
 from leafwise.errors import Unsupported
-from leafwise.files.sources.file_memory import FileMemory
 
 fcntl: Any
 try:
@@ -48,13 +48,45 @@ def _allow_more_files(error: OSError) -> None:
     raise OSError(errno.EMFILE, f"this process may only have {many} open; allow more, with ulimit -n") from error
 
 
+class FileMemory:
+    """The memory of a file that is in memory (tmpfs), through a mapping. The file must have `length` bytes already, and
+    nobody else makes it shorter.
+
+    The system lets only one thread at a time write to a file. Through a mapping, all of them can. Memory that a file
+    does not have yet is requested before it is written to: if there is none, that request fails, whereas writing to the
+    mapping would end the process.
+    """
+
+    def __init__(self, file: int, length: int) -> None:
+        import numpy as np
+
+        self._map = mmap.mmap(file, length)
+        self._bytes = np.frombuffer(self._map, np.uint8)
+        self._address = self._bytes.ctypes.data
+
+    def fill(self, data: Any, start: int) -> bool:
+        """Writes bytes at an offset. Returns False, and writes nothing, if the system does not provide the memory."""
+        import numpy as np
+
+        source = np.frombuffer(data, np.uint8)
+        stop = start + source.size
+        if stop > self._bytes.size or not madvise.provide(self._address + start, source.size):
+            return False
+        self._bytes[start:stop] = source
+        return True
+
+    def close(self) -> None:
+        del self._bytes
+        self._map.close()
+
+
 class Disk:
     """The local file system. Reads take offsets, so that threads can share a file."""
 
     # -- reading -----------------------------------------------------------------------------------------
 
     def open(self, path: str) -> int:
-        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NONBLOCK", 0)  # otherwise opening a pipe waits for a writer
         while True:
             try:
@@ -115,8 +147,7 @@ class Disk:
 
     def create(self, path: str, mode: int = 0o666) -> int:
         """Creates a file, which must not exist yet, with a mode from which the umask is taken away."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        return os.open(path, flags, mode)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
 
     def make_folder(self, path: str) -> None:
         """Creates a folder, and makes its name durable."""
@@ -129,7 +160,7 @@ class Disk:
 
     def open_to_fill(self, path: str) -> int:
         """Opens a file that another process is writing, for `write_at`."""
-        return os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0))
+        return os.open(path, os.O_WRONLY)
 
     def set_mode(self, file: int, mode: int) -> None:
         os.fchmod(file, mode)
@@ -172,29 +203,13 @@ class Disk:
     def lock_folder(self, folder: str) -> int | None:
         """Waits for the lock on a folder, which writers hold while they rename files into it. Closing the returned
         descriptor releases the lock. Returns None if folders cannot be locked."""
-        if fcntl is None:
-            return None
         with suppress(OSError):
-            file = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError:
-                os.close(file)
-                raise
-            return file
+            return _locked(os.open(folder, os.O_RDONLY), wait=True)
         return None
 
     def open_abandoned(self, path: str) -> int | None:
         """Opens and locks a file that nobody is writing any more; returns None if somebody may still be writing it."""
-        if fcntl is None:
-            return None
-        file = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(file)
-            return None
-        return file
+        return _locked(os.open(path, os.O_RDWR), wait=False)
 
     def copy(self, source: int, start: int, file: int, length: int) -> None:
         """Copies bytes from one file to the end of another, inside the kernel if possible."""
@@ -230,7 +245,7 @@ class Disk:
         held = None
         with suppress(OSError):
             if os.stat(new).st_size >= _LARGE_BYTES:
-                held = os.open(new, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+                held = os.open(new, os.O_RDONLY)
         try:
             os.replace(old, new)
         finally:
@@ -267,6 +282,16 @@ class Disk:
             os.fsync(file)
         finally:
             os.close(file)
+
+
+def _locked(file: int, wait: bool) -> int | None:
+    """The file, locked. Closes it and returns None if it cannot be locked."""
+    with suppress(OSError):
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+    os.close(file)
+    return None
 
 
 _CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}

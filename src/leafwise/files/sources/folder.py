@@ -9,8 +9,8 @@ from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
-from leafwise.files.sources.remote import forget_cached, is_url, is_web, parent_url, remote, remote_source
-from leafwise.files.sources.source import LocalSource, Source
+from leafwise.files.sources.remote import forget_cached, is_url, is_web, parent_url, remote, remote_source, retried
+from leafwise.files.sources.source import LocalSource, Source, closed_on_error
 
 INDEX = ".index.json"  # the suffix of the name of an index of shards
 MODEL = "model.safetensors"  # the name that Hugging Face looks for in a folder
@@ -39,19 +39,14 @@ class Folder:
                 except OSError as error:
                     raise FileError(f"cannot open {shown_file(self.path)}: {error.strerror or error}") from error
             else:
-                listed = self._listed()
+                self.forget()
+                listed = retried(self.path, lambda: self._files.ls(self._inside, detail=True))
                 paths = {str(entry["name"]).rstrip("/"): entry.get("type") for entry in listed}
                 paths.pop(self._inside.rstrip("/"), None)  # some file systems list the folder itself
                 kinds = {path.rpartition("/")[2]: kind for path, kind in paths.items()}
                 self._names = sorted(kinds)
                 self._folders = {name for name, kind in kinds.items() if kind == "directory" and is_bare(name)}
         return self._names
-
-    def _listed(self) -> list[dict[str, Any]]:
-        from leafwise.files.sources.retries import retried
-
-        self.forget()
-        return retried(self.path, lambda: list(self._files.ls(self._inside, detail=True)))
 
     def forget(self) -> None:
         """Forgets what a remote file system has listed: its files may have been replaced since."""
@@ -118,7 +113,7 @@ class Folder:
         missing files."""
         sources: dict[str, Source] = {}
         missing = []
-        try:
+        with closed_on_error(sources.values()):
             for name in names:
                 try:
                     sources[name] = self.open(name)
@@ -128,10 +123,6 @@ class Folder:
                     missing.append(name)
                     if len(missing) == ENOUGH:
                         break
-        except BaseException:
-            for source in sources.values():
-                source.close()
-            raise
         return sources, missing
 
 
@@ -175,16 +166,10 @@ def opened(target: str, limits: Limits, verify: bool) -> "Source | Folder":
     else:
         files, inside = remote(target)
         location = Folder(target, files, inside)
-        if is_web(target) or not _is_remote_folder(target, files, inside):
+        if is_web(target) or not retried(target, lambda: bool(files.isdir(inside)), opening=True):
             location = remote_source(target, files, inside, limits)
     location.verify, location.limits = verify, limits
     return location
-
-
-def _is_remote_folder(target: str, files: Any, inside: str) -> bool:
-    from leafwise.files.sources.retries import retried
-
-    return retried(target, lambda: bool(files.isdir(inside)), opening=True)
 
 
 def folder_of(target: str, limits: Limits, verify: bool) -> Folder:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
@@ -16,8 +17,7 @@ from leafwise.files.folders.layout import InFolder, by_number, candidates_in, na
 from leafwise.files.folders.weight_files import has_weights_suffix, is_side_file, weight_files
 from leafwise.files.limits import LimitError
 from leafwise.files.sources.folder import Folder
-from leafwise.files.sources.remote import is_url, is_web, remote, remote_errors
-from leafwise.files.sources.retries import retried
+from leafwise.files.sources.remote import is_url, is_web, remote, remote_errors, retried
 
 _ANY = re.compile(r"[*?\[]")
 
@@ -44,43 +44,33 @@ def checkpoints(pattern: str) -> list[str]:
     """The paths or URLs of the checkpoints that match a pattern, in the order of their names, with numbers in order."""
     if is_web(pattern):
         raise FileError(f"cannot list {shown_file(pattern)}: web servers do not list their files; give each URL")
-    places = _RemotePlaces(pattern) if is_url(pattern) else _LocalPlaces(pattern)
+    places = _remote_places(pattern) if is_url(pattern) else _local_places(pattern)
     try:
         names = _chosen(pattern, places)
     except LimitError as error:
         raise FileError(f"{shown_file(pattern)}: {error}") from error
     if not names:
-        beside = f"; it matches {places.count:,} other files and folders" if places.count else ""
+        count = len(places.folders) + sum(map(len, places.files.values()))
+        beside = f"; it matches {count:,} other files and folders" if count else ""
         raise FileError(f"no checkpoint matches {shown_file(pattern)}{beside}")
     return sorted(names, key=by_number)
 
 
-class _Places:
-    """What matches a pattern: `folders`, and the names of files by the folder that they are in."""
+class _Places(NamedTuple):
+    """What matches a pattern: folders, and the names of files by the folder that they are in."""
 
-    def __init__(self) -> None:
-        self.folders: set[str] = set()
-        self.files: dict[str, set[str]] = {}
-
-    @property
-    def count(self) -> int:
-        return len(self.folders) + sum(map(len, self.files.values()))
-
-    def folder(self, path: str) -> Folder:
-        raise NotImplementedError
+    folders: set[str]
+    files: dict[str, set[str]]
 
 
-class _LocalPlaces(_Places):
-    def __init__(self, pattern: str) -> None:
-        super().__init__()
-        for path in paths_of(pattern):
-            if os.path.isdir(path):
-                self.folders.add(path.rstrip(os.sep) or os.sep)
-            else:
-                self.files.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
-
-    def folder(self, path: str) -> Folder:
-        return Folder(path or ".")
+def _local_places(pattern: str) -> _Places:
+    places = _Places(set(), {})
+    for path in paths_of(pattern):
+        if os.path.isdir(path):
+            places.folders.add(path.rstrip(os.sep) or os.sep)
+        else:
+            places.files.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
+    return places
 
 
 def paths_of(pattern: str) -> Iterator[str]:
@@ -135,26 +125,28 @@ def _folders(top: str) -> Iterator[str]:
                         (links if entry.is_symlink() else pending).append(os.path.join(folder, entry.name))
 
 
-class _RemotePlaces(_Places):
-    def __init__(self, pattern: str) -> None:
-        super().__init__()
-        self._files, inside = remote(pattern)
-        # What precedes the path in the file system: the protocol, and perhaps a user.
-        self._before = pattern[: len(pattern) - len(inside)] if pattern.endswith(inside) else ""
-        with remote_errors(pattern):
-            matches = self._files.glob(inside, detail=True)
-        for path, info in matches.items():
-            name = path.rstrip("/")
-            if info.get("type") == "directory":
-                self.folders.add(self._url(name))
-            elif name:
-                self.files.setdefault(self._url(name.rpartition("/")[0]), set()).add(name.rpartition("/")[2])
+def _remote_places(pattern: str) -> _Places:
+    places = _Places(set(), {})
+    files, inside = remote(pattern)
+    # What precedes the path in the file system: the protocol, and perhaps a user.
+    before = pattern[: len(pattern) - len(inside)] if pattern.endswith(inside) else ""
+    with remote_errors(pattern):
+        matches = files.glob(inside, detail=True)
 
-    def _url(self, path: str) -> str:
-        return self._before + path if self._before else str(self._files.unstrip_protocol(path))
+    def url_of(path: str) -> str:
+        return before + path if before else str(files.unstrip_protocol(path))
 
-    def folder(self, path: str) -> Folder:
-        return Folder(path, *remote(path))
+    for path, info in matches.items():
+        above, _, name = path.rstrip("/").rpartition("/")
+        if info.get("type") == "directory":
+            places.folders.add(url_of(path.rstrip("/")))
+        elif path.rstrip("/"):
+            places.files.setdefault(url_of(above), set()).add(name)
+    return places
+
+
+def _folder(path: str) -> Folder:
+    return Folder(path, *remote(path)) if is_url(path) else Folder(path or ".")
 
 
 def _chosen(pattern: str, places: _Places) -> list[str]:
@@ -167,7 +159,7 @@ def _chosen(pattern: str, places: _Places) -> list[str]:
         if whole.isdisjoint(_above(path)):
             # Unless the pattern also matches what is inside, a folder stands for the checkpoints anywhere below it.
             try:
-                inside = candidates_in(places.folder(path), deep=not is_deep and path not in listed)
+                inside = candidates_in(_folder(path), deep=not is_deep and path not in listed)
             except FileError:
                 inside = InFolder([path], True)  # opening it raises the error, and does not stop the others
             names.update(dict.fromkeys(inside.paths))
@@ -176,7 +168,7 @@ def _chosen(pattern: str, places: _Places) -> list[str]:
     last = re.split(r"[/\\]", pattern)[-1]
     for path, files in places.files.items():
         if path not in places.folders and whole.isdisjoint([path, *_above(path)]):
-            names.update(dict.fromkeys(_of_files(places.folder(path), files, last)))
+            names.update(dict.fromkeys(_of_files(_folder(path), files, last)))
     return list(names)
 
 

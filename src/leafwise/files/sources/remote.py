@@ -1,6 +1,7 @@
-"""Files behind a URL, read in parts through fsspec."""
+"""Files behind a URL, read in parts through fsspec. Requests that fail for a reason that may pass are repeated."""
 
-from collections.abc import Coroutine, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from leafwise.core.path import escape, shown_file, shown_url, without_secrets
@@ -11,6 +12,11 @@ from leafwise.files.sources.source import Source
 T = TypeVar("T")
 BLOCK = 4_096  # bytes; smaller reads fetch a whole block, so that reading a header takes few requests
 
+TRIES = 5
+PATIENCE = 60.0  # seconds after which no further attempt begins; the libraries below have retries of their own
+FIRST_PAUSE = 0.5  # seconds; each pause is twice as long as the one before, and shortened at random
+_LONGEST_PAUSE = 15.0
+
 
 def remote_source(url: str, files: Any, path: str, limits: Limits) -> Source:
     """The file behind a URL."""
@@ -18,7 +24,6 @@ def remote_source(url: str, files: Any, path: str, limits: Limits) -> Source:
         from leafwise.files.sources import web
 
         return web.source(url, files, path, limits)
-    from leafwise.files.sources.retries import retried
 
     def opened() -> Source:
         facts = files.info(path)
@@ -63,7 +68,6 @@ class RemoteSource(Source):
 
     def fetch(self, start: int, stop: int) -> bytes:
         """Requests a range of the file. Requests that fail for a reason that may pass are repeated."""
-        from leafwise.files.sources.retries import CutOffError, retried
 
         def part() -> bytes:
             content = self.request(start, stop)
@@ -83,8 +87,6 @@ class RemoteSource(Source):
 
     def was_changed(self) -> bool:
         """Whether the file system says something else about the file than when it was opened."""
-        from leafwise.files.sources.retries import retried
-
         if not self._stamp:
             return False
         forget_cached(self.files, self.path)
@@ -154,6 +156,32 @@ class remote_errors:  # noqa: N801
             shows_none = message == raw and shown_url(self.url) == self.url
             cause = error if shows_none else FileNotFoundError() if isinstance(error, FileNotFoundError) else None
             raise FileError(f"cannot {self.verb} {shown_file(self.url)}: {escape(message)[:500]}{after}") from cause
+
+
+class CutOffError(ConnectionError):
+    """Fewer bytes arrived than were requested, or others than were sent."""
+
+
+def retried(url: str, work: Callable[[], T], verb: str = "read", opening: bool = False) -> T:
+    """Calls `work`, again and again as long as it fails for a reason that may pass. Any exception becomes a FileError
+    that names the URL and the number of attempts. With `opening`, a server that cannot be reached is an error at once:
+    the address may be wrong."""
+    with remote_errors(url, verb) as errors:
+        began = time.monotonic()
+        while True:
+            errors.attempts += 1
+            try:
+                return work()
+            except Exception as error:
+                from leafwise.files.sources.remote_reasons import is_transient  # late: it imports ssl, which is slow
+
+                is_last = errors.attempts >= TRIES or time.monotonic() - began > PATIENCE
+                if is_last or not is_transient(error, opening):
+                    raise
+            import random  # late: most requests succeed
+
+            pause = min(FIRST_PAUSE * 2 ** (errors.attempts - 1), _LONGEST_PAUSE)
+            time.sleep(pause * random.uniform(0.5, 1))
 
 
 def is_url(target: str) -> bool:

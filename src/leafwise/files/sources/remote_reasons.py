@@ -50,7 +50,7 @@ def is_transient(error: BaseException, opening: bool = False) -> bool:
     """
     causes = _causes(error)
     names = {cls.__name__ for cause in causes for cls in type(cause).__mro__}
-    codes, statuses = zip(*map(_s3_error, causes), strict=True)
+    codes, statuses = zip(*map(s3_error, causes), strict=True)
     if not _TRANSIENT_S3.isdisjoint(codes):
         return True
     if not _TRANSIENT_STATUS.isdisjoint((*statuses, *(getattr(cause, "status", None) for cause in causes))):
@@ -64,7 +64,7 @@ def is_transient(error: BaseException, opening: bool = False) -> bool:
     return is_cut_off or bool(names & (_CUT_OFF | {"ClientOSError", "FlexibleChecksumError"}))
 
 
-def _s3_error(error: BaseException) -> tuple[str, int | None]:
+def s3_error(error: BaseException) -> tuple[str, int | None]:
     """The code and the HTTP status of an error of botocore; empty and None for others."""
     response = getattr(error, "response", None)
     if not isinstance(response, dict) or not isinstance(response.get("Error"), dict):
@@ -84,7 +84,7 @@ def reason(error: BaseException) -> str:
         return _of_status(status)
     causes = _causes(error)
     for cause in causes:  # first, because s3fs translates these to errors that say less
-        code, status = _s3_error(cause)
+        code, status = s3_error(cause)
         if code in _S3:
             return _S3[code]
         if code and status is not None and status not in (200, 404):

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from leafwise.files.sources.remote import RemoteSource, run_async
-from leafwise.files.sources.retries import CutOffError, retried
+from leafwise.files.sources.remote import CutOffError, RemoteSource, retried, run_async
+from leafwise.files.sources.remote_reasons import s3_error
 
 _MD5 = re.compile("[0-9a-f]{32}")
 
@@ -74,7 +74,7 @@ class S3Object:
                 answer: dict[str, Any] = self.once("head_object", Key=self.key)
                 return answer
             except Exception as error:
-                if _code(error) in ("404", "NoSuchKey"):
+                if s3_error(error)[0] in ("404", "NoSuchKey"):
                     return None
                 raise
 
@@ -89,7 +89,7 @@ class S3Object:
             try:
                 self.once("complete_multipart_upload", Key=self.key, UploadId=upload, MultipartUpload={"Parts": parts})
             except Exception as error:
-                if _code(error) != "NoSuchUpload":
+                if s3_error(error)[0] != "NoSuchUpload":
                     raise
                 there = self.head()
                 if there is None or there.get("ContentLength") != size or not is_etag(there, combined_etag(received)):
@@ -131,12 +131,6 @@ def _etag(answer: Mapping[str, Any]) -> str:
     return str(answer.get("ETag", "")).strip('"')
 
 
-def _code(error: BaseException) -> str:
-    """The code in an error of botocore; empty for others."""
-    response = getattr(error, "response", None)
-    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
-
-
 class S3Source(RemoteSource):
     """An object in a store. Only the version that was opened is read."""
 
@@ -158,7 +152,7 @@ class S3Source(RemoteSource):
                 "get_object", Key=self._object.key, Range=f"bytes={start}-{stop - 1}", **version
             )
         except Exception as error:
-            if _code(error) in ("PreconditionFailed", "412"):
+            if s3_error(error)[0] in ("PreconditionFailed", "412"):
                 raise self.error(start, _REPLACED) from error
             raise
         sent = str(answer.get("ContentRange", ""))

@@ -3,6 +3,9 @@
 import io
 import os
 import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -24,27 +27,18 @@ class Source:
     size: int
     version: str = ""  # changes whenever the file is written
     verify = True  # whether a header that has checksums is checked
-    _limits: Limits | None = None
-    _pickle_names: dict[tuple[str, str], int] | None = None
+    is_local = False  # whether it is on this machine, where it can be read again at any time
 
-    @property
+    @cached_property
     def pickle_names(self) -> dict[tuple[str, str], int]:
         """The classes and functions that the pickles in it refer to, by module and name, with the offset of the first
         reference."""
-        if self._pickle_names is None:
-            self._pickle_names = {}
-        return self._pickle_names
+        return {}
 
-    @property
+    @cached_property
     def limits(self) -> Limits:
         """The memory and work that are left for opening the file."""
-        if self._limits is None:
-            self._limits = Limits()
-        return self._limits
-
-    @limits.setter
-    def limits(self, limits: Limits) -> None:
-        self._limits = limits
+        return Limits()
 
     def read(self, start: int, stop: int) -> Any:
         """The bytes from `start` to `stop`. They are read, not mapped: if a mapped file is truncated meanwhile,
@@ -91,11 +85,6 @@ class Source:
         """An error that names the file and the offset."""
         return FileError(f"{shown_file(self.name)} at byte {offset:,}: {cause[:_MESSAGE_CHARACTERS]}")
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it is on this machine, where it can be read again at any time."""
-        return False
-
     def was_changed(self) -> bool:
         """Whether the file is known to have changed since it was opened."""
         return False
@@ -105,8 +94,21 @@ class Source:
         return False
 
 
+@contextmanager
+def closed_on_error(opened: Iterable[Any]) -> Iterator[None]:
+    """Closes what was opened if the block raises. This may be a list that the block fills."""
+    try:
+        yield
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+
+
 class LocalSource(Source):
     """A file on this machine. `file` is its descriptor if it is open already; it is closed with this object."""
+
+    is_local = True
 
     def __init__(self, path: str, file: int | None = None) -> None:
         self.name = path
@@ -126,7 +128,6 @@ class LocalSource(Source):
                 reason = f"it is a link to {there}, which does not exist; is the download complete?"
             raise FileError(f"cannot open {shown_file(path)}: {reason}") from error
         self._map: Any = None
-        self._far: bool | None = None
         self._closed = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,7 +157,7 @@ class LocalSource(Source):
             raise self.error(start, error.strerror or str(error)) from error
 
     def view(self, start: int, stop: int) -> Any:
-        if stop - start < _SMALL or self._is_far():
+        if stop - start < _SMALL or self._is_far:
             return self.read(start, stop)
         self._check_range(start, stop)
         try:
@@ -189,10 +190,6 @@ class LocalSource(Source):
             raise FileError(f"{shown_file(self.name)} is closed; open it again")
         return self.file
 
-    @property
-    def is_local(self) -> bool:
-        return True
-
     def was_changed(self) -> bool:
         """Whether the size or the modification time of the file has changed since it was opened."""
         status = local.disk.stat(self.descriptor())
@@ -206,10 +203,9 @@ class LocalSource(Source):
         opened = os.fstat(self.descriptor())
         return (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino)
 
+    @cached_property
     def _is_far(self) -> bool:
-        if self._far is None:
-            self._far = local.is_far(self.name)
-        return self._far
+        return local.is_far(self.name)
 
     def close(self) -> None:
         if self._closed:
@@ -262,6 +258,8 @@ class PartSource(Source):
         self.size = stop - start
         self.whole, self.start = whole, start
         self.limits = whole.limits.anew()
+        self.pickle_names = whole.pickle_names
+        self.is_local = whole.is_local
 
     def _read(self, start: int, stop: int) -> Any:
         return self.whole.read(self.start + start, self.start + stop)
@@ -281,14 +279,6 @@ class PartSource(Source):
     def error(self, offset: int, cause: str) -> FileError:
         return self.whole.error(self.start + offset, cause)
 
-    @property
-    def pickle_names(self) -> dict[tuple[str, str], int]:
-        return self.whole.pickle_names
-
-    @property
-    def is_local(self) -> bool:
-        return self.whole.is_local
-
     def was_changed(self) -> bool:
         return self.whole.was_changed()
 
@@ -305,14 +295,11 @@ class InflatedSource(Source):
         self.name = whole.name
         self.size = size
         self._packed = PartSource(whole, start, stop)
+        self.is_local = whole.is_local
         self._crc, self._entry = crc, entry
         self._lock = Lock()
         self._machine: Any = None
         self._rewind()
-
-    @property
-    def is_local(self) -> bool:
-        return self._packed.is_local
 
     def __reduce__(self) -> tuple[Any, ...]:
         packed = self._packed
@@ -339,8 +326,9 @@ class InflatedSource(Source):
                 if self._at >= start:
                     data[self._at - start : self._at - start + len(piece)] = piece
                 self._at += len(piece)
-            if stop == self.size:
-                self._check_end()
+            if stop == self.size and self._sum != self._crc:
+                self._rewind()
+                raise self._damaged("its checksum does not match")
             return data
 
     def _next(self, most: int) -> bytes:
@@ -359,12 +347,6 @@ class InflatedSource(Source):
             raise self._damaged("it ends early")
         self._sum = zlib.crc32(piece, self._sum)
         return piece
-
-    def _check_end(self) -> None:
-        if self._sum != self._crc:
-            self._machine = None
-            self._rewind()
-            raise self._damaged("its checksum does not match")
 
     def _damaged(self, cause: str) -> FileError:
         return self._packed.error(0, f"the entry {self._entry!a} is damaged: {cause}")
@@ -423,10 +405,7 @@ class Cursor:
         self._start = at
 
     def take(self, length: int) -> bytes:
-        if length < 0 or self.at + length > self.source.size:
-            raise self.error(
-                f"{length:,} bytes should follow, but only {self.source.size - self.at:,} do; was the file cut off?"
-            )
+        self._check(length)
         skip = self.at - self._start
         if skip + length > len(self._block):
             stop = min(self.at + max(length, self._size), self.source.size)
@@ -437,20 +416,30 @@ class Cursor:
 
     def skip(self, length: int) -> int:
         """Skips bytes without reading them; returns the offset of the first."""
-        if length < 0 or self.at + length > self.source.size:
-            raise self.error(
-                f"{length:,} bytes should follow, but only {self.source.size - self.at:,} do; was the file cut off?"
-            )
+        self._check(length)
         start, self.at = self.at, self.at + length
         if not self._start <= self.at <= self._start + len(self._block):
             self._start, self._block = self.at, b""
         return start
+
+    def _check(self, length: int) -> None:
+        """Raises unless so many bytes follow."""
+        if length < 0 or self.at + length > self.source.size:
+            raise self.error(
+                f"{length:,} bytes should follow, but only {self.source.size - self.at:,} do; was the file cut off?"
+            )
 
     def unsigned(self, length: int) -> int:
         return int.from_bytes(self.take(length), "little")
 
     def signed(self, length: int) -> int:
         return int.from_bytes(self.take(length), "little", signed=True)
+
+    def text(self) -> str:
+        """A text that follows its length, which takes eight bytes."""
+        length = self.unsigned(8)
+        self.source.limits.spend_bytes(5 * length)
+        return str(self.take(length), "utf-8", "backslashreplace")
 
     def error(self, cause: str) -> FileError:
         return self.source.error(self.at, cause)

@@ -13,14 +13,13 @@ from leafwise.core.work.progress import bar
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
-from leafwise.files.sources.remote import BLOCK, RemoteSource, run_async
-from leafwise.files.sources.retries import retried
+from leafwise.files.sources.remote import BLOCK, RemoteSource, retried, run_async
 from leafwise.files.sources.source import LocalSource, Source
 
 SILENCE = 30.0  # seconds that a server may be silent
 SLOWEST = 10_000  # bytes per second that a server must send on average, after the first SILENCE seconds
 _PIECE = 1 << 18  # bytes that are taken from a response at a time
-_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
+_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", re.ASCII)
 
 
 def source(url: str, files: Any, path: str, limits: Limits) -> Source:
@@ -35,8 +34,8 @@ def source(url: str, files: Any, path: str, limits: Limits) -> Source:
                 return await _downloaded(answer, url, limits)
             sent = _sent_range(answer)
             if sent is not None and sent[0] == 0:
-                start = await _taken(answer, min(BLOCK, sent[2]))
-                opened = WebSource(url, files, path, sent[2], start)
+                start = await _taken(answer, min(BLOCK, sent[1]))
+                opened = WebSource(url, files, path, sent[1], start)
                 opened.version = answer.headers.get("ETag", "")
                 return opened
         async with _request(files, path, {}) as answer:
@@ -54,7 +53,7 @@ class WebSource(RemoteSource):
                 sent = _sent_range(answer) if answer.status == 206 else None
                 if sent is None or sent[0] != start:
                     raise self.error(start, "the server did not send the part of the file that was requested")
-                if sent[2] != self.size or answer.headers.get("ETag", "") != self.version:
+                if sent[1] != self.size or answer.headers.get("ETag", "") != self.version:
                     raise self.error(start, "the file on the server has changed since it was opened; open it again")
                 return await _taken(answer, stop - start)
 
@@ -88,24 +87,16 @@ async def _request(files: Any, path: str, headers: dict[str, str]) -> AsyncItera
     headers = {**options.pop("headers", {}), "Accept-Encoding": "identity", **headers}
     session = await files.set_session()
     async with session.get(files.encode_url(path), headers=headers, **options) as answer:
-        if answer.status != 416 or _length_of_empty(answer) != 0:
+        if answer.status != 416 or answer.headers.get("Content-Range") != "bytes */0":  # an empty file has no part
             answer.raise_for_status()
         yield answer
 
 
-def _length_of_empty(answer: Any) -> int | None:
-    """The length of a file, from a response that no part of it was sent."""
-    match = re.fullmatch(r"bytes \*/(\d{1,18})", answer.headers.get("Content-Range", ""), re.ASCII)
-    return int(match[1]) if match else None
-
-
-def _sent_range(answer: Any) -> tuple[int, int, int] | None:
-    """First byte, last byte and length of the file, from a response with a part of it. None if they are not known, or
+def _sent_range(answer: Any) -> tuple[int, int] | None:
+    """The offset of a part, and the length of the file, from a response with the part. None if they are not known, or
     are those of its compressed form."""
     match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-    if match is None or _is_compressed(answer):
-        return None
-    return int(match[1]), int(match[2]), int(match[3])
+    return None if match is None or _is_compressed(answer) else (int(match[1]), int(match[2]))
 
 
 def _is_compressed(answer: Any) -> bool:

@@ -15,8 +15,7 @@ from leafwise.files.folders import shards
 from leafwise.files.folders.shard_names import is_index_text, listed_shards, own_shards
 from leafwise.files.limits import Limits
 from leafwise.files.sources.folder import INDEX, MODEL, Folder
-from leafwise.files.sources.remote import forget_cached, is_s3, is_web, parent_url, remote
-from leafwise.files.sources.retries import retried
+from leafwise.files.sources.remote import forget_cached, is_s3, is_web, parent_url, remote, retried
 from leafwise.files.writing.destination import Destination
 from leafwise.files.writing.remote_writer import RemoteOutput, RemoteTransaction, StagedUpload, remove
 from leafwise.files.writing.writer import StagedCheck, unfinished_of

@@ -20,9 +20,8 @@ from leafwise.core.path import shown_file
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
-from leafwise.files.sources.remote import forget_cached, remote_source
+from leafwise.files.sources.remote import forget_cached, remote_source, retried
 from leafwise.files.sources.remote_reasons import is_transient
-from leafwise.files.sources.retries import retried
 from leafwise.files.sources.source import Source
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import LocalOutput, StagedCheck, remove_unfinished, staged_prefix

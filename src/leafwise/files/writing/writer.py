@@ -27,7 +27,7 @@ from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import WRITERS
 from leafwise.errors import FileError
 from leafwise.files.sources import disk as local
-from leafwise.files.sources.file_memory import FileMemory
+from leafwise.files.sources.disk import FileMemory
 from leafwise.files.sources.source import BorrowedSource, Source
 from leafwise.files.writing.output import Output
 

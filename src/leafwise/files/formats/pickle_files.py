@@ -1,11 +1,13 @@
-"""PyTorch's format before 1.6: five pickles one after another, then the storages."""
+"""Files that are pickles: as `pickle.dump` and joblib write them, and PyTorch's format before 1.6, in which five
+pickles come before the storages."""
 
+from functools import partial
 from typing import Any
 
 from leafwise.files.arrays.arrays import Storage
-from leafwise.files.formats.torch_zip import MAX_PICKLE, element_size, storage_reference
+from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
 from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnpicklingError
-from leafwise.files.pickles.torch_objects import TABLE, TypedStorage
+from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, storage_reference
 from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
 from leafwise.files.sources.source import Source
 from leafwise.files.stored_file import StoredFile
@@ -14,22 +16,24 @@ MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _FIRST = 1 << 16  # bytes that are read first; the pickles are rarely longer
 
 
-class _DeferredStorage(Storage):
-    """A storage whose offset becomes known only after the pickle that refers to it has been read."""
-
-    __slots__ = ("at",)
-
-    def __init__(self, source: Source, nbytes: int) -> None:
-        super().__init__(source, self._found, nbytes)
-        self.at = -1
-
-    def _found(self) -> int:
-        if self.at < 0:
-            raise self.source.error(self.source.size, "a tensor refers to a storage that the file does not list")
-        return self.at
-
-
 def read(source: Source) -> StoredFile:
+    """Opens a pickle; the bytes of long arrays are not read. Several pickles in one file are shown as a list."""
+    machine = Unpickler(source, {**TABLE, **JOBLIB_TABLE}, None, source.error, source.limits, names=source.pickle_names)
+    contents = []
+    try:
+        while machine.at < source.size:
+            contents.append(machine.run())
+    except TruncatedPickleError:
+        raise truncated_pickle(source, source.size) from None
+    joblib = any(module.startswith("joblib.") for module, _ in source.pickle_names)
+    content = contents[0] if len(contents) == 1 else contents
+    return StoredFile(source, "joblib" if joblib else "pickle", content)
+
+
+# -- PyTorch before 1.6 ----------------------------------------------------------------------------------------
+
+
+def read_legacy(source: Source) -> StoredFile:
     """Opens the file; the storages themselves are not read."""
     length = min(_FIRST, source.size)
     limits = source.limits
@@ -45,7 +49,7 @@ def read(source: Source) -> StoredFile:
             limits.bytes, limits.steps = before  # everything is read again
 
 
-def content(source: Source) -> Any:
+def legacy_content(source: Source) -> Any:
     """What a small file describes, such as a single storage in another file."""
     try:
         return _content(source, bytes(source.read(0, min(_FIRST, source.size))))
@@ -54,7 +58,8 @@ def content(source: Source) -> Any:
 
 
 def _content(source: Source, data: bytes) -> Any:
-    storages: dict[str, _DeferredStorage] = {}
+    storages: dict[str, Storage] = {}
+    starts: dict[str, int] = {}  # the offsets of the storages, which follow the pickles
 
     def storage(reference: Any) -> Any:
         if isinstance(reference, tuple) and len(reference) == 4 and reference[0] == "module":
@@ -64,10 +69,10 @@ def _content(source: Source, data: bytes) -> Any:
             raise UnpicklingError(
                 "it contains a view of a storage, which only PyTorch 0.2 wrote; load it with PyTorch and save it again"
             )
-        size = element_size(kind)
+        nbytes = count * kind.itemsize
         if key not in storages:
-            storages[key] = _DeferredStorage(source, count * size)
-        if count * size != storages[key].nbytes:
+            storages[key] = Storage(source, partial(starts.__getitem__, key), nbytes)
+        if nbytes != storages[key].nbytes:
             raise UnpicklingError(f"the storage {key!a} is listed with two sizes")
         return TypedStorage(storages[key], kind.dtype)
 
@@ -92,20 +97,22 @@ def _content(source: Source, data: bytes) -> Any:
         or len(set(listed)) != len(listed)
     ):
         raise source.error(machine.at, "the list of storages does not match the tensors")
-    _place(source, [(key, storages[key]) for key in listed], keys.at)
+    starts |= _starts(source, [(key, storages[key].nbytes) for key in listed], keys.at)
     return content
 
 
-def _place(source: Source, listed: list[tuple[str, _DeferredStorage]], at: int) -> None:
-    """Sets the offset of each storage: in the file, the bytes of a storage follow its number of elements."""
-    for key, place in listed:
+def _starts(source: Source, listed: list[tuple[str, int]], at: int) -> dict[str, int]:
+    """The offset of each storage: in the file, the bytes of a storage follow its number of elements."""
+    starts = {}
+    for key, nbytes in listed:
         if at + 8 > source.size:
             raise source.error(at, f"the storage {key!a} should follow here; was the download cut off?")
         count = int.from_bytes(bytes(source.read(at, at + 8)), "little")
-        size = place.nbytes // count if count else 1
-        if count * size != place.nbytes or at + 8 + place.nbytes > source.size:
-            raise source.error(at, f"the storage {key!a} should have {place.nbytes:,} bytes; was the download cut off?")
-        place.at = at + 8
-        at += 8 + place.nbytes
+        size = nbytes // count if count else 1
+        if count * size != nbytes or at + 8 + nbytes > source.size:
+            raise source.error(at, f"the storage {key!a} should have {nbytes:,} bytes; was the download cut off?")
+        starts[key] = at + 8
+        at += 8 + nbytes
     if at != source.size:
         raise source.error(at, f"{source.size - at:,} bytes follow the last storage, where the file should end")
+    return starts
