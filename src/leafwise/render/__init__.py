@@ -12,7 +12,7 @@ from typing import Any
 
 from leafwise.core.results.result import Result, Table
 from leafwise.errors import Error
-from leafwise.render.table import TableRows
+from leafwise.render.data import TableRows
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 

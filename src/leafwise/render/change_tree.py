@@ -8,7 +8,7 @@ from leafwise.core.path import quote, split_names
 from leafwise.core.results.outline import Line, Span, Style
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.change_text import figures, nonfinite, notes
-from leafwise.render.outline import FOLD_FROM, cut, follows, within
+from leafwise.render.layout import FOLD_FROM, cut, follows, within
 from leafwise.render.phrases import plural
 
 FIGURES = ("relative L2", "cosine", "largest", "changed")

@@ -1,14 +1,20 @@
-"""Fits an outline into a width: which columns stay, how long names may be, and which notes go below their lines.
+"""How long an outline may be, which names fold into a run, and how it fits into a width: which columns stay, how long
+names may be, and which notes go below their lines.
 
 Where room is short, long names are shortened first, then columns are left out in the order of `Doc.drop`, then notes
 go below their lines. At last, names become as short as it takes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
-from leafwise.core.results.outline import Doc, Line
+from leafwise.core.results.outline import Doc, Hint, Line, Span
 from leafwise.render.shorten import short_labels, width_of
+
+MAX_LINES = 60  # maximum length if no depth is given, including the footer
+FOLD_FROM = 3  # this many similar neighbors or more become one line
+SHOW_ALL = Hint("text(full=True) shows all", shell="--full shows all")
 
 GAP = 2  # columns between two cells
 BRANCH = 3  # columns per level
@@ -17,6 +23,28 @@ _RARE = 0.2  # share of the lines whose names are shorter or longer than it take
 _SIDE_NOTE = 24  # columns; room is kept for notes up to this width
 _SHORT_NAME = 10  # columns of a name for which room is kept
 _LEAST_NAME = 14  # columns of a name on a deep level
+
+
+def follows(a: str, b: str) -> bool:
+    """Whether both names are numbers and the second follows the first.
+
+    >>> follows("9", "10"), follows("a", "b")
+    (True, False)
+    """
+    return a.isdecimal() and b.isdecimal() and max(len(a), len(b)) < 10 and int(b) == int(a) + 1
+
+
+def within(lines: Iterator[Line], room: int) -> list[Line] | None:
+    """The lines, or None if there are more than there is room for."""
+    taken = list(islice(lines, room + 1))
+    return None if len(taken) > room else taken
+
+
+def cut(lines: Iterator[Line], room: int) -> list[Line]:
+    """The first lines, and a last line that says how many are left out."""
+    taken = list(islice(lines, room - 1))
+    left_out = sum(1 for _ in lines)
+    return [*taken, Line(1, (Span(f"… {left_out:,} more; ", "dim"), Span(SHOW_ALL, "dim")))]
 
 
 class Layout(NamedTuple):

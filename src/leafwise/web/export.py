@@ -11,8 +11,8 @@ from typing import Any
 from leafwise.core.results.atomic_write import write_small_file
 from leafwise.core.work.progress import bar
 from leafwise.errors import Error, QueryError
-from leafwise.web.answers import comparison, leaf, lines, tables, whole
-from leafwise.web.app_files import asset
+from leafwise.web import asset
+from leafwise.web.answers import comparison, leaf_page, lines, tables, whole
 from leafwise.web.jobs import Job
 from leafwise.web.lines import LEAF, LineRequest
 from leafwise.web.measured import statistics_json
@@ -126,10 +126,10 @@ def _leaves(session: Session) -> dict[str, Any]:
     left = _PICTURE_BYTES
     for line in named:
         path, number = outline.path(line), outline.leaf(line)
-        facts = leaf.leaf(session, path)
+        facts = leaf_page.leaf(session, path)
         row = session.measured.rows.get(number)
         values: dict[str, Any] = {"norms": None, "scale": None, "picture": None}
-        if row is not None and line in drawn and facts["read_bytes"] <= leaf.AUTOMATIC and left > 0:
+        if row is not None and line in drawn and facts["read_bytes"] <= leaf_page.AUTOMATIC and left > 0:
             values = _values(session, path, facts)
             left -= len(values["picture"] or "")
         statistics = None if row is None else statistics_json(row, None)
@@ -142,7 +142,7 @@ def _values(session: Session, path: str, facts: dict[str, Any]) -> dict[str, Any
     if not facts["views"]:
         return {"norms": None, "scale": None, "picture": None}
     layout = facts["views"][0]
-    scale = leaf.scale(session, path, layout["layout"])
-    data, _ = leaf.tile(session, path, layout["layout"], layout["levels"] - 1, 0, 0, scale["limit"])
+    scale = leaf_page.scale(session, path, layout["layout"])
+    data, _ = leaf_page.tile(session, path, layout["layout"], layout["levels"] - 1, 0, 0, scale["limit"])
     picture = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
-    return {"norms": leaf.norms(session, path), "scale": scale, "picture": picture}
+    return {"norms": leaf_page.norms(session, path), "scale": scale, "picture": picture}

@@ -13,8 +13,8 @@ from leafwise.inspect.ranks.teamwork import team_of_trees
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import stats_of
 from leafwise.render.phrases import SECTIONS
+from leafwise.web.answers import num
 from leafwise.web.jobs import Job
-from leafwise.web.numbers import num
 
 _BATCH_BYTES, _BATCH_LEAVES = 64 << 20, 256  # measured together, before the page gets news
 _LOWEST, _HIGHEST = -20, 3  # the exponents of the first and the last bar of a small histogram

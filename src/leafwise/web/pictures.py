@@ -17,8 +17,6 @@ from leafwise.inspect.image.bins import Bins
 from leafwise.inspect.image.grids import axis_down, filter_places, style_of
 from leafwise.inspect.image.plot import groups_of
 from leafwise.inspect.ranks.teamwork import cannot_use
-from leafwise.render.pictures.png import png
-from leafwise.render.pictures.scale import EMPTY, numbers, palette
 
 TILE = 256  # pixels
 BUDGET = 1 << 25  # values that a tile reads at most
@@ -336,15 +334,3 @@ def _plan(layout: PixelLayout, rows: tuple[int, int], columns: tuple[int, int], 
 
 def _cut(first: int, last: int, length: int) -> list[tuple[int, int]]:
     return [(start, min(start + length, last)) for start in range(first, last, length)]
-
-
-def tile_png(layout: PixelLayout, level: int, y: int, x: int, limit: float) -> tuple[bytes, int]:
-    """A tile as a PNG, and one of how many rows was read."""
-    cells, sampled = tile(layout, level, y, x)
-    colors = numbers(cells, limit)
-    if level == 0:
-        gaps = layout.gaps(y * TILE, y * TILE + cells.shape[0], x * TILE, x * TILE + cells.shape[1])
-        if gaps is not None:
-            colors[gaps] = EMPTY
-    height, width = colors.shape
-    return png(width, height, (row.tobytes() for row in colors), palette()), sampled

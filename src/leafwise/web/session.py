@@ -16,7 +16,6 @@ from leafwise.errors import Error, PathError, QueryError
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.phrases import bytes_text
-from leafwise.web.comparing import plan_rows
 from leafwise.web.jobs import Job, Worker
 from leafwise.web.lines import LEAF, TreeLines, VisibleLines
 from leafwise.web.measured import Measured
@@ -51,6 +50,7 @@ class Session:
         self.not_checked: set[int] = set()  # leaves whose values the check could not read
         self.diff: Diff | None = None
         self.changes: dict[int, Change] = {}  # of the leaves of the first tree, by their numbers
+        self.plan_rows: list[dict[str, Any]] | None = None  # the lines of the plan, once they are made
         self.files = WatchedFiles(trees)
         self._worker = Worker(self._news)
         self.structure = Job(self._compare_structure, 0, None)  # fast, so it does not count as a job
@@ -151,11 +151,6 @@ class Session:
             return make_plan(target, source), ""
         except Error as error:
             return None, str(error)
-
-    @cached_property
-    def plan_rows(self) -> list[dict[str, Any]]:
-        """The lines of the plan: made once, and not for every window of them."""
-        return [] if self.plan[0] is None else plan_rows(self.plan[0])
 
     @property
     def loads_into_other(self) -> bool:

@@ -10,11 +10,10 @@ from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
 from leafwise.inspect.diff.difference import Diff
 from leafwise.render.change_text import changed_value_text, figure_texts
 from leafwise.render.change_tree import FIGURES, ChangeTree
-from leafwise.render.json import plain_value
-from leafwise.render.outline import MAX_LINES
+from leafwise.render.data import TableRows, plain_value
+from leafwise.render.layout import MAX_LINES
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
-from leafwise.render.table import TableRows
 
 _MIN_LINES = 2  # minimum length of the outline: the title, and how many lines are left out
 _MAX_REMARKS = 6  # notes of each kind shown below the outline

@@ -6,8 +6,8 @@ from leafwise.checkpoint.editing.result import Edit, EditSize
 from leafwise.checkpoint.editing.steps import Step
 from leafwise.core.path import shown_url
 from leafwise.core.results.outline import Doc, Line, Span
+from leafwise.render.data import TableRows
 from leafwise.render.phrases import bytes_text, plural
-from leafwise.render.table import TableRows
 
 _BY_NAME = {"keep", "drop", "rename", "compute"}
 _MAX_LINES = 30  # of one kind of step, unless `full` is given

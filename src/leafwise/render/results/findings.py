@@ -5,10 +5,10 @@ from typing import Any
 
 from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
-from leafwise.render.outline import SHOW_ALL
+from leafwise.render.data import TableRows
+from leafwise.render.layout import SHOW_ALL
 from leafwise.render.phrases import SECTIONS, plural
 from leafwise.render.results.stats import left_out
-from leafwise.render.table import TableRows
 
 _STYLES: dict[str, Style] = {"error": "error", "warning": "warn", "note": "dim"}
 _OF_A_CODE = 8  # findings of one code that are shown

@@ -6,12 +6,12 @@ from leafwise.core.path import shown_url
 from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.core.work.fleet import Fleet
 from leafwise.inspect.check.findings import LEVELS, Findings
-from leafwise.render.outline import MAX_LINES, SHOW_ALL
+from leafwise.render.data import TableRows
+from leafwise.render.layout import MAX_LINES, SHOW_ALL
 from leafwise.render.phrases import bytes_text, plural
 from leafwise.render.results import findings as findings_page
 from leafwise.render.results import verified as verified_page
 from leafwise.render.results.stats import totals_doc
-from leafwise.render.table import TableRows
 
 _FINDINGS = 3  # findings of a checkpoint that are shown
 

@@ -8,8 +8,7 @@ from leafwise.render.html import styled
 from leafwise.render.pictures.caption import caption
 from leafwise.render.pictures.characters import FittedGrid, fitted, half_blocks, signs
 from leafwise.render.pictures.frame import framed
-from leafwise.render.pictures.pixels import colors, enlarged
-from leafwise.render.pictures.png import png
+from leafwise.render.pictures.pixels import colors, enlarged, png
 from leafwise.render.pictures.scale import GAP, INFINITE, NAN, STEPS, palette
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text

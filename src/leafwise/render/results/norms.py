@@ -6,9 +6,9 @@ from typing import Any
 from leafwise.core.path import listed
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.iterate.clipping import Norms
-from leafwise.render.outline import MAX_LINES, cut
+from leafwise.render.data import TableRows
+from leafwise.render.layout import MAX_LINES, cut
 from leafwise.render.phrases import plural
-from leafwise.render.table import TableRows
 
 
 def to_doc(norms: Norms, *, full: bool = False) -> Doc:

@@ -8,9 +8,9 @@ from leafwise.checkpoint.planning.problem_groups import ProblemGroup, counts_tex
 from leafwise.core.leaf import shape_text
 from leafwise.core.pairing.name_groups import ALL, grouped, grouped_renames
 from leafwise.core.results.outline import Doc, Hint, Line, Span, Style
+from leafwise.render.data import TableRows
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
-from leafwise.render.table import TableRows
 
 _MAX_LINES = 30  # for leaves that get a value, and for each kind of problem, unless `full` is given
 _FEW = 12  # leaves that get a value are listed one by one if there are no more than this

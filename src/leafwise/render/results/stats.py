@@ -11,9 +11,9 @@ from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
-from leafwise.render.outline import MAX_LINES
+from leafwise.render.data import TableRows
+from leafwise.render.layout import MAX_LINES
 from leafwise.render.phrases import SECTIONS, plural
-from leafwise.render.table import TableRows
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TOO_FEW = 5  # lines; with fewer, a tree with many leaves is opened one level more

@@ -12,11 +12,10 @@ from leafwise.core.columns import Section
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import quote
 from leafwise.core.results.outline import Doc, Line, Span
-from leafwise.render.json import plain_value, shared_memory_json, undone_json
-from leafwise.render.outline import FOLD_FROM, MAX_LINES, cut, follows, within
+from leafwise.render.data import TableRows, plain_value, shared_memory_json, undone_json
+from leafwise.render.layout import FOLD_FROM, MAX_LINES, cut, follows, within
 from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
 from leafwise.render.subtrees import Subtrees
-from leafwise.render.table import TableRows
 from leafwise.render.tree_footer import footer_of, metadata_line, metadata_nodes
 
 if TYPE_CHECKING:

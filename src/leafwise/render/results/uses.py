@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 from leafwise.core.results.outline import Doc, Line, Span
-from leafwise.render.outline import MAX_LINES, cut
+from leafwise.render.data import TableRows
+from leafwise.render.layout import MAX_LINES, cut
 from leafwise.render.phrases import plural
-from leafwise.render.table import TableRows
 from leafwise.share.uses import Uses
 
 

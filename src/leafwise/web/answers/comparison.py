@@ -1,16 +1,19 @@
 """The diff of two trees, and the plan of a load."""
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.inspect.diff.changes import KINDS, Change
-from leafwise.web.answers import MOST_LISTED, MOST_ROWS
-from leafwise.web.comparing import change_json, kind_counts
-from leafwise.web.numbers import num
+from leafwise.render.change_text import changed_value_text
+from leafwise.web.answers import MOST_LISTED, MOST_ROWS, cut, num
 from leafwise.web.searching import path_test
 from leafwise.web.session import Session, change_key
+
+if TYPE_CHECKING:
+    from leafwise.checkpoint.planning.plan import Plan
+    from leafwise.inspect.diff.difference import Diff
 
 ALL = "*"  # in place of a kind: equal leaves, too
 
@@ -31,7 +34,7 @@ def diff(
         "names": session.names,
         "same": result is not None and result.same,
         "values": result is not None and result.values,
-        "counts": [] if result is None else kind_counts(result),
+        "counts": [] if result is None else _kind_counts(result),
         "total": 0,
         "from": first,
         "rows": [],
@@ -56,6 +59,32 @@ def diff(
         "total": len(changes),
         "rows": [change_json(change, _opens(session, change)) for change in window],
     }
+
+
+def change_json(change: Change, leaf: bool) -> dict[str, Any]:
+    """A line of the diff. `leaf` says whether the page can open it."""
+    comparison = change.comparison
+    figures = dict.fromkeys(("relative_l2", "cosine", "largest", "share"))
+    if comparison is not None:
+        figures = {name: num(getattr(comparison, name)) for name in figures}
+    return {
+        "kinds": list(change.kinds),
+        "path": change.path,
+        "other": change.other,
+        "dtype": change.dtype,
+        "other_dtype": change.other_dtype,
+        "shape": None if change.shape is None else list(change.shape),
+        "other_shape": None if change.other_shape is None else list(change.other_shape),
+        **figures,
+        "values": None if change.values is None else [cut(changed_value_text(value)) for value in change.values],
+        "notes": [escape(note) for note in change.notes],
+        "leaf": leaf,
+    }
+
+
+def _kind_counts(diff: "Diff") -> list[dict[str, Any]]:
+    """How many changes there are of each kind, the most important first."""
+    return [{"kind": kind, "count": diff.counts[kind]} for kind in KINDS if kind in diff.counts]
 
 
 def _matching(session: Session, changes: list[Change], query: str) -> list[Change]:
@@ -89,6 +118,8 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
     }
     if loading is None:
         return answer
+    if session.plan_rows is None:
+        session.plan_rows = _plan_rows(loading)
     everything = session.plan_rows
     try:
         rows = [row for row in _matching_rows(session, everything, query) if not status or row["status"] == status]
@@ -123,3 +154,30 @@ def _matching_rows(session: Session, rows: list[dict[str, Any]], query: str) -> 
 
 def _loads_here(session: Session, path: str) -> bool:
     return not session.loads_into_other and session.leaf_number(path) is not None
+
+
+def _plan_rows(plan: "Plan") -> list[dict[str, Any]]:
+    """Every line of a plan: problems first, then what is loaded, then what the model keeps."""
+    data = plan.json()
+    rows = []
+    for problems, suffix in ((data["problems"], ""), (data["allowed"], " (allowed)")):
+        rows += [_row(problem["kind"] + suffix, problem["name"], message=problem["message"]) for problem in problems]
+    for leaf in data["leaves"]:
+        how = ", ".join(leaf["how"]) or "copy"
+        row = _row("loads", leaf["target"], source=leaf["source"], how=how)
+        rows.append({**row, "shape": leaf["shape"], "dtype": leaf["dtype"]})
+    return rows + [_row("kept", name) for name in data["kept"]]
+
+
+def _row(
+    status: str, path: str, source: str | None = None, how: str = "", message: str | None = None
+) -> dict[str, Any]:
+    return {
+        "status": status,
+        "path": escape(path),
+        "source": None if source is None else escape(source),
+        "how": escape(how),
+        "shape": None,
+        "dtype": None,
+        "message": None if message is None else escape(message),
+    }

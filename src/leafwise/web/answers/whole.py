@@ -6,8 +6,7 @@ from leafwise import __version__
 from leafwise.core.path import escape, without_secrets
 from leafwise.core.results.totals import Total
 from leafwise.core.tree import Tree
-from leafwise.web.answers import MOST_LISTED
-from leafwise.web.numbers import cut
+from leafwise.web.answers import MOST_LISTED, cut
 from leafwise.web.session import Session, short_name
 
 

@@ -1,11 +1,19 @@
-"""JSON parts that several results share."""
+"""Results as plain data: parts of their JSON that several share, and rows for pandas."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.opaque import Opaque
 
 if TYPE_CHECKING:
     from leafwise.core.leaf import SharedMemory, UndoneTie
+
+
+class TableRows(NamedTuple):
+    """The rows of a table, each by the names of its columns, and the column that is the key of a row, if any."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    key: str | None = None
 
 
 def shared_memory_json(shared: "SharedMemory") -> dict[str, Any]:
