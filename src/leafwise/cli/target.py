@@ -51,9 +51,9 @@ def resolve(target: str) -> Any:
             obj = getattr(obj, name)
         except AttributeError as error:
             raise Error(f"cannot find {target}: {error}") from error
-    if isinstance(obj, type) or not _is_model(obj):
-        return _call(target, obj)
-    return obj
+    from leafwise.core.registry import find
+
+    return _call(target, obj) if isinstance(obj, type) or find(type(obj)) is None else obj
 
 
 def file(target: str) -> str:
@@ -165,12 +165,6 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"the number must be 1 or more, not {number}")
     return number
-
-
-def _is_model(obj: Any) -> bool:
-    from leafwise.core.registry import find
-
-    return find(type(obj)) is not None
 
 
 def _call(target: str, build: Any) -> Any:
