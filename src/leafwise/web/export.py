@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from typing import Any
 
 from leafwise.core.results.atomic_write import write_small_file
@@ -74,9 +75,8 @@ def _finish(session: Session, progress: bool) -> None:
     """Waits for the computations that were started, with a bar."""
     for name, job in session.jobs.items():
         if job.state == "running":
-            with bar(
-                job.total, {"stats": "measuring", "findings": "checking"}.get(name, "comparing"), progress
-            ) as count:
+            label = {"stats": "measuring", "findings": "checking"}.get(name, "comparing")
+            with bar(job.total, label, progress) as count:
                 _wait(job, count)
         if job.state == "failed" and not (name != "stats" and _has_no_values(session)):
             raise Error(f"cannot write the report: {job.message}")
@@ -85,8 +85,6 @@ def _finish(session: Session, progress: bool) -> None:
 
 
 def _wait(job: Job, count: Any) -> None:
-    import time
-
     seen = 0
     while job.state == "running":
         time.sleep(0.05)
@@ -129,19 +127,17 @@ def _leaves(session: Session) -> dict[str, Any]:
         facts = leaf_page.leaf(session, path)
         row = session.measured.rows.get(number)
         values: dict[str, Any] = {"norms": None, "scale": None, "picture": None}
-        if row is not None and line in drawn and facts["read_bytes"] <= leaf_page.AUTOMATIC and left > 0:
-            values = _values(session, path, facts)
-            left -= len(values["picture"] or "")
+        is_small = facts["read_bytes"] <= leaf_page.AUTOMATIC and left > 0
+        if row is not None and line in drawn and facts["views"] and is_small:
+            values = _values(session, path, facts["views"][0])
+            left -= len(values["picture"])
         statistics = None if row is None else statistics_json(row, None)
         leaves[path] = {"facts": {**facts, "automatic": True}, "statistics": statistics, **values}
     return leaves
 
 
-def _values(session: Session, path: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _values(session: Session, path: str, layout: dict[str, Any]) -> dict[str, Any]:
     """The curves and the picture of a leaf: the coarsest tile, which is the whole leaf."""
-    if not facts["views"]:
-        return {"norms": None, "scale": None, "picture": None}
-    layout = facts["views"][0]
     scale = leaf_page.scale(session, path, layout["layout"])
     data, _ = leaf_page.tile(session, path, layout["layout"], layout["levels"] - 1, 0, 0, scale["limit"])
     picture = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"

@@ -53,7 +53,7 @@ class Session:
         self.plan_rows: list[dict[str, Any]] | None = None  # the lines of the plan, once they are made
         self.files = WatchedFiles(trees)
         self._worker = Worker(self._news)
-        self.structure = Job(self._compare_structure, 0, None)  # fast, so it does not count as a job
+        self.structure = Job(lambda job: self._compare(values=False), 0, None)  # fast, so it does not count as a job
         self.jobs = self._make_jobs(trees, measure)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Session:
             "findings": Job(self._check, total, reason),
         }
         if self.other is not None:
-            jobs["diff"] = Job(self._compare_values, total, reason)
+            jobs["diff"] = Job(lambda job: self._compare(values=True), total, reason)
             self._worker.start(self.structure)
         if reason is None:
             for job in jobs.values():
@@ -118,12 +118,6 @@ class Session:
         skipped = {leaf for path in findings.skipped if (leaf := self.leaf_number(path)) is not None}
         with self.lock:
             self.findings, self.findings_of_leaf, self.not_checked = findings, by_leaf, skipped
-
-    def _compare_structure(self, job: Job) -> None:
-        self._compare(values=False)
-
-    def _compare_values(self, job: Job) -> None:
-        self._compare(values=True)
 
     def _compare(self, values: bool) -> None:
         from leafwise.inspect.diff.difference import diff_of

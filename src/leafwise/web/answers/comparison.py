@@ -13,7 +13,6 @@ from leafwise.web.session import Session, change_key
 
 if TYPE_CHECKING:
     from leafwise.checkpoint.planning.plan import Plan
-    from leafwise.inspect.diff.difference import Diff
 
 ALL = "*"  # in place of a kind: equal leaves, too
 
@@ -29,40 +28,39 @@ def diff(
     if sort not in ("", "tree", "change"):
         raise QueryError(f"there is no order {sort!r}; there are tree and change")
     result = session.diff
-    answer: dict[str, Any] = {
+    changes: list[Change] = []
+    error = session.structure.message if result is None else None
+    if result is not None:
+        try:  # what was added is searched in the second tree
+            in_first, in_second = path_test(session.tree, query), path_test(session.other, query)
+            changes = [
+                change
+                for change in result
+                if (kind == ALL or (kind in change.kinds if kind else change.kind != "same"))
+                and (in_second if "added" in change.kinds else in_first)(change.path)
+            ]
+        except QueryError as wrong:
+            error = escape(str(wrong))
+    if sort == "change":
+        changes.sort(key=change_key, reverse=descending)
+    counts = {} if result is None else result.counts
+    return {
         "job": session.jobs["diff"].json(),
         "names": session.names,
         "same": result is not None and result.same,
         "values": result is not None and result.values,
-        "counts": [] if result is None else _kind_counts(result),
-        "total": 0,
-        "from": first,
-        "rows": [],
-        "notes": [] if result is None else [escape(note) for note in result.notes],
-        "error": session.structure.message if result is None else None,
-    }
-    if result is None:
-        return answer
-    try:
-        changes = [
-            change
-            for change in _matching(session, list(result), query)
-            if kind == ALL or (kind in change.kinds if kind else change.kind != "same")
-        ]
-    except QueryError as error:
-        return {**answer, "error": escape(str(error))}
-    if sort == "change":
-        changes.sort(key=change_key, reverse=descending)
-    window = changes[first : first + min(count, most)]
-    return {
-        **answer,
+        "counts": [{"kind": name, "count": times} for name, times in counts.items()],
         "total": len(changes),
-        "rows": [change_json(change, _opens(session, change)) for change in window],
+        "from": first,
+        "rows": [change_json(session, change) for change in changes[first : first + min(count, most)]],
+        "notes": [] if result is None else [escape(note) for note in result.notes],
+        "error": error,
     }
 
 
-def change_json(change: Change, leaf: bool) -> dict[str, Any]:
+def change_json(session: Session, change: Change) -> dict[str, Any]:
     """A line of the diff. `leaf` says whether the page can open it."""
+    is_shown = "added" not in change.kinds and not change.is_plain and session.leaf_number(change.path) is not None
     comparison = change.comparison
     figures = dict.fromkeys(("relative_l2", "cosine", "largest", "share"))
     if comparison is not None:
@@ -78,25 +76,8 @@ def change_json(change: Change, leaf: bool) -> dict[str, Any]:
         **figures,
         "values": None if change.values is None else [cut(changed_value_text(value)) for value in change.values],
         "notes": [escape(note) for note in change.notes],
-        "leaf": leaf,
+        "leaf": is_shown,
     }
-
-
-def _kind_counts(diff: "Diff") -> list[dict[str, Any]]:
-    """How many changes there are of each kind, the most important first."""
-    return [{"kind": kind, "count": diff.counts[kind]} for kind in KINDS if kind in diff.counts]
-
-
-def _matching(session: Session, changes: list[Change], query: str) -> list[Change]:
-    """The changes whose paths match. What was added is searched in the second tree."""
-    if not query or session.other is None:
-        return changes
-    in_first, in_second = path_test(session.tree, query), path_test(session.other, query)
-    return [change for change in changes if (in_second if "added" in change.kinds else in_first)(change.path)]
-
-
-def _opens(session: Session, change: Change) -> bool:
-    return "added" not in change.kinds and not change.is_plain and session.leaf_number(change.path) is not None
 
 
 def plan(session: Session, status: str, query: str, first: int, count: int, most: int = MOST_ROWS) -> dict[str, Any]:
@@ -121,10 +102,18 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
     if session.plan_rows is None:
         session.plan_rows = _plan_rows(loading)
     everything = session.plan_rows
-    try:
-        rows = [row for row in _matching_rows(session, everything, query) if not status or row["status"] == status]
+    try:  # what is not expected is searched in what is loaded
+        target, source = path_test(session.tree, query), path_test(session.other, query)
     except QueryError as error:
         return {**answer, "error": escape(str(error))}
+    if session.loads_into_other:
+        target, source = source, target
+    rows = [
+        row
+        for row in everything
+        if (not status or row["status"] == status)
+        and (source if row["status"].startswith("unexpected") else target)(row["path"])
+    ]
     return {
         **answer,
         "holds": loading.holds,
@@ -133,27 +122,16 @@ def plan(session: Session, status: str, query: str, first: int, count: int, most
             {"status": name, "count": times} for name, times in Counter(row["status"] for row in everything).items()
         ],
         "total": len(rows),
-        "rows": [{**row, "leaf": _loads_here(session, row["path"])} for row in rows[first : first + min(count, most)]],
+        "rows": [
+            {**row, "leaf": not session.loads_into_other and session.leaf_number(row["path"]) is not None}
+            for row in rows[first : first + min(count, most)]
+        ],
         "notes": [escape(note) for note in loading.notes],
         "proposals": [
             escape(f"{proposal.pattern} → {proposal.replacement}: {proposal.reason}")
             for proposal in loading.proposals[:MOST_LISTED]
         ],
     }
-
-
-def _matching_rows(session: Session, rows: list[dict[str, Any]], query: str) -> list[dict[str, Any]]:
-    """The lines of a plan that match. What is not expected is searched in what is loaded."""
-    if not query or session.other is None:
-        return rows
-    target, source = path_test(session.tree, query), path_test(session.other, query)
-    if session.loads_into_other:
-        target, source = source, target
-    return [row for row in rows if (source if row["status"].startswith("unexpected") else target)(row["path"])]
-
-
-def _loads_here(session: Session, path: str) -> bool:
-    return not session.loads_into_other and session.leaf_number(path) is not None
 
 
 def _plan_rows(plan: "Plan") -> list[dict[str, Any]]:

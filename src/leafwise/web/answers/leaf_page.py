@@ -52,7 +52,7 @@ def leaf(session: Session, path: str) -> dict[str, Any]:
         "views": [pictures.layout_of(shown, name).facts() for name in names],
         "no_view": escape(reason) or None,
         "findings": [finding_json(session, finding) for finding in findings],
-        "change": None if change is None else change_json(change, True),
+        "change": None if change is None else change_json(session, change),
         "previous": _neighbour(session, range(line - 1, -1, -1)),
         "next": _neighbour(session, range(line + 1, len(session.lines))),
         "read_bytes": shown.nbytes,
