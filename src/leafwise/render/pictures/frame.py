@@ -6,7 +6,8 @@ import numpy as np
 
 from leafwise.core.results.outline import Span
 from leafwise.render.pictures.font import ADVANCE, HEIGHT, line_of, writable
-from leafwise.render.pictures.scale import EMPTY, INFINITE, NAN, PAPER, STEPS
+from leafwise.render.pictures.pixels import nonfinite
+from leafwise.render.pictures.scale import EMPTY, NAN, PAPER, STEPS
 from leafwise.render.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -68,18 +69,15 @@ def _scale(image: "Image", width: int, zoom: int) -> Any:
     block[top : top + len(right), stop:] = _ink(right)
     first = 0 if image.signed else STEPS
     block[:, start:stop] = np.linspace(first, 2 * STEPS, stop - start).round().astype(np.uint8)
-    for number, count in ((NAN, image.grid.nan), (INFINITE, image.grid.infinite)):
-        if count:  # how cells look that are not finite
-            block = np.vstack([block, _gap(zoom, width), _swatch(number, count, width, zoom)])
+    for color, text in nonfinite(image.grid):  # how cells look that are not finite
+        block = np.vstack([block, _gap(zoom, width), _swatch(color, line_of(text, zoom), width, zoom)])
     return block
 
 
-def _swatch(number: int, count: int, width: int, zoom: int) -> Any:
-    name = "NaN" if number == NAN else "infinite"
-    text = line_of(f"{count:,} {name}", zoom)
+def _swatch(color: int, text: Any, width: int, zoom: int) -> Any:
     block = np.full((HEIGHT * zoom, width), PAPER, np.uint8)
     side = 8 * zoom
-    block[:side, :side] = number
+    block[:side, :side] = color
     words = _ink(text)[:, : max(width - 2 * side, 0)]
     block[: len(text), 2 * side - side // 2 : 2 * side - side // 2 + words.shape[1]] = words
     return block

@@ -13,7 +13,7 @@ from leafwise.errors import QueryError
 from leafwise.inspect.image.grids import axis_down, boxes
 from leafwise.render.phrases import bytes_text
 from leafwise.render.pictures.pixels import png
-from leafwise.render.pictures.scale import EMPTY, INFINITE, NAN, STEPS, numbers, palette
+from leafwise.render.pictures.scale import EMPTY, INFINITE, NAN, STEPS, css, numbers
 from leafwise.web import pictures
 from leafwise.web.answers import num
 from leafwise.web.answers.comparison import change_json
@@ -168,19 +168,15 @@ def scale(session: Session, path: str, layout_name: str) -> dict[str, Any]:
         signed = bool((finite < 0).any()) or (row is not None and row.min < 0)
         note = f"the scale is that of a sample: 1 of {sampled:,} values" if sampled > 1 else None
     first = 0 if signed else STEPS  # without negative values, only the upper half of the colors occurs
-    shown = [palette()[first + round(place * (2 * STEPS - first) / (_COLORS - 1))] for place in range(_COLORS)]
+    shown = [first + round(place * (2 * STEPS - first) / (_COLORS - 1)) for place in range(_COLORS)]
     return {
         "limit": limit or 1.0,
         "signed": signed,
-        "colors": [_css(color) for color in shown],
-        "nan": _css(palette()[NAN]),
-        "infinite": _css(palette()[INFINITE]),
+        "colors": [css(color) for color in shown],
+        "nan": css(NAN),
+        "infinite": css(INFINITE),
         "note": note,
     }
-
-
-def _css(color: tuple[int, int, int]) -> str:
-    return f"#{bytes(color).hex()}"
 
 
 def tile(session: Session, path: str, layout_name: str, level: int, y: int, x: int, limit: float) -> tuple[bytes, int]:
@@ -193,8 +189,7 @@ def tile(session: Session, path: str, layout_name: str, level: int, y: int, x: i
         gaps = layout.gaps(top, top + cells.shape[0], left, left + cells.shape[1])
         if gaps is not None:
             colors[gaps] = EMPTY
-    height, width = colors.shape
-    return png(width, height, (row.tobytes() for row in colors), palette()), sampled
+    return png(colors), sampled
 
 
 def value(session: Session, path: str, layout_name: str, row: int, column: int) -> dict[str, Any]:
