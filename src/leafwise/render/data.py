@@ -1,5 +1,6 @@
 """Results as plain data: parts of their JSON that several share, and rows for pandas."""
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.opaque import Opaque
@@ -22,6 +23,11 @@ def shared_memory_json(shared: "SharedMemory") -> dict[str, Any]:
 
 def undone_json(undone: "UndoneTie") -> dict[str, Any]:
     return {"path": str(undone.path), "source": str(undone.source), "op": str(undone.op)}
+
+
+def finite(value: Any) -> Any:
+    """A number as it is, but None for NaN and infinity, which JSON lacks."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def plain_value(value: Any) -> Any:

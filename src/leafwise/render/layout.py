@@ -201,6 +201,11 @@ def _room_for_note(line: Line, cells: dict[int, int], room: int, width: int) -> 
     return room + sum(GAP + cells[column] for column in empty_at_end(line, cells)) if line.cells else width - GAP
 
 
+def left_out_text(names: list[str]) -> str:
+    """What to say about columns that are left out."""
+    return f"column{'s' * (len(names) > 1)} left out at this width: {', '.join(names)}; "
+
+
 def empty_at_end(line: Line, columns: Iterable[int]) -> list[int]:
     """The last columns, in which a line has no words."""
     filled = [column for column, cell in enumerate(line.cells) if cell.text]

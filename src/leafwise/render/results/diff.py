@@ -1,6 +1,5 @@
 """The result of `lw.diff`, as an outline and as plain data."""
 
-import math
 from collections import Counter
 from typing import Any
 
@@ -10,7 +9,7 @@ from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
 from leafwise.inspect.diff.difference import Diff
 from leafwise.render.change_text import changed_value_text, figure_texts
 from leafwise.render.change_tree import FIGURES, ChangeTree
-from leafwise.render.data import TableRows, plain_value
+from leafwise.render.data import TableRows, finite, plain_value
 from leafwise.render.layout import MAX_LINES
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
@@ -111,7 +110,7 @@ def _leaf_json(change: Change) -> dict[str, Any]:
     if comparison is not None:
         numbers = {**comparison._asdict(), "relative_l2": comparison.relative_l2, "share": comparison.share}
         del numbers["scaled"]
-        figures = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        figures = {name: finite(value) for name, value in numbers.items()}
     return {
         "kinds": list(change.kinds),
         "path": change.path,

@@ -61,18 +61,7 @@ def _size(size: EditSize) -> str:
 def to_table(edit: Edit) -> TableRows:
     """A row for each name in the new checkpoint."""
     columns = ["path", "sources", "changes", "shape", "dtype", "bytes", "tied_to"]
-    rows: list[dict[str, Any]] = [
-        {
-            "path": leaf.name,
-            "sources": leaf.sources,
-            "changes": leaf.changes,
-            "shape": leaf.shape,
-            "dtype": leaf.dtype,
-            "bytes": leaf.nbytes,
-            "tied_to": leaf.tied_to or None,
-        }
-        for leaf in edit.leaves
-    ]
+    rows = [dict(zip(columns, leaf, strict=True)) | {"tied_to": leaf.tied_to or None} for leaf in edit.leaves]
     return TableRows(columns, rows, "path")
 
 

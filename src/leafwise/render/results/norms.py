@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.path import listed
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.iterate.clipping import Norms
-from leafwise.render.data import TableRows
+from leafwise.render.data import TableRows, finite
 from leafwise.render.layout import MAX_LINES, cut
 from leafwise.render.phrases import plural
 
@@ -33,7 +33,7 @@ def to_table(norms: Norms) -> TableRows:
 def to_json(norms: Norms) -> dict[str, Any]:
     """Every norm; what is not finite is null."""
     return {
-        "total": norms.total if math.isfinite(norms.total) else None,
-        "norms": {path: norm if math.isfinite(norm) else None for path, norm in norms.items()},
+        "total": finite(norms.total),
+        "norms": {path: finite(norm) for path, norm in norms.items()},
         "nonfinite": list(norms.nonfinite),
     }

@@ -224,9 +224,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "kept": plan.kept,
         "problems": [_problem_json(problem) for problem in plan.problems],
         "allowed": [_problem_json(problem) for problem in plan.allowed],
-        "prefixes": [
-            {"source": prefix.source, "target": prefix.target, "count": prefix.times} for prefix in plan.prefixes
-        ],
+        "prefixes": [dict(zip(("source", "target", "count"), prefix, strict=True)) for prefix in plan.prefixes],
         "ties": [
             {
                 "name": columns.row_text(restored.request.target),

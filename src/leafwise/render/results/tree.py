@@ -262,20 +262,7 @@ def _spaced(notes: list[Span]) -> tuple[Span, ...]:
 
 def to_table(tree: "Tree") -> TableRows:
     """A row for each leaf."""
-    columns = [
-        "path",
-        "shape",
-        "dtype",
-        "size",
-        "bytes",
-        "kind",
-        "section",
-        "role",
-        "owner",
-        "trainable",
-        "device",
-        "names",
-    ]
+    facts = ["shape", "dtype", "size", "bytes", "kind", "section", "role", "owner", "trainable", "device", "names"]
     texts = _PathTexts(tree)
     rows = []
     for leaf in tree:
@@ -283,7 +270,7 @@ def to_table(tree: "Tree") -> TableRows:
         first = data["names"][0]
         names = tuple(name["path"] for name in data["names"])
         rows.append(data | {"shape": leaf.shape, "role": first["role"], "owner": first["owner"], "names": names})
-    return TableRows(columns, rows, "path")
+    return TableRows(["path", *facts], rows, "path")
 
 
 def to_json(tree: "Tree") -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """The result of `lw.uses`, as a table and as plain data."""
 
-import math
 from typing import Any
 
 from leafwise.core.results.outline import Doc, Line, Span
-from leafwise.render.data import TableRows
+from leafwise.render.data import TableRows, finite
 from leafwise.render.layout import MAX_LINES, cut
 from leafwise.render.phrases import plural
 from leafwise.share.uses import Uses
@@ -46,7 +45,7 @@ def to_json(uses: Uses) -> dict[str, Any]:
     """Every use of every leaf, with the norm of its gradient; what is not finite is null."""
     return {
         "leaves": {
-            path: [{**use._asdict(), "norm": norm if math.isfinite(norm) else None} for use, norm in norms.items()]
+            path: [{**use._asdict(), "norm": finite(norm)} for use, norm in norms.items()]
             for path, norms in uses.account().items()
         }
     }
