@@ -153,17 +153,18 @@ def leaf_path(whole: "Tree", path: str) -> str:
 
 def depth(text: str) -> int:
     """Parses the value of `--depth`."""
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"the depth must be 0 or more, not {number}")
-    return number
+    return _at_least(0, text, "depth")
 
 
 def count(text: str) -> int:
     """Parses the value of `--top`."""
+    return _at_least(1, text, "number")
+
+
+def _at_least(least: int, text: str, what: str) -> int:
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"the number must be 1 or more, not {number}")
+    if number < least:
+        raise argparse.ArgumentTypeError(f"the {what} must be {least} or more, not {number}")
     return number
 
 

@@ -5,7 +5,7 @@ Where room is short, long names are shortened first, then columns are left out i
 go below their lines. At last, names become as short as it takes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ def follows(a: str, b: str) -> bool:
     return a.isdecimal() and b.isdecimal() and max(len(a), len(b)) < 10 and int(b) == int(a) + 1
 
 
-def within(lines: Iterator[Line], room: int) -> list[Line] | None:
+def _within(lines: Iterator[Line], room: int) -> list[Line] | None:
     """The lines, or None if there are more than there is room for."""
     taken = list(islice(lines, room + 1))
     return None if len(taken) > room else taken
@@ -43,8 +43,30 @@ def within(lines: Iterator[Line], room: int) -> list[Line] | None:
 def cut(lines: Iterator[Line], room: int) -> list[Line]:
     """The first lines, and a last line that says how many are left out."""
     taken = list(islice(lines, room - 1))
-    left_out = sum(1 for _ in lines)
-    return [*taken, Line(1, (Span(f"… {left_out:,} more; ", "dim"), Span(SHOW_ALL, "dim")))]
+    return [*taken, Line(1, more(sum(1 for _ in lines)))]
+
+
+def more(left_out: int) -> tuple[Span, Span]:
+    """How many are left out, and what shows them."""
+    return Span(f"… {left_out:,} more; ", "dim"), Span(SHOW_ALL, "dim")
+
+
+def fitting(lines: Callable[[int], Iterator[Line]], room: int) -> list[Line]:
+    """As many levels of an outline as fit; at least one, truncated if even that is too long. `lines` returns the lines
+    down to a depth."""
+    best, depth, step = _within(lines(1), room), 1, 1
+    if best is None:
+        return cut(lines(1), room)
+    while step:
+        # By doubling, then by halving: containers may be nested thousands deep.
+        deeper = _within(lines(depth + step), room)
+        if deeper is None:
+            step //= 2
+        elif len(deeper) == len(best):
+            break
+        else:
+            depth, best, step = depth + step, deeper, step * 2
+    return best
 
 
 class Layout(NamedTuple):

@@ -34,7 +34,7 @@ class SubtreeSums(NamedTuple):
     def of(cls, facts: Facts) -> "SubtreeSums":
         spec, kind, _, section = facts
         trainable = spec.trainable if kind == "parameter" else None
-        return cls(
+        sums = cls(
             parameters=spec.size if kind == "parameter" else 0,
             trainable=spec.size if trainable else 0,
             frozen=spec.size if trainable is False else 0,
@@ -44,15 +44,13 @@ class SubtreeSums(NamedTuple):
             leaves=1,
             unknown=int(spec.shape is None),
             nbytes_here=spec.nbytes_here,
-        )._of_section(section)
-
-    def _of_section(self, section: Section) -> "SubtreeSums":
+        )
         match section:
             case "optimizer":
-                return self._replace(optimizer=self.state, optimizer_bytes=self.nbytes, optimizer_leaves=1)
+                return sums._replace(optimizer=sums.state, optimizer_bytes=sums.nbytes, optimizer_leaves=1)
             case "rest":
-                return self._replace(rest_bytes=self.nbytes, rest_leaves=1)
-        return self
+                return sums._replace(rest_bytes=sums.nbytes, rest_leaves=1)
+        return sums
 
     def bytes_by_section(self) -> dict[Section, int]:
         """The bytes of the leaves in each section that has any."""

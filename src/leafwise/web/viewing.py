@@ -1,6 +1,7 @@
 """`lw.view`: the viewer, in a browser."""
 
 import os
+import sys
 import webbrowser
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -201,7 +202,5 @@ def _name(source: Any) -> str:
 
 def _is_notebook() -> bool:
     """Whether this runs in the kernel of a notebook, which displays results."""
-    import sys
-
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and hasattr(shell, "kernel")

@@ -25,25 +25,17 @@ def framed(image: "Image", pixels: Any) -> Any:
     """Pixels with the title above them, and the scale below."""
     width = max(pixels.shape[1], _LEAST)
     zoom = 3 if width >= _LARGE_LETTERS_FROM else 2
-    below = [_scale(image, width, zoom), *_lines(_remarks(image), width, zoom)]
-    blocks = [*_lines(_title(image), width, zoom), _gap(zoom), pixels, _gap(zoom), *below]
+    title = [image.title or "array", *image.grid.notes[:1]]
+    beyond = [f"{image.beyond:,} beyond the scale"] if image.beyond else []
+    remarks = [*image.grid.notes[1:], *image.grid.dead, *beyond]  # what the title has no room for
+    below = [_scale(image, width, zoom), *_lines(remarks, width, zoom)]
+    blocks = [*_lines(title, width, zoom), _gap(zoom), pixels, _gap(zoom), *below]
     sheet = np.full((sum(len(block) for block in blocks) + 2 * _MARGIN, width + 2 * _MARGIN), PAPER, np.uint8)
     top = _MARGIN
     for block in blocks:
         sheet[top : top + len(block), _MARGIN : _MARGIN + block.shape[1]] = np.where(block == EMPTY, PAPER, block)
         top += len(block)
     return sheet
-
-
-def _title(image: "Image") -> list[str]:
-    """The leaf, and how it is drawn."""
-    return [image.title or "array", *image.grid.notes[:1]]
-
-
-def _remarks(image: "Image") -> list[str]:
-    """What the title has no room for: dead units, and values beyond the scale."""
-    beyond = [f"{image.beyond:,} beyond the scale"] if image.beyond else []
-    return [*image.grid.notes[1:], *image.grid.dead, *beyond]
 
 
 def _lines(texts: list[str], width: int, zoom: int) -> list[Any]:

@@ -10,7 +10,7 @@ from leafwise.inspect.diff.difference import Diff
 from leafwise.render.change_text import changed_value_text, figure_texts
 from leafwise.render.change_tree import FIGURES, ChangeTree
 from leafwise.render.data import TableRows, finite, plain_value
-from leafwise.render.layout import MAX_LINES
+from leafwise.render.layout import MAX_LINES, fitting
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
 
@@ -27,7 +27,8 @@ def to_doc(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
         return Doc([], footer)
     outline = ChangeTree(diff, " → ".join(diff.names), fold=not full)
     chosen = full or depth is not None
-    lines = list(outline.lines(depth)) if chosen else outline.fitting(max(MAX_LINES - len(footer), _MIN_LINES))
+    room = max(MAX_LINES - len(footer), _MIN_LINES)
+    lines = list(outline.lines(depth)) if chosen else fitting(outline.lines, room)
     return Doc(
         lines,
         footer,
@@ -55,13 +56,10 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
     if not diff.values:
         footer.append((Span("names, shapes and dtypes only: values were not compared", "dim"),))
     footer += [(Span(prefix.describe()),) for prefix in diff.prefixes]
-    footer += [(Span(note, "dim"),) for note in _shortened(diff.notes)]
+    footer += [(Span(note, "dim"),) for note in diff.notes[:_MAX_REMARKS]]
+    if len(diff.notes) > _MAX_REMARKS:
+        footer.append((Span(f"… and {len(diff.notes) - _MAX_REMARKS:,} more", "dim"),))
     return footer + proposal_lines(diff.applied, diff.proposals, _MAX_REMARKS)
-
-
-def _shortened(notes: list[str]) -> list[str]:
-    left_out = [f"… and {len(notes) - _MAX_REMARKS:,} more"] if len(notes) > _MAX_REMARKS else []
-    return notes[:_MAX_REMARKS] + left_out
 
 
 def _counted(changes: list[Change], noun: str, nouns: str) -> str:

@@ -17,9 +17,8 @@ def to_doc(norms: Norms, *, full: bool = False) -> Doc:
     lines = [Line(0, (Span(path, "name"),), (Span(f"{norm:.4g}", "number"),)) for path, norm in largest_first]
     if not full and len(lines) > MAX_LINES - 4:
         lines = cut(iter(lines), MAX_LINES - 4)
-    footer: list[tuple[Span, ...]] = []
     gradients = plural(len(norms), "gradient", "gradients")
-    footer.append((Span(f"{gradients} · total norm before clipping {norms.total:.4g}"),))
+    footer: list[tuple[Span, ...]] = [(Span(f"{gradients} · total norm before clipping {norms.total:.4g}"),)]
     if norms.nonfinite:
         footer.append((Span(f"not finite, and not clipped: {listed(norms.nonfinite)}", "warn"),))
     return Doc(lines, footer, right=frozenset({0}))

@@ -1,6 +1,5 @@
 """The result of `lw.plan`, as a table and as plain data."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.planning.plan import Feed, Plan, Problem, advice
@@ -22,7 +21,8 @@ def to_doc(plan: Plan, *, full: bool = False) -> Doc:
     a line, unless `full`."""
     limit = None if full else _MAX_LINES
     feeds = _feeds(plan)
-    groups = _alone(feeds) if full or len(feeds) <= _FEW else _feed_groups(plan, feeds)
+    each = [_FeedGroup(feed.source, feed.name, [feed]) for feed in feeds]
+    groups = each if full or len(feeds) <= _FEW else _feed_groups(plan, feeds)
     lines = [_line(group) for group in groups[:limit]]
     footer: list[tuple[Span, ...]] = []
     if left_out := sum(len(group.feeds) for group in groups[len(lines) :]):
@@ -67,10 +67,6 @@ def _feeds(plan: Plan) -> list[_PlannedLeaf]:
         reason = reasons.get((source, feed.name), "")
         planned.append(_PlannedLeaf(feed.name, source, steps, shape_text(spec.shape), dtype, reason))
     return planned
-
-
-def _alone(feeds: Iterable[_PlannedLeaf]) -> list[_FeedGroup]:
-    return [_FeedGroup(feed.source, feed.name, [feed]) for feed in feeds]
 
 
 def _feed_groups(plan: Plan, feeds: list[_PlannedLeaf]) -> list[_FeedGroup]:

@@ -24,15 +24,9 @@ def to_doc(ties: Ties, *, full: bool = False) -> Doc:
         cells = (Span(""), Span(shape_text(leaf.shape)), Span(leaf.dtype, "dim"), Span(bytes_text(leaf.nbytes), "dim"))
         lines.append(Line(0, (Span(str(leaf.path), "name"),), cells))
         for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True):
-            how = Span(_op_text(name.op), "tie")
-            lines.append(
-                Line(
-                    1,
-                    (Span(str(name.path), "name"),),
-                    (how, Span(""), Span(""), Span("")),
-                    (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),),
-                )
-            )
+            cells = (Span(_op_text(name.op), "tie"), Span(""), Span(""), Span(""))
+            note = (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),)
+            lines.append(Line(1, (Span(str(name.path), "name"),), cells, note))
     columns = ("how", "shape", "dtype", "bytes")
     return Doc(lines, _footer(ties, full), right=frozenset({3}), drop=(2, 1), columns=columns)
 
@@ -77,21 +71,13 @@ def _listed(leaves: "tuple[Leaf, ...]") -> str:
 
 def to_table(ties: Ties) -> TableRows:
     """A row for each further name of a tied leaf."""
-    rows = []
-    for tie in ties:
-        for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True):
-            shape, dtype = tie.leaf.shape, tie.leaf.dtype
-            rows.append(
-                {
-                    "name": str(name.path),
-                    "leaf": str(tie.leaf.path),
-                    "op": _op_text(name.op),
-                    "shape": shape,
-                    "dtype": dtype,
-                    "bytes_saved": saved,
-                }
-            )
-    return TableRows(["name", "leaf", "op", "shape", "dtype", "bytes_saved"], rows, "name")
+    columns = ["name", "leaf", "op", "shape", "dtype", "bytes_saved"]
+    rows = [
+        (str(name.path), str(tie.leaf.path), _op_text(name.op), tie.leaf.shape, tie.leaf.dtype, saved)
+        for tie in ties
+        for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True)
+    ]
+    return TableRows(columns, [dict(zip(columns, row, strict=True)) for row in rows], "name")
 
 
 def to_json(ties: Ties) -> dict[str, Any]:

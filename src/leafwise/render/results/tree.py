@@ -13,7 +13,7 @@ from leafwise.core.leaf import shape_text
 from leafwise.core.path import quote
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.render.data import TableRows, plain_value, shared_memory_json, undone_json
-from leafwise.render.layout import FOLD_FROM, MAX_LINES, cut, follows, within
+from leafwise.render.layout import FOLD_FROM, MAX_LINES, fitting, follows
 from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
 from leafwise.render.subtrees import Subtrees
 from leafwise.render.tree_footer import footer_of, metadata_line, metadata_nodes
@@ -34,7 +34,7 @@ def to_doc(tree: "Tree", *, depth: int | None = None, full: bool = False, max_li
     outline = _TreeOutline(tree, fold=not full)
     footer = outline.footer()
     chosen = full or depth is not None
-    lines = list(outline.lines(depth)) if chosen else outline.fitting(max_lines - _FOOTER_LINES)
+    lines = list(outline.lines(depth)) if chosen else fitting(outline.lines, max_lines - _FOOTER_LINES)
     return Doc(lines, footer, right=frozenset({2, 3}), drop=(3, 1, 0), columns=_COLUMNS)
 
 
@@ -65,23 +65,6 @@ class _TreeOutline:
 
     def footer(self) -> list[tuple[Span, ...]]:
         return footer_of(self.tree, self.subtrees) + [metadata_line(self.columns, node) for node in self.metadata]
-
-    def fitting(self, room: int) -> list[Line]:
-        """As many levels as fit; at least one, truncated if even that is too long."""
-        depth, best = 0, within(self.lines(0), room)
-        step = 1
-        while best is not None:
-            # By doubling, then by halving: containers may be nested thousands deep.
-            deeper = within(self.lines(depth + step), room)
-            if deeper is not None and len(deeper) == len(best):
-                return best
-            if deeper is not None:
-                depth, best, step = depth + step, deeper, step * 2
-            elif step > 1:
-                step //= 2
-            else:
-                break
-        return best if depth and best is not None else cut(self.lines(1), room)
 
     def lines(self, depth: int | None) -> Iterator[Line]:
         """The lines down to a depth. Not recursive: containers may be nested thousands deep."""

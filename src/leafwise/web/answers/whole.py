@@ -6,6 +6,7 @@ from leafwise import __version__
 from leafwise.core.path import escape, without_secrets
 from leafwise.core.results.totals import Total
 from leafwise.core.tree import Tree
+from leafwise.render.phrases import plural
 from leafwise.web.answers import MOST_LISTED, cut
 from leafwise.web.session import Session, short_name
 
@@ -75,13 +76,13 @@ def _metadata(t: Tree) -> list[dict[str, str]]:
 def _notes(t: Tree) -> list[str]:
     notes = [f"{undone}; {undone.repair()}" for undone in t.undone[:MOST_LISTED]]
     if shared := t.shared_memory:
-        groups = "1 group" if len(shared) == 1 else f"{len(shared):,} groups"
+        groups = plural(len(shared), "group", "groups")
         paths = ", ".join(str(leaf.path) for leaf in shared[0].leaves[:3])
         notes.append(
             f"{groups} of leaves: {shared[0].reason}, such as {paths}; in the tree and the map, their bytes count for "
             "each of them"
         )
     if opaque := t.opaque:
-        objects = "1 object is" if len(opaque) == 1 else f"{len(opaque):,} objects are"
+        objects = plural(len(opaque), "object is", "objects are")
         notes.append(f"{objects} of a class that leafwise does not load: {opaque[0].class_name}")
     return [escape(without_secrets(note)) for note in notes]
