@@ -137,14 +137,9 @@ class Subtrees:
         start_a, stop_a = self.columns.row_ranges[a]
         start_b, _ = self.columns.row_ranges[b]
         ties = self.columns.ties
-        at = bisect_left(self._tied_rows, start_a)
-        while at < len(self._tied_rows) and self._tied_rows[at] < stop_a:
-            row = self._tied_rows[at]
-            leaf_a, leaf_b = ties[row], ties[row - start_a + start_b]
-            if leaf_a != leaf_b and leaf_a - start_a != leaf_b - start_b:
-                return False
-            at += 1
-        return True
+        tied = self._tied_rows[bisect_left(self._tied_rows, start_a) : bisect_left(self._tied_rows, stop_a)]
+        leaves = ((ties[row], ties[row - start_a + start_b]) for row in tied)
+        return all(leaf_a == leaf_b or leaf_a - start_a == leaf_b - start_b for leaf_a, leaf_b in leaves)
 
     def _compare(self) -> tuple[list[int], list[SubtreeSums]]:
         """A number for each node, the same for subtrees that are drawn the same; and the totals below, by that number.

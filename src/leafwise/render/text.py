@@ -9,15 +9,7 @@ from leafwise.render.shorten import beginning, width_of
 from leafwise.render.terminal import Terminal
 from leafwise.render.wrapping import wrapped
 
-_COLORS: dict[Style, str] = {
-    "name": "1",
-    "type": "36",
-    "number": "",
-    "tie": "35",
-    "dim": "2",
-    "warn": "33",
-    "error": "31",
-}
+_COLORS: dict[Style, str] = {"name": "1", "type": "36", "tie": "35", "dim": "2", "warn": "33", "error": "31"}
 _ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "->", "←": "<-", "×": "x", "…": "...", "·": "-",
     "▸": ">", "≤": "<=", "≥": ">=", "▁": ".", "▂": ":", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
     "█": "#"})  # fmt: skip

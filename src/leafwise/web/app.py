@@ -24,7 +24,7 @@ from leafwise.web.session import Session
 SECONDS = 60  # for one request
 _REQUESTS_AT_ONCE = 6  # requests that are computed at the same time
 _MOST_TOGGLED = 2_000
-_ASSETS = {"app.js": "text/javascript", "app.css": "text/css"}
+_ASSETS = {"index.html": "text/html", "app.js": "text/javascript", "app.css": "text/css"}
 
 
 class BadRequestError(Exception):
@@ -57,8 +57,8 @@ def make_app(session: Callable[[], Session]) -> Starlette:
 
     pages = Starlette(
         routes=[
-            Route("/", _index),
-            *(Route(f"/{name}", partial(_asset, name)) for name in _ASSETS),
+            Route("/", partial(_asset, "index.html")),
+            *(Route(f"/{name}", partial(_asset, name)) for name in ("app.js", "app.css")),
             route("summary", lambda session, _: whole.summary(session)),
             route("totals", lambda session, _: whole.totals(session)),
             route("progress", lambda session, _: whole.progress(session)),
@@ -188,10 +188,6 @@ def _json(data: Any) -> Response:
 def _error(status: int, message: str) -> Response:
     text = escape(without_secrets(message))[:2_000]
     return Response(json.dumps({"error": text}), status, media_type="application/json")
-
-
-async def _index(request: Request) -> Response:
-    return Response(asset("index.html"), media_type="text/html; charset=utf-8")
 
 
 async def _asset(name: str, request: Request) -> Response:

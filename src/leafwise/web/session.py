@@ -6,6 +6,7 @@ The answers to the requests of the page are in `answers`. Nothing here changes a
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from operator import attrgetter
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -163,11 +164,6 @@ class Session:
         """The name of the first tree, without folders."""
         return short_name(self.names[0])
 
-    @cached_property
-    def is_remote(self) -> bool:
-        """Whether reading a value needs a network."""
-        return not is_local(self.tree)
-
     def health(self, leaf: int) -> str | None:
         """The worst finding of a leaf; "ok" if there is none, and None if that is not known."""
         if self.findings is None:
@@ -200,12 +196,9 @@ class Session:
         lines, counted = self.lines, self.lines.counted
         if sort == "path":
             return lines.path
-        if sort == "bytes":
-            return lambda line: counted[line].spec.nbytes
-        if sort == "size":
-            return lambda line: counted[line].spec.size
-        if sort == "dtype":
-            return lambda line: counted[line].spec.dtype
+        if sort in ("bytes", "size", "dtype"):
+            fact = attrgetter("nbytes" if sort == "bytes" else sort)
+            return lambda line: fact(counted[line].spec)
         if sort == "change":
             return lambda line: change_key(self.changes.get(lines.leaf(line)))
         return lambda line: stats_key(self.measured.rows.get(lines.leaf(line)), sort)

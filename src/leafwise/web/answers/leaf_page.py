@@ -21,6 +21,7 @@ from leafwise.web.answers.tables import finding_json
 from leafwise.web.lines import LEAF
 from leafwise.web.measured import statistics_json
 from leafwise.web.session import Session
+from leafwise.web.watched_files import is_local
 
 AUTOMATIC = 256 << 20  # bytes that are measured and drawn when a leaf is opened
 _AUTOMATIC_REMOTE = 16 << 20
@@ -56,7 +57,7 @@ def leaf(session: Session, path: str) -> dict[str, Any]:
         "previous": _neighbour(session, range(line - 1, -1, -1)),
         "next": _neighbour(session, range(line + 1, len(session.lines))),
         "read_bytes": shown.nbytes,
-        "automatic": shown.nbytes <= (_AUTOMATIC_REMOTE if session.is_remote else AUTOMATIC),
+        "automatic": shown.nbytes <= (AUTOMATIC if is_local(session.tree) else _AUTOMATIC_REMOTE),
     }
 
 
