@@ -32,8 +32,7 @@ _POLICY = (
 def write_report(session: Session, path: "str | os.PathLike[str]", progress: bool = False) -> str:
     """Writes the report and returns its path. If that fails, an existing file stays as it was."""
     target = check_name(path)
-    text = report_html(session, progress)
-    write_small_file(target, text.encode())
+    write_small_file(target, report_html(session, progress).encode())
     return target
 
 

@@ -28,7 +28,7 @@ def to_doc(fleet: Fleet, *, full: bool = False, depth: int | None = None) -> Doc
     if fleet.errors:
         summary.append(Span(f" · {plural(len(fleet.errors), 'error', 'errors')}", "error"))
     footer.append(tuple(summary))
-    errors: list[Line] = []
+    errors = []
     for name, error in fleet.errors.items():  # the message is below the name, which has all the room then
         errors.append(Line(0, (Span("error  ", "error"), Span(shown_url(name), "name"))))
         errors.append(Line(1, (Span(str(error), "error"),), whole=True))

@@ -36,11 +36,9 @@ def _op_text(op: "Op") -> str:
 
 
 def _footer(ties: Ties, full: bool) -> list[tuple[Span, ...]]:
-    if len(ties):
-        names = sum(len(tie.names) for tie in ties)
-        words = f"{plural(len(ties), 'tie', 'ties')}, {names:,} names · {bytes_text(ties.bytes_saved) or '0 B'} saved"
-    else:
-        words = "no ties"
+    names = sum(len(tie.names) for tie in ties)
+    saved = bytes_text(ties.bytes_saved) or "0 B"
+    words = f"{plural(len(ties), 'tie', 'ties')}, {names:,} names · {saved} saved" if len(ties) else "no ties"
     footer: list[tuple[Span, ...]] = [(Span(words),)]
     footer += [(Span(f"{undone}; {undone.repair()}", "warn"),) for undone in ties.undone]
     for shared in ties.shared_memory:

@@ -167,15 +167,15 @@ class _TreeOutline:
             to = columns.node_text(columns.repeats[node]) or "the root"
             return Line(level, (*label, Span("  → " + to, "tie")))
         below = self.subtrees.sums(node)
-        parameters, nbytes, leaves = below.parameters, below.nbytes, below.leaves
+        parameters = below.parameters
         if level and below.section != self.subtrees.sums(columns.node_parents[node]).section:
             notes += self._section_note(below.section)
         if len(members) > 1 and parameters:
             notes.append(Span(f"each {parameters:,}", "dim"))
         if closed:
-            notes.append(Span(f"▸ {plural(leaves, 'leaf', 'leaves')}", "dim"))
+            notes.append(Span(f"▸ {plural(below.leaves, 'leaf', 'leaves')}", "dim"))
         total = f"{parameters * len(members):,}" if parameters else ""
-        memory = bytes_text(nbytes * len(members))
+        memory = bytes_text(below.nbytes * len(members))
         cells = (Span(""), Span(""), Span(total, "number"), Span(memory, "dim"))
         return Line(level, tuple(label), cells, _spaced(notes))
 

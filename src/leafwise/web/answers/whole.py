@@ -1,5 +1,6 @@
 """What the page shows of the whole: counts, ties, notes, and how far the computations are."""
 
+from itertools import islice
 from typing import Any
 
 from leafwise import __version__
@@ -55,16 +56,14 @@ def _total_json(total: Total) -> dict[str, Any]:
 
 def _ties(t: Tree) -> list[dict[str, Any]]:
     columns = t.columns
-    ties: list[dict[str, Any]] = []
-    for row in t.first_rows if columns.ties else ():
-        leaf = columns.ties.get(row, row)
-        if leaf in columns.further_rows:
-            rows = columns.rows_of(leaf)
-            names = [{"path": columns.row_text(name), "op": str(columns.row_op(name))} for name in rows]
-            ties.append({"path": columns.row_text(leaf), "names": names})
-            if len(ties) == MOST_LISTED:
-                break
-    return ties
+    leaves = (columns.ties.get(row, row) for row in t.first_rows) if columns.ties else ()
+    return [
+        {
+            "path": columns.row_text(leaf),
+            "names": [{"path": columns.row_text(row), "op": str(columns.row_op(row))} for row in columns.rows_of(leaf)],
+        }
+        for leaf in islice((leaf for leaf in leaves if leaf in columns.further_rows), MOST_LISTED)
+    ]
 
 
 def _metadata(t: Tree) -> list[dict[str, str]]:
