@@ -29,7 +29,10 @@ def _report(text: str, color: int) -> None:
 
     colored = Terminal.of(sys.stderr).color
     for line in without_secrets(f"leafwise: {text}").split("\n"):  # some errors list several problems
-        print(f"\x1b[{color}m{escape(line)}\x1b[0m" if colored else escape(line), file=sys.stderr)
+        if colored:
+            print(f"\x1b[{color:d}m{escape(line)}\x1b[0m", file=sys.stderr)
+        else:
+            print(escape(line), file=sys.stderr)
 
 
 def show(result: "Result", as_json: bool, **options: Any) -> None:
