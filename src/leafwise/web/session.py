@@ -124,11 +124,8 @@ class Session:
         from leafwise.inspect.diff.difference import diff_of
 
         diff = diff_of(self.tree, self.other, None, values, False)
-        changes: dict[int, Change] = {}
-        for change in diff:
-            leaf = None if "added" in change.kinds or change.is_plain else self.leaf_number(change.path)
-            if leaf is not None:
-                changes[leaf] = change
+        leaves = [change for change in diff if "added" not in change.kinds and not change.is_plain]
+        changes = {leaf: change for change in leaves if (leaf := self.leaf_number(change.path)) is not None}
         with self.lock:
             self.diff, self.changes = diff, changes
         self._news()
