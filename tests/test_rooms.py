@@ -53,7 +53,7 @@ PUBLIC = {
 _WITH_NUMPY = {
     "read.py", "distributions.py", "leaf_filler.py", "grids.py", "bins.py", "pixels.py", "characters.py", "scale.py",
     "duplicate_rows.py", "zero_lines.py", "spectrum.py", "indices.py", "font.py", "frame.py", "check_ranks.py",
-    "spread_arrays.py", "team_measuring.py", "leaf_pictures.py", "norms.py", "pictures.py",
+    "spread_arrays.py", "team_measuring.py", "leaf_page.py", "pictures.py",
 }  # fmt: skip
 
 

@@ -291,7 +291,7 @@ _ITERATE = (
         "iterate/presets.py",
         "iterate/test_advice.py iterate/test_groups.py iterate/test_decay_rules.py",
         ("leaves.update(columns.ties.get(row, row) for row, undecayed", "leaves.update(row for row, undecayed"),
-        ("sum(size > 1 for size in spec.shape) > 1", "len(spec.shape) > 1"),
+        ("sum(size > 1 for size in shape) > 1", "len(shape) > 1"),
         ("self._decay**place.below_top", "self._decay ** (place.below_top + 1)"),
     ),
     *_mutants(

@@ -27,9 +27,7 @@ def main(bin_folder: str) -> None:
         python, "-c", "import leafwise, pathlib; print((pathlib.Path(leafwise.__file__).parent / 'py.typed').exists())"
     )
     assert typed.strip() == "True", "py.typed is missing"
-    built = output(
-        python, "-c", "from leafwise.web.app_files import asset; print(len(asset('app.js')), len(asset('app.css')))"
-    )
+    built = output(python, "-c", "from leafwise.web import asset; print(len(asset('app.js')), len(asset('app.css')))")
     assert min(map(int, built.split())) > 1_000, "the page of the viewer is missing"
     find = "import importlib.util; print(importlib.util.find_spec('leafwise_gluon'))"
     assert output(python, "-c", find).strip() == "None", "the wheel contains leafwise-gluon"

@@ -17,7 +17,8 @@ from tests.files.writers import WRITERS, arrays
 import leafwise as lw
 from leafwise.render.pictures.scale import EMPTY, INFINITE, NAN, STEPS
 from leafwise.web import pictures
-from leafwise.web.answers import comparison, leaf, lines, map, tables, whole
+from leafwise.web.answers import comparison, lines, map, tables, whole
+from leafwise.web.answers import leaf_page as leaf
 from leafwise.web.lines import SORTS, LineRequest
 from leafwise.web.session import Session, why_not_measured
 

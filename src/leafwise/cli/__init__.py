@@ -19,22 +19,9 @@ from leafwise.errors import Error
 
 # In the order of `leafwise --help`. Each is a module of this package, imported only when its verb is called.
 VERBS = [
-    "show",
-    "read",
-    "stats",
-    "check",
-    "diff",
-    "image",
-    "view",
-    "ties",
-    "groups",
-    "plan",
-    "verify",
-    "edit",
-    "convert",
-    "tour",
-    "completion",
-]
+    "show", "read", "stats", "check", "diff", "image", "view", "ties", "groups", "plan", "verify", "edit", "convert",
+    "tour", "completion",
+]  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,18 +164,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     trusted = parser.add_argument_group("limits (raise them for a file that you trust)")
-    trusted.add_argument(
-        "--max-bytes", type=int, metavar="N", help="refuse a file if listing it needs more memory than this"
-    )
-    trusted.add_argument(
-        "--max-steps", type=int, metavar="N", help="refuse a file if listing it takes more steps than this"
-    )
-    trusted.add_argument(
-        "--max-download",
-        type=int,
-        metavar="N",
-        help="refuse a file with more bytes than this if its web server can only send whole files",
-    )
+    for option, text in (
+        ("--max-bytes", "refuse a file if listing it needs more memory than this"),
+        ("--max-steps", "refuse a file if listing it takes more steps than this"),
+        ("--max-download", "refuse a file with more bytes than this if its web server can only send whole files"),
+    ):
+        trusted.add_argument(option, type=int, metavar="N", help=text)
     trusted.add_argument(
         "--strict", action="store_true", help="refuse a file with objects of classes that leafwise does not load"
     )
@@ -198,8 +179,7 @@ def _with_limits(options: argparse.Namespace) -> int:
     strict = bool(getattr(options, "strict", False))
     given = [getattr(options, name, None) for name in ("max_bytes", "max_steps", "max_download")]
     if given == [None, None, None] and not strict:
-        status: int = options.run(options)
-        return status
+        return int(options.run(options))
     from leafwise.files.limits import allowing
 
     max_bytes, max_steps, max_download = given

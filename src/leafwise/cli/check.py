@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
 from leafwise.cli.output import print_json, say, show
-from leafwise.cli.workers import PATTERN, add_dask, executor_of
+from leafwise.cli.workers import PATTERN, add_dask, for_each
 
 if TYPE_CHECKING:
+    from leafwise.core.work.executor_tasks import Crew
     from leafwise.inspect.check.rules.registry import CheckRule
 
 
@@ -40,18 +41,8 @@ def add_to(verbs: Any) -> None:
     parser.set_defaults(run=run, trouble=2)
 
 
-def print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
-    if not as_json:
-        for rule in rules:
-            say(f"{rule.code}  {rule.name}: {rule.about}")
-        return
-    facts = [{"code": rule.code, "name": rule.name, "about": rule.about, "asked": rule.opt_in} for rule in rules]
-    print_json({"rules": facts})
-
-
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.work.executor_tasks import Crew
-    from leafwise.core.work.fleet import each_checkpoint, is_pattern
+    from leafwise.core.work.fleet import Fleet, is_pattern
     from leafwise.errors import QueryError
     from leafwise.inspect.check.findings import LEVELS, Findings
     from leafwise.inspect.check.linter import findings_of
@@ -59,27 +50,34 @@ def run(options: argparse.Namespace) -> int:
 
     if options.rules:
         limited = options.select or options.ignore
-        rules = selected_rules(options.select, options.ignore) if limited else all_rules().values()
-        print_rules(list(rules), options.json)
+        rules = selected_rules(options.select, options.ignore) if limited else list(all_rules().values())
+        _print_rules(rules, options.json)
         return 0
     if options.target is None:
         raise QueryError("leafwise check needs a TARGET; to list the rules, add --rules")
 
-    def checked(name: str, crew: Crew | None, progress: bool = False) -> Findings:
+    def checked(name: str, crew: "Crew | None", progress: bool = False) -> Findings:
         against = None if options.against is None else target.resolve(options.against)
         with target.selected(name, options.where, options.words) as selection:
             return findings_of(
                 selection, None, None, against, options.select, options.ignore, progress=progress, crew=crew
             )
 
+    if is_pattern(options.target):
+        selected_rules(options.select, options.ignore)  # raises if they are not valid
+    result = for_each(options, options.target, "check", checked)
+    show(result, options.json, full=options.full)
+    if isinstance(result, Fleet) and result.errors:
+        return 2
     failing = LEVELS[: LEVELS.index(options.fail) + 1]
-    with executor_of(options, is_pattern(options.target)) as executor:
-        if is_pattern(options.target):
-            selected_rules(options.select, options.ignore)  # raises if they are not valid
-            fleet = each_checkpoint(options.target, "check", executor, checked, progress=True)
-            show(fleet, options.json, **({} if options.json else {"full": options.full}))
-            fails = any(finding.level in failing for findings in fleet.values() for finding in findings)
-            return 2 if fleet.errors else int(fails)
-        findings = checked(options.target, None if executor is None else Crew(executor), progress=True)
-    show(findings, options.json, **({} if options.json else {"full": options.full}))
-    return int(any(finding.level in failing for finding in findings))
+    listings = result.values() if isinstance(result, Fleet) else [result]
+    return int(any(finding.level in failing for findings in listings for finding in findings))
+
+
+def _print_rules(rules: "list[CheckRule]", as_json: bool) -> None:
+    if as_json:
+        facts = [{"code": rule.code, "name": rule.name, "about": rule.about, "asked": rule.opt_in} for rule in rules]
+        print_json({"rules": facts})
+        return
+    for rule in rules:
+        say(f"{rule.code}  {rule.name}: {rule.about}")

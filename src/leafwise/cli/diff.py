@@ -2,12 +2,13 @@
 
 import argparse
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
 from leafwise.cli.output import show
 from leafwise.cli.rename import add_auto, add_rename, rename_argument
-from leafwise.cli.workers import PATTERN, add_dask, executor_of
+from leafwise.cli.workers import PATTERN, add_dask, for_each
 from leafwise.errors import Error, QueryError
 
 if TYPE_CHECKING:
@@ -42,25 +43,15 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.work.executor_tasks import Crew
-    from leafwise.core.work.fleet import each_checkpoint, is_pattern, refuse_pattern
-    from leafwise.inspect.diff.difference import Diff
+    from leafwise.core.work.fleet import Fleet, refuse_pattern
 
     refuse_pattern(options.a, "diff A B")
-    with executor_of(options, is_pattern(options.b)) as executor:
-        if not is_pattern(options.b):
-            differences = _compared(options, options.b, None if executor is None else Crew(executor), progress=True)
-            if not options.quiet:
-                show(differences, options.json, depth=options.depth, full=options.full)
-            return 0 if differences.same else 1
-
-        def against(name: str, crew: Crew) -> Diff:
-            return _compared(options, name, crew)
-
-        fleet = each_checkpoint(options.b, "diff", executor, against, progress=True)
+    result = for_each(options, options.b, "diff", partial(_compared, options))
     if not options.quiet:
-        show(fleet, options.json, full=options.full)
-    return 2 if fleet.errors else 0 if fleet.ok else 1
+        show(result, options.json, depth=options.depth, full=options.full)
+    if isinstance(result, Fleet):
+        return 2 if result.errors else 0 if result.ok else 1
+    return 0 if result.same else 1
 
 
 def _compared(options: argparse.Namespace, b: str, crew: "Crew | None", progress: bool = False) -> "Diff":

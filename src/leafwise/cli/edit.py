@@ -7,7 +7,7 @@ from typing import Any
 
 from leafwise.cli import target
 from leafwise.cli.output import say, show
-from leafwise.cli.rename import add_rename, renames
+from leafwise.cli.rename import add_rename, pair, renames
 from leafwise.cli.workers import add_dask, executor_of
 from leafwise.core.path import shown_url
 from leafwise.errors import Error
@@ -39,22 +39,16 @@ def add_to(verbs: Any) -> None:
     parser.add_argument(
         "sources", metavar="SOURCE", nargs="+", help="a file, a folder or a URL; for --formula, also NAME=FILE"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        dest="out",
-        metavar="OUT",
-        required=True,
-        help="the file or URL: .safetensors, .npz or .params",
-    )
-    add_selecting(parser)
+    out = "the file or URL: .safetensors, .npz or .params"
+    parser.add_argument("-o", "--output", dest="out", metavar="OUT", required=True, help=out)
+    _add_selecting(parser)
     _add_changing(parser)
     _add_computing(parser)
     _add_writing(parser)
     parser.set_defaults(run=run)
 
 
-def add_selecting(parser: argparse.ArgumentParser) -> None:
+def _add_selecting(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to keep, and under which names")
     _add_list(group, "--keep", "QUERY", "keep only what matches: leaves and plain values; repeatable")
     _add_list(group, "--drop", "QUERY", "drop what matches: leaves and plain values; repeatable")
@@ -157,7 +151,7 @@ def run(options: argparse.Namespace) -> int:
         transpose=dict(_transpose(text) for text in options.transpose) or None,
         resize=dict(_with_options(text, "--resize", _resize) for text in options.resize) or None,
         split=dict(_with_options(text, "--split", _split) for text in options.split) or None,
-        fuse=dict(_with_options(text, "--fuse", _fuse) for text in options.fuse) or None,
+        fuse=dict(_with_options(text, "--fuse", lambda name: {"into": name}) for text in options.fuse) or None,
         tie=dict(pair(text, "--tie", "NAME=OTHER") for text in options.tie) or None,
         untie=options.untie or None,
         set={name: _plain(text) for name, text in (pair(text, "--set", "NAME=VALUE") for text in options.set)} or None,
@@ -210,14 +204,6 @@ def _sources(texts: list[str], formula: str | None) -> Any:
 # -- values of options ---------------------------------------------------------------------------------------
 
 
-def pair(text: str, option: str, form: str) -> tuple[str, str]:
-    """Parses `NAME=VALUE`."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise Error(f"{option} takes {form}, not {text!r}")
-    return name, value
-
-
 def _casts(texts: list[str]) -> Any:
     casts = {}
     for text in texts:
@@ -257,10 +243,6 @@ def _split(value: str) -> dict[str, Any]:
     if "," not in value:
         raise Error(f"--split takes GLOB=A,B: the names of at least two parts, not {value!r}")
     return {"into": [name.strip() for name in value.split(",")]}
-
-
-def _fuse(value: str) -> dict[str, Any]:
-    return {"into": value}
 
 
 def _whole(text: str, option: str) -> int:

@@ -25,18 +25,14 @@ def caution(text: str) -> None:
 
 
 def _report(text: str, color: int) -> None:
-    colored = _has_color(sys.stderr)
+    from leafwise.render.terminal import Terminal
+
+    colored = Terminal.of(sys.stderr).color
     for line in without_secrets(f"leafwise: {text}").split("\n"):  # some errors list several problems
         if colored:
             print(f"\x1b[{color:d}m{escape(line)}\x1b[0m", file=sys.stderr)
         else:
             print(escape(line), file=sys.stderr)
-
-
-def _has_color(stream: TextIO | None) -> bool:
-    from leafwise.render.terminal import Terminal
-
-    return Terminal.of(stream).color
 
 
 def show(result: "Result", as_json: bool, **options: Any) -> None:

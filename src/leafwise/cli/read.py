@@ -42,7 +42,10 @@ def run(options: argparse.Namespace) -> int:
         if not isinstance(leaf, Leaf):
             if index:
                 raise Error(f"cannot slice {path}: it is not a leaf")
-            _print_value(leaf)
+            if isinstance(leaf, Result):  # the tree at the path of a node
+                show(leaf, as_json=False)
+            else:
+                print(escape(str(leaf)))  # not say(), which would hide parts of a URL: a value is printed as it is
             return 0
         array = leaf.numpy(index)
         if options.json:
@@ -61,14 +64,6 @@ def run(options: argparse.Namespace) -> int:
             print(escape(line))
         say(f"{'×'.join(map(str, array.shape)) or 'scalar'} {leaf.dtype}", sys.stderr)
     return 0
-
-
-def _print_value(value: Any) -> None:
-    """Prints a plain value, or the tree at the path of a node."""
-    if isinstance(value, Result):
-        show(value, as_json=False)
-    else:
-        print(escape(str(value)))  # not say(), which would hide parts of a URL: a value is printed as it is
 
 
 def parsed(text: str) -> tuple[str, tuple[Any, ...]]:

@@ -29,14 +29,18 @@ def rename_argument(options: argparse.Namespace) -> Any:
 
 def renames(texts: list[str]) -> list[tuple[re.Pattern[str], str]]:
     """Parses renames of the form `PATTERN=TEXT`."""
-    return [_rename(text) for text in texts]
+    parsed = []
+    for pattern, replacement in (pair(text, "--rename", "PATTERN=TEXT") for text in texts):
+        try:
+            parsed.append((re.compile(pattern), replacement))
+        except re.error as error:
+            raise Error(f"--rename: {pattern!r} is not a regular expression: {error}") from error
+    return parsed
 
 
-def _rename(text: str) -> tuple[re.Pattern[str], str]:
-    pattern, equals, replacement = text.partition("=")
-    if not equals or not pattern:
-        raise Error(f"--rename takes PATTERN=TEXT, not {text!r}")
-    try:
-        return re.compile(pattern), replacement
-    except re.error as error:
-        raise Error(f"--rename: {pattern!r} is not a regular expression: {error}") from error
+def pair(text: str, option: str, form: str) -> tuple[str, str]:
+    """Parses `NAME=VALUE`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise Error(f"{option} takes {form}, not {text!r}")
+    return name, value

@@ -1,11 +1,14 @@
 """`leafwise stats`: measures every value of a model or checkpoint."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.cli import target
 from leafwise.cli.output import show
-from leafwise.cli.workers import PATTERN, add_dask, executor_of
+from leafwise.cli.workers import PATTERN, add_dask, for_each
+
+if TYPE_CHECKING:
+    from leafwise.core.work.executor_tasks import Crew
 
 
 def add_to(verbs: Any) -> None:
@@ -31,19 +34,13 @@ def add_to(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from leafwise.core.work.executor_tasks import Crew
-    from leafwise.core.work.fleet import each_checkpoint, is_pattern
+    from leafwise.core.work.fleet import Fleet
     from leafwise.inspect.stats.statistics import Stats, stats_of
 
-    def measured(name: str, crew: Crew | None, progress: bool = False) -> Stats:
+    def measured(name: str, crew: "Crew | None", progress: bool = False) -> Stats:
         with target.selected(name, options.where, options.words) as selection:
             return stats_of(selection, "value", not options.no_histogram, progress, crew)
 
-    with executor_of(options, is_pattern(options.target)) as executor:
-        if is_pattern(options.target):
-            fleet = each_checkpoint(options.target, "stats", executor, measured, progress=True)
-            show(fleet, options.json, full=options.full)
-            return int(bool(fleet.errors))
-        result = measured(options.target, None if executor is None else Crew(executor), progress=True)
+    result = for_each(options, options.target, "stats", measured)
     show(result, options.json, depth=options.depth, full=options.full)
-    return 0
+    return int(isinstance(result, Fleet) and bool(result.errors))

@@ -51,9 +51,9 @@ def resolve(target: str) -> Any:
             obj = getattr(obj, name)
         except AttributeError as error:
             raise Error(f"cannot find {target}: {error}") from error
-    if isinstance(obj, type) or not _is_model(obj):
-        return _call(target, obj)
-    return obj
+    from leafwise.core.registry import find
+
+    return _call(target, obj) if isinstance(obj, type) or find(type(obj)) is None else obj
 
 
 def file(target: str) -> str:
@@ -153,24 +153,19 @@ def leaf_path(whole: "Tree", path: str) -> str:
 
 def depth(text: str) -> int:
     """Parses the value of `--depth`."""
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"the depth must be 0 or more, not {number}")
-    return number
+    return _at_least(0, text, "depth")
 
 
 def count(text: str) -> int:
     """Parses the value of `--top`."""
+    return _at_least(1, text, "number")
+
+
+def _at_least(least: int, text: str, what: str) -> int:
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"the number must be 1 or more, not {number}")
+    if number < least:
+        raise argparse.ArgumentTypeError(f"the {what} must be {least} or more, not {number}")
     return number
-
-
-def _is_model(obj: Any) -> bool:
-    from leafwise.core.registry import find
-
-    return find(type(obj)) is not None
 
 
 def _call(target: str, build: Any) -> Any:

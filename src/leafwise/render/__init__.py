@@ -1,8 +1,9 @@
 """Renders results as text, JSON, HTML or PNG.
 
-The module of each result has `to_doc(result, *, full, **options)`, which returns a `Doc`, and `to_json(result)`, which
-returns plain data; for a table also `to_table(result)`, which returns `TableRows`. If a `Doc` is not the right form,
-the module has `to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result, bare)`.
+Each kind of result (`class Stats(Table, kind="stats")`) has a module of that name in `results`, imported on first use,
+with `to_doc(result, *, full, **options)`, which returns a `Doc`, and `to_json(result)`, which returns plain data; for a
+table also `to_table(result)`, which returns `TableRows`. If a `Doc` is not the right form, the module has
+`to_text(result, terminal, *, full, **options)`, `to_html(result)` or `to_png(result, bare)`.
 """
 
 import sys
@@ -12,32 +13,11 @@ from typing import Any
 
 from leafwise.core.results.result import Result, Table, kind_of
 from leafwise.errors import Error
-from leafwise.render.table import TableRows
+from leafwise.render.data import TableRows
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
-__all__ = ["RESULTS", "for_stdout", "html_of", "json_of", "pandas_of", "png_of", "text_of"]
-
-# The module that renders each kind of result (`class Stats(Table, kind="stats")`), imported on first use.
-RESULTS = {
-    "diff": "leafwise.render.results.diff",
-    "edit": "leafwise.render.results.edit",
-    "findings": "leafwise.render.results.findings",
-    "flat": "leafwise.render.results.flat",
-    "fleet": "leafwise.render.results.fleet",
-    "groups": "leafwise.render.results.groups",
-    "image": "leafwise.render.results.image",
-    "largest": "leafwise.render.results.largest",
-    "norms": "leafwise.render.results.norms",
-    "plan": "leafwise.render.results.plan",
-    "shard_units": "leafwise.render.results.shard_units",
-    "stats": "leafwise.render.results.stats",
-    "ties": "leafwise.render.results.ties",
-    "totals": "leafwise.render.results.totals",
-    "tree": "leafwise.render.results.tree",
-    "uses": "leafwise.render.results.uses",
-    "verified": "leafwise.render.results.verified",
-}
+__all__ = ["for_stdout", "html_of", "json_of", "pandas_of", "png_of", "text_of"]
 
 
 def text_of(result: Result, *, width: int | None = None, terminal: Terminal | None = None, **options: Any) -> str:
@@ -92,4 +72,4 @@ def png_of(result: Result, *, bare: bool = False) -> bytes:
 
 
 def _module_of(result: Result) -> ModuleType:
-    return import_module(RESULTS[kind_of(result)])
+    return import_module(f"leafwise.render.results.{kind_of(result)}")

@@ -46,13 +46,11 @@ def notes(changes: list[Change]) -> Iterator[str]:
         yield f"→ {first.other}"
     if first.values is not None:
         yield _values_text(first) if len(changes) == 1 else "plain values"
-        if len({change.notes for change in changes}) == 1:
-            yield from first.notes
-        return
-    if len({(change.shape, change.other_shape, change.dtype, change.other_dtype) for change in changes}) == 1:
-        yield from _facts(first)
-    if "reshaped" in first.kinds and first.comparison is not None and not first.comparison.changed:
-        yield "same values in order"
+    else:
+        if len({(change.shape, change.other_shape, change.dtype, change.other_dtype) for change in changes}) == 1:
+            yield from _facts(first)
+        if "reshaped" in first.kinds and first.comparison is not None and not first.comparison.changed:
+            yield "same values in order"
     if len({change.notes for change in changes}) == 1:
         yield from first.notes
 

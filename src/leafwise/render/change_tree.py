@@ -8,7 +8,7 @@ from leafwise.core.path import quote, split_names
 from leafwise.core.results.outline import Line, Span, Style
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.change_text import figures, nonfinite, notes
-from leafwise.render.outline import FOLD_FROM, cut, follows, within
+from leafwise.render.layout import FOLD_FROM, follows
 from leafwise.render.phrases import plural
 
 FIGURES = ("relative L2", "cosine", "largest", "changed")
@@ -65,14 +65,6 @@ class ChangeTree:
         self.title = title
         self._root = _grown(changes)
 
-    def fitting(self, room: int) -> list[Line]:
-        """As many levels as fit; at least one, truncated if even that is too long."""
-        # Every further level adds at least one line, so the loop ends.
-        best, depth = None, 1
-        while (lines := within(self.lines(depth), room)) is not None and (best is None or len(lines) > len(best)):
-            best, depth = lines, depth + 1
-        return cut(self.lines(1), room) if best is None else best
-
     def lines(self, depth: int | None) -> Iterator[Line]:
         """The lines down to a depth. Not recursive: containers may be nested thousands deep."""
         yield Line(0, (Span(self.title, "type"),), tuple(Span(name, "dim") for name in ("", *FIGURES)))
@@ -91,7 +83,9 @@ class ChangeTree:
                 closed = depth is not None and level >= depth
                 if below:
                     yield _closed_line(level, run.label, run.nodes) if closed else Line(level, run.label)
-                yield from self._leaf_lines(level, run)
+                for number, change in enumerate(run.nodes[0].changes):
+                    if change.kinds != ("same",) or not self.fold:
+                        yield _leaf_line(level, run.label, [node.changes[number] for node in run.nodes])
                 if below and not closed:
                     stack.append(iter(below))
                     break
@@ -121,11 +115,6 @@ class ChangeTree:
             parts = [run] if folds else [[child] for child in run]
             runs += [_NodeRun(part, [node.below[child.name] for node in nodes for child in part]) for part in parts]
         return runs
-
-    def _leaf_lines(self, level: int, run: _NodeRun) -> Iterator[Line]:
-        for number, change in enumerate(run.nodes[0].changes):
-            if change.kinds != ("same",) or not self.fold:
-                yield _leaf_line(level, run.label, [node.changes[number] for node in run.nodes])
 
 
 def _grown(changes: Iterable[Change]) -> _PathNode:

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from leafwise.core.path import escape
 from leafwise.core.results.outline import Doc, Line, Span, Style
-from leafwise.render.layout import GAP, empty_at_end, laid_out, name_of
+from leafwise.render.layout import GAP, empty_at_end, laid_out, left_out_text, name_of
 from leafwise.render.shorten import width_of
 
 # Colors that are readable on white and on near-black; plain text has the color of the page.
@@ -158,9 +158,7 @@ class _HtmlRows:
 
 
 def _left_out_line(kind: str, names: list[str]) -> str:
-    columns = "column" if len(names) == 1 else "columns"
-    words = f"{columns} left out at this width: {', '.join(names)}; use json()"
-    return f'<div class="{kind}">{styled(words, "dim")}</div>' if names else ""
+    return f'<div class="{kind}">{styled(left_out_text(names) + "use json()", "dim")}</div>' if names else ""
 
 
 def _spans(spans: Iterable[Span] | Sequence[Span]) -> str:

@@ -1,14 +1,20 @@
-"""Fits an outline into a width: which columns stay, how long names may be, and which notes go below their lines.
+"""How long an outline may be, which names fold into a run, and how it fits into a width: which columns stay, how long
+names may be, and which notes go below their lines.
 
 Where room is short, long names are shortened first, then columns are left out in the order of `Doc.drop`, then notes
 go below their lines. At last, names become as short as it takes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
-from leafwise.core.results.outline import Doc, Line
+from leafwise.core.results.outline import Doc, Hint, Line, Span
 from leafwise.render.shorten import short_labels, width_of
+
+MAX_LINES = 60  # maximum length if no depth is given, including the footer
+FOLD_FROM = 3  # this many similar neighbors or more become one line
+SHOW_ALL = Hint("text(full=True) shows all", shell="--full shows all")
 
 GAP = 2  # columns between two cells
 BRANCH = 3  # columns per level
@@ -17,6 +23,50 @@ _RARE = 0.2  # share of the lines whose names are shorter or longer than it take
 _SIDE_NOTE = 24  # columns; room is kept for notes up to this width
 _SHORT_NAME = 10  # columns of a name for which room is kept
 _LEAST_NAME = 14  # columns of a name on a deep level
+
+
+def follows(a: str, b: str) -> bool:
+    """Whether both names are numbers and the second follows the first.
+
+    >>> follows("9", "10"), follows("a", "b")
+    (True, False)
+    """
+    return a.isdecimal() and b.isdecimal() and max(len(a), len(b)) < 10 and int(b) == int(a) + 1
+
+
+def _within(lines: Iterator[Line], room: int) -> list[Line] | None:
+    """The lines, or None if there are more than there is room for."""
+    taken = list(islice(lines, room + 1))
+    return None if len(taken) > room else taken
+
+
+def cut(lines: Iterator[Line], room: int) -> list[Line]:
+    """The first lines, and a last line that says how many are left out."""
+    taken = list(islice(lines, room - 1))
+    return [*taken, Line(1, more(sum(1 for _ in lines)))]
+
+
+def more(left_out: int) -> tuple[Span, Span]:
+    """How many are left out, and what shows them."""
+    return Span(f"… {left_out:,} more; ", "dim"), Span(SHOW_ALL, "dim")
+
+
+def fitting(lines: Callable[[int], Iterator[Line]], room: int) -> list[Line]:
+    """As many levels of an outline as fit; at least one, truncated if even that is too long. `lines` returns the lines
+    down to a depth."""
+    best, depth, step = _within(lines(1), room), 1, 1
+    if best is None:
+        return cut(lines(1), room)
+    while step:
+        # By doubling, then by halving: containers may be nested thousands deep.
+        deeper = _within(lines(depth + step), room)
+        if deeper is None:
+            step //= 2
+        elif len(deeper) == len(best):
+            break
+        else:
+            depth, best, step = depth + step, deeper, step * 2
+    return best
 
 
 class Layout(NamedTuple):
@@ -171,6 +221,11 @@ def _layout(
 def _room_for_note(line: Line, cells: dict[int, int], room: int, width: int) -> int:
     """The room for a label and a note: beside the cells, or in the place of the last cells if they are empty."""
     return room + sum(GAP + cells[column] for column in empty_at_end(line, cells)) if line.cells else width - GAP
+
+
+def left_out_text(names: list[str]) -> str:
+    """What to say about columns that are left out."""
+    return f"column{'s' * (len(names) > 1)} left out at this width: {', '.join(names)}; "
 
 
 def empty_at_end(line: Line, columns: Iterable[int]) -> list[int]:

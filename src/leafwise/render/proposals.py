@@ -57,15 +57,13 @@ def _rename_lines(start: str, middle: str, end: str) -> list[str]:
     return [start, f"  {middle}{end}"] if 2 + len(middle) + len(end) <= _WIDTH else [start, f"  {middle}", f" {end}"]
 
 
-def _possible_lines(proposal: Proposal) -> list[str]:
-    old, new = proposal.pairs[0]
-    count = f" and {len(proposal.pairs) - 1:,} like it" if len(proposal.pairs) > 1 else ""
-    return _rename_lines(f"possible rename: {old}", f"→ {new}", f"{count} ({proposal.reason})")
-
-
 def _group_lines(group: list[Proposal], limit: int | None) -> list[str]:
     """Possible renames among leaves of one shape, and further names with that shape."""
-    lines = [line for proposal in group[:limit] for line in _possible_lines(proposal)]
+    lines: list[str] = []
+    for proposal in group[:limit]:
+        old, new = proposal.pairs[0]
+        count = f" and {len(proposal.pairs) - 1:,} like it" if len(proposal.pairs) > 1 else ""
+        lines += _rename_lines(f"possible rename: {old}", f"→ {new}", f"{count} ({proposal.reason})")
     lines += _left_out(len(group), limit, "possible rename")
     for arrow, names, side in (("→", group[0].targets, 1), ("←", group[0].sources, 0)):
         paired = {proposal.pairs[0][side] for proposal in group}

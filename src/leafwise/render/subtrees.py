@@ -35,7 +35,7 @@ class SubtreeSums(NamedTuple):
     def of(cls, facts: Facts) -> "SubtreeSums":
         spec, kind, _, section = facts
         trainable = spec.trainable if kind == "parameter" else None
-        return cls(
+        sums = cls(
             parameters=spec.size if kind == "parameter" else 0,
             trainable=spec.size if trainable else 0,
             frozen=spec.size if trainable is False else 0,
@@ -45,15 +45,13 @@ class SubtreeSums(NamedTuple):
             leaves=1,
             unknown=int(spec.shape is None),
             nbytes_here=spec.nbytes_here,
-        )._of_section(section)
-
-    def _of_section(self, section: Section) -> "SubtreeSums":
+        )
         match section:
             case "optimizer":
-                return self._replace(optimizer=self.state, optimizer_bytes=self.nbytes, optimizer_leaves=1)
+                return sums._replace(optimizer=sums.state, optimizer_bytes=sums.nbytes, optimizer_leaves=1)
             case "rest":
-                return self._replace(rest_bytes=self.nbytes, rest_leaves=1)
-        return self
+                return sums._replace(rest_bytes=sums.nbytes, rest_leaves=1)
+        return sums
 
     def bytes_by_section(self) -> dict[Section, int]:
         """The bytes of the leaves in each section that has any."""
@@ -140,14 +138,9 @@ class Subtrees:
         start_a, stop_a = self.columns.row_ranges[a]
         start_b, _ = self.columns.row_ranges[b]
         ties = self.columns.ties
-        at = bisect_left(self._tied_rows, start_a)
-        while at < len(self._tied_rows) and self._tied_rows[at] < stop_a:
-            row = self._tied_rows[at]
-            leaf_a, leaf_b = ties[row], ties[row - start_a + start_b]
-            if leaf_a != leaf_b and leaf_a - start_a != leaf_b - start_b:
-                return False
-            at += 1
-        return True
+        tied = self._tied_rows[bisect_left(self._tied_rows, start_a) : bisect_left(self._tied_rows, stop_a)]
+        leaves = ((ties[row], ties[row - start_a + start_b]) for row in tied)
+        return all(leaf_a == leaf_b or leaf_a - start_a == leaf_b - start_b for leaf_a, leaf_b in leaves)
 
     def _compare(self) -> tuple[list[int], list[SubtreeSums]]:
         """A number for each node, the same for subtrees that are drawn the same; and the totals below, by that number.

@@ -4,20 +4,12 @@ from collections.abc import Sequence
 
 from leafwise.core.path import escape
 from leafwise.core.results.outline import Doc, Hint, Line, Span, Style
-from leafwise.render.layout import BRANCH, GAP, Layout, empty_at_end, laid_out
+from leafwise.render.layout import BRANCH, GAP, Layout, empty_at_end, laid_out, left_out_text
 from leafwise.render.shorten import beginning, width_of
 from leafwise.render.terminal import Terminal
 from leafwise.render.wrapping import wrapped
 
-_COLORS: dict[Style, str] = {
-    "name": "1",
-    "type": "36",
-    "number": "",
-    "tie": "35",
-    "dim": "2",
-    "warn": "33",
-    "error": "31",
-}
+_COLORS: dict[Style, str] = {"name": "1", "type": "36", "tie": "35", "dim": "2", "warn": "33", "error": "31"}
 _ASCII = str.maketrans({"├": "|", "─": "-", "└": "`", "│": "|", "→": "->", "←": "<-", "×": "x", "…": "...", "·": "-",
     "▸": ">", "≤": "<=", "≥": ">=", "▁": ".", "▂": ":", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
     "█": "#"})  # fmt: skip
@@ -41,17 +33,11 @@ def text(doc: Doc, terminal: Terminal) -> str:
     rows = _rows(doc, layout, terminal)
     footer = [list(line) for line in doc.footer if any(span.text for span in line)]  # a hint may be for programs only
     if layout.left_out:
-        words = _spelled([Span(_left_out(layout), "dim"), Span(_WIDER, "dim")], terminal)
-        footer.append(words)
+        footer.append(_spelled([Span(left_out_text(layout.left_out), "dim"), Span(_WIDER, "dim")], terminal))
     if terminal.width is not None:
         footer = [part for line in footer for part in wrapped(line, terminal.width, "  ")]
     rows += [[]] * bool(footer and rows) + footer
     return "\n".join(_written(row, terminal) for row in rows)
-
-
-def _left_out(layout: Layout) -> str:
-    columns = "column" if len(layout.left_out) == 1 else "columns"
-    return f"{columns} left out at this width: {', '.join(layout.left_out)}; "
 
 
 def _rows(doc: Doc, layout: Layout, terminal: Terminal) -> list[list[Span]]:

@@ -67,10 +67,10 @@ def _memory(tree: "Tree", counts: SubtreeSums, shardings: "set[Sharding | None]"
     in_all = bytes_text(counts.nbytes - counted_twice) or "0 B"
     if shardings <= {None}:
         return [in_all]
-    if all(sharding is None or sharding.over == "ranks" for sharding in shardings):
-        in_all += f", {bytes_text(counts.nbytes_here - counted_twice) or '0 B'} on this rank"
-    elif counts.nbytes_here != counts.nbytes:
-        in_all += f", {bytes_text(counts.nbytes_here - counted_twice) or '0 B'} in this process"
+    on_ranks = all(sharding is None or sharding.over == "ranks" for sharding in shardings)
+    if on_ranks or counts.nbytes_here != counts.nbytes:
+        here = bytes_text(counts.nbytes_here - counted_twice) or "0 B"
+        in_all += f", {here} {'on this rank' if on_ranks else 'in this process'}"
     return [in_all, *(map(str, shardings) if len(shardings) == 1 else ())]
 
 

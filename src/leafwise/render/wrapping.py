@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from leafwise.core.results.outline import Span
+from leafwise.core.results.outline import Span, Style
 from leafwise.render.shorten import beginning, text_width
 
 _WORD = re.compile(r"[^ ]*\d (?:[KMGTP]i)?B\b[^ ]*|[^ ]+| +")  # a size and its unit are one word
@@ -61,11 +61,11 @@ def _words(spans: Sequence[Span]) -> list[Span]:
     return [Span(word, style) for text, style in spans for word in _WORD.findall(text)]
 
 
-def _append(line: list[Span], text: str, style: object) -> None:
+def _append(line: list[Span], text: str, style: Style) -> None:
     if line and line[-1].style == style:
         line[-1] = line[-1]._replace(text=line[-1].text + text)
     else:
-        line.append(Span(text, style))  # type: ignore[arg-type]
+        line.append(Span(text, style))
 
 
 def _without_end_space(line: list[Span]) -> list[Span]:

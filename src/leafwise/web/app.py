@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -15,15 +16,15 @@ from starlette.routing import Route
 
 from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
-from leafwise.web.answers import comparison, leaf, lines, map, tables, whole
-from leafwise.web.app_files import asset
+from leafwise.web import asset
+from leafwise.web.answers import comparison, lines, map, tables, whole
 from leafwise.web.lines import LineRequest
 from leafwise.web.session import Session
 
 SECONDS = 60  # for one request
 _REQUESTS_AT_ONCE = 6  # requests that are computed at the same time
 _MOST_TOGGLED = 2_000
-_ASSETS = {"app.js": "text/javascript", "app.css": "text/css"}
+_ASSETS = {"index.html": "text/html", "app.js": "text/javascript", "app.css": "text/css"}
 
 
 class BadRequestError(Exception):
@@ -34,30 +35,30 @@ def make_app(session: Callable[[], Session]) -> Starlette:
     """The application. `session` returns the session, and may wait for it."""
     limiter = anyio.CapacityLimiter(_REQUESTS_AT_ONCE)
 
-    async def answered(request: Request, work: Callable[[Session, "_Arguments"], Any]) -> Response:
-        arguments = _Arguments(request)
-        try:
-            with anyio.fail_after(SECONDS):
-                result = await run_sync(lambda: work(session(), arguments), abandon_on_cancel=True, limiter=limiter)
-        except TimeoutError:
-            return _error(503, f"this took longer than {SECONDS} seconds")
-        except BadRequestError as error:
-            return _error(400, str(error))
-        except Error as error:
-            return _error(422, str(error))
-        except (OSError, MemoryError) as error:
-            return _error(500, str(error) or type(error).__name__)
-        except Exception as error:
-            return _error(500, f"{type(error).__name__}: {error}")
-        return result if isinstance(result, Response) else _json(result)
-
     def route(name: str, work: Callable[[Session, "_Arguments"], Any], method: str = "GET") -> Route:
-        return Route(f"/api/{name}", partial(_call, answered, work), methods=[method])
+        async def answered(request: Request) -> Response:
+            arguments = _Arguments(request)
+            try:
+                with anyio.fail_after(SECONDS):
+                    result = await run_sync(lambda: work(session(), arguments), abandon_on_cancel=True, limiter=limiter)
+            except TimeoutError:
+                return _error(503, f"this took longer than {SECONDS} seconds")
+            except BadRequestError as error:
+                return _error(400, str(error))
+            except Error as error:
+                return _error(422, str(error))
+            except (OSError, MemoryError) as error:
+                return _error(500, str(error) or type(error).__name__)
+            except Exception as error:
+                return _error(500, f"{type(error).__name__}: {error}")
+            return result if isinstance(result, Response) else _json(result)
+
+        return Route(f"/api/{name}", answered, methods=[method])
 
     pages = Starlette(
         routes=[
-            Route("/", _index),
-            *(Route(f"/{name}", partial(_asset, name)) for name in _ASSETS),
+            Route("/", partial(_asset, "index.html")),
+            *(Route(f"/{name}", partial(_asset, name)) for name in ("app.js", "app.css")),
             route("summary", lambda session, _: whole.summary(session)),
             route("totals", lambda session, _: whole.totals(session)),
             route("progress", lambda session, _: whole.progress(session)),
@@ -65,10 +66,10 @@ def make_app(session: Callable[[], Session]) -> Starlette:
             route("rows", lambda session, asked: lines.rows(session, asked.lines(), *asked.window())),
             route("find", lambda session, asked: lines.find(session, asked.text("path"), asked.lines())),
             route("map", lambda session, asked: map.treemap(session, asked.text("path"), asked.text("color", "dtype"))),
-            route("leaf", lambda session, asked: leaf.leaf(session, asked.text("path"))),
-            route("statistics", lambda session, asked: leaf.statistics(session, asked.text("path"))),
-            route("norms", lambda session, asked: leaf.norms(session, asked.text("path"))),
-            route("scale", lambda session, asked: leaf.scale(session, asked.text("path"), asked.text("layout"))),
+            route("leaf", lambda session, asked: _leaf().leaf(session, asked.text("path"))),
+            route("statistics", lambda session, asked: _leaf().statistics(session, asked.text("path"))),
+            route("norms", lambda session, asked: _leaf().norms(session, asked.text("path"))),
+            route("scale", lambda session, asked: _leaf().scale(session, asked.text("path"), asked.text("layout"))),
             route("tile", _tile),
             route("value", _value),
             route("findings", _findings),
@@ -81,20 +82,24 @@ def make_app(session: Callable[[], Session]) -> Starlette:
     return pages
 
 
-async def _call(answered: Any, work: Any, request: Request) -> Response:
-    response: Response = await answered(request, work)
-    return response
+def _leaf() -> ModuleType:
+    """NumPy is imported with the first leaf that is opened: until then, the page is already there."""
+    from leafwise.web.answers import leaf_page
+
+    return leaf_page
 
 
 def _tile(session: Session, asked: "_Arguments") -> Response:
     place = asked.text("path"), asked.text("layout")
-    data, sampled = leaf.tile(session, *place, asked.whole("z", 60), asked.whole("y"), asked.whole("x"), asked.limit())
+    data, sampled = _leaf().tile(
+        session, *place, asked.whole("z", 60), asked.whole("y"), asked.whole("x"), asked.limit()
+    )
     headers = {"x-sampled": str(sampled)} if sampled > 1 else None
     return Response(data, media_type="image/png", headers=headers)
 
 
 def _value(session: Session, asked: "_Arguments") -> Any:
-    return leaf.value(session, asked.text("path"), asked.text("layout"), asked.whole("row"), asked.whole("column"))
+    return _leaf().value(session, asked.text("path"), asked.text("layout"), asked.whole("row"), asked.whole("column"))
 
 
 def _findings(session: Session, asked: "_Arguments") -> Any:
@@ -183,10 +188,6 @@ def _json(data: Any) -> Response:
 def _error(status: int, message: str) -> Response:
     text = escape(without_secrets(message))[:2_000]
     return Response(json.dumps({"error": text}), status, media_type="application/json")
-
-
-async def _index(request: Request) -> Response:
-    return Response(asset("index.html"), media_type="text/html; charset=utf-8")
 
 
 async def _asset(name: str, request: Request) -> Response:

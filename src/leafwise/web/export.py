@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import re
+import time
 from typing import Any
 
 from leafwise.core.results.result import write_small_file
 from leafwise.core.work.progress import bar
 from leafwise.errors import Error, QueryError
-from leafwise.web.answers import comparison, leaf, lines, tables, whole
-from leafwise.web.app_files import asset
+from leafwise.web import asset
+from leafwise.web.answers import comparison, leaf_page, lines, tables, whole
 from leafwise.web.jobs import Job
 from leafwise.web.lines import LEAF, LineRequest
 from leafwise.web.measured import statistics_json
@@ -31,8 +32,7 @@ _POLICY = (
 def write_report(session: Session, path: "str | os.PathLike[str]", progress: bool = False) -> str:
     """Writes the report and returns its path. If that fails, an existing file stays as it was."""
     target = check_name(path)
-    text = report_html(session, progress)
-    write_small_file(target, text.encode())
+    write_small_file(target, report_html(session, progress).encode())
     return target
 
 
@@ -74,9 +74,8 @@ def _finish(session: Session, progress: bool) -> None:
     """Waits for the computations that were started, with a bar."""
     for name, job in session.jobs.items():
         if job.state == "running":
-            with bar(
-                job.total, {"stats": "measuring", "findings": "checking"}.get(name, "comparing"), progress
-            ) as count:
+            label = {"stats": "measuring", "findings": "checking"}.get(name, "comparing")
+            with bar(job.total, label, progress) as count:
                 _wait(job, count)
         if job.state == "failed" and not (name != "stats" and _has_no_values(session)):
             raise Error(f"cannot write the report: {job.message}")
@@ -85,8 +84,6 @@ def _finish(session: Session, progress: bool) -> None:
 
 
 def _wait(job: Job, count: Any) -> None:
-    import time
-
     seen = 0
     while job.state == "running":
         time.sleep(0.05)
@@ -126,23 +123,21 @@ def _leaves(session: Session) -> dict[str, Any]:
     left = _PICTURE_BYTES
     for line in named:
         path, number = outline.path(line), outline.leaf(line)
-        facts = leaf.leaf(session, path)
+        facts = leaf_page.leaf(session, path)
         row = session.measured.rows.get(number)
         values: dict[str, Any] = {"norms": None, "scale": None, "picture": None}
-        if row is not None and line in drawn and facts["read_bytes"] <= leaf.AUTOMATIC and left > 0:
-            values = _values(session, path, facts)
-            left -= len(values["picture"] or "")
+        is_small = facts["read_bytes"] <= leaf_page.AUTOMATIC and left > 0
+        if row is not None and line in drawn and facts["views"] and is_small:
+            values = _values(session, path, facts["views"][0])
+            left -= len(values["picture"])
         statistics = None if row is None else statistics_json(row, None)
         leaves[path] = {"facts": {**facts, "automatic": True}, "statistics": statistics, **values}
     return leaves
 
 
-def _values(session: Session, path: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _values(session: Session, path: str, layout: dict[str, Any]) -> dict[str, Any]:
     """The curves and the picture of a leaf: the coarsest tile, which is the whole leaf."""
-    if not facts["views"]:
-        return {"norms": None, "scale": None, "picture": None}
-    layout = facts["views"][0]
-    scale = leaf.scale(session, path, layout["layout"])
-    data, _ = leaf.tile(session, path, layout["layout"], layout["levels"] - 1, 0, 0, scale["limit"])
+    scale = leaf_page.scale(session, path, layout["layout"])
+    data, _ = leaf_page.tile(session, path, layout["layout"], layout["levels"] - 1, 0, 0, scale["limit"])
     picture = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
-    return {"norms": leaf.norms(session, path), "scale": scale, "picture": picture}
+    return {"norms": leaf_page.norms(session, path), "scale": scale, "picture": picture}

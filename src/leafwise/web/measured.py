@@ -8,21 +8,18 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.parts import first_rows
 from leafwise.core.path import escape
-from leafwise.core.results.moments import STATISTICS, merged_moments
+from leafwise.core.results.moments import merged_moments
 from leafwise.core.tree import Tree
 from leafwise.inspect.ranks.teamwork import team_of_trees
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import stats_of
 from leafwise.render.phrases import SECTIONS
+from leafwise.render.results.stats import COLUMNS, clamped_counts
+from leafwise.web.answers import num
 from leafwise.web.jobs import Job
-from leafwise.web.numbers import num
 
 _BATCH_BYTES, _BATCH_LEAVES = 64 << 20, 256  # measured together, before the page gets news
 _LOWEST, _HIGHEST = -20, 3  # the exponents of the first and the last bar of a small histogram
-COLUMNS = sorted(
-    ((statistic.name, statistic.column) for statistic in STATISTICS if statistic.column is not None),
-    key=lambda column: column[1].place,
-)
 
 
 class Measured:
@@ -105,11 +102,8 @@ def mini(row: Row) -> dict[str, Any]:
 
 def bars(row: Row) -> list[float]:
     """A small histogram: the same powers of two for all leaves, so that lines can be compared."""
-    counts = [0] * (_HIGHEST - _LOWEST + 1)
-    if row.histogram is not None:
-        for exponent, count in enumerate(row.histogram.counts, row.histogram.lowest):
-            counts[min(max(exponent, _LOWEST), _HIGHEST) - _LOWEST] += count
-    most = max(counts)
+    counts = [] if row.histogram is None else clamped_counts(row.histogram, _LOWEST, _HIGHEST)
+    most = max(counts, default=0)
     return [round(count / most, 3) for count in counts] if most else []
 
 

@@ -17,8 +17,6 @@ from leafwise.inspect.image.bins import Bins
 from leafwise.inspect.image.grids import axis_down, filter_places, style_of
 from leafwise.inspect.image.plot import groups_of
 from leafwise.inspect.ranks.teamwork import cannot_use
-from leafwise.render.pictures.png import png
-from leafwise.render.pictures.scale import EMPTY, numbers, palette
 
 TILE = 256  # pixels
 BUDGET = 1 << 25  # values that a tile reads at most
@@ -202,21 +200,17 @@ class FilterLayout(PixelLayout):
         high, wide = self.high + 1, self.wide + 1
         lines = range(top // high, (bottom - 1) // high + 1)
         units = range(left // wide, (right - 1) // wide + 1)
-        slices = self.ins * self.depth
+        inputs = slice(units[0] // self.depth, units[-1] // self.depth + 1)
         if self.per_line > 1:  # whole lines of filters
-            units = range(self.across_units)
+            inputs = slice(0, self.ins)
         first, last = lines[0] * self.per_line, min(self.outs, (lines[-1] + 1) * self.per_line)
-        inputs = (
-            slice(units[0] // self.depth, units[-1] // self.depth + 1) if self.per_line == 1 else slice(0, self.ins)
-        )
         part = self._filters(slice(first, last), inputs)
         count = len(lines) * self.per_line
         padded = np.zeros((count, part.shape[1] * self.depth, high, wide))
         padded[: len(part), :, : self.high, : self.wide] = part.reshape(len(part), -1, self.high, self.wide)
         whole = padded.reshape(len(lines), self.per_line, -1, high, wide).transpose(0, 3, 1, 2, 4)
         whole = whole.reshape(len(lines) * high, -1)
-        start = (inputs.start * self.depth if self.per_line == 1 else 0) * wide
-        assert slices * self.per_line == self.across_units
+        start = inputs.start * self.depth * wide
         return whole[top - lines[0] * high : bottom - lines[0] * high, left - start : right - start]
 
     def _filters(self, outs: slice, inputs: slice) -> Any:
@@ -336,15 +330,3 @@ def _plan(layout: PixelLayout, rows: tuple[int, int], columns: tuple[int, int], 
 
 def _cut(first: int, last: int, length: int) -> list[tuple[int, int]]:
     return [(start, min(start + length, last)) for start in range(first, last, length)]
-
-
-def tile_png(layout: PixelLayout, level: int, y: int, x: int, limit: float) -> tuple[bytes, int]:
-    """A tile as a PNG, and one of how many rows was read."""
-    cells, sampled = tile(layout, level, y, x)
-    colors = numbers(cells, limit)
-    if level == 0:
-        gaps = layout.gaps(y * TILE, y * TILE + cells.shape[0], x * TILE, x * TILE + cells.shape[1])
-        if gaps is not None:
-            colors[gaps] = EMPTY
-    height, width = colors.shape
-    return png(width, height, (row.tobytes() for row in colors), palette()), sampled

@@ -11,10 +11,11 @@ from leafwise.errors import QueryError
 from leafwise.web.lines import VALUE, TreeLines
 
 _YES_OR_NO = {"yes": True, "true": True, "no": False, "false": False}
-# Filter → whether it takes yes or no, a number, or text.
+# Filter → whether it takes yes or no, a number, or text; and an example.
 _FILTERS = {
-    "role": str, "owner": str, "kind": str, "section": str, "dtype": str, "device": str, "trainable": bool,
-    "persistent": bool, "tied": bool, "ndim": int,
+    "role": (str, "norm.*"), "owner": (str, "Linear"), "kind": (str, "buffer"), "section": (str, "optimizer"),
+    "dtype": (str, "bfloat16"), "device": (str, "cpu"), "trainable": (bool, "no"), "persistent": (bool, "no"),
+    "tied": (bool, "yes"), "ndim": (int, "2"),
 }  # fmt: skip
 _FILTER = re.compile(r"([a-z_]+):(\S*)")
 _QUERY_CHARACTERS = 1_000  # characters
@@ -39,6 +40,8 @@ def why_nothing(t: Tree, query: str) -> str | None:
 
 def path_test(t: Tree, query: str) -> Callable[[str], bool]:
     """A test of paths: leaves of this tree must match the query, and other paths must contain all its words."""
+    if not query:
+        return lambda path: True
     selection, words, filters = _selected(t, query)
     matches, leaves = (set(map(escape, t.columns.row_texts(tree.rows))) for tree in (selection, t))
 
@@ -84,23 +87,18 @@ def parsed(query: str) -> tuple[list[str], dict[str, Any]]:
 
 
 def _value(name: str, text: str) -> Any:
+    kind, example = _FILTERS[name]
     if not text:
-        raise QueryError(f"{name}: needs a value, such as {name}:{_EXAMPLES[name]}")
-    if _FILTERS[name] is bool:
+        raise QueryError(f"{name}: needs a value, such as {name}:{example}")
+    if kind is bool:
         if text not in _YES_OR_NO:
             raise QueryError(f"{name}: takes yes or no, not {text!r}")
         return _YES_OR_NO[text]
-    if _FILTERS[name] is int:
+    if kind is int:
         if not text.isdecimal() or len(text) > 3:
             raise QueryError(f"{name}: takes a number, not {text!r}")
         return int(text)
     return None if name == "role" and text == "none" else text
-
-
-_EXAMPLES = {
-    "role": "norm.*", "owner": "Linear", "kind": "buffer", "section": "optimizer", "dtype": "bfloat16",
-    "device": "cpu", "trainable": "no", "persistent": "no", "tied": "yes", "ndim": "2",
-}  # fmt: skip
 
 
 def _values(lines: TreeLines, words: list[str]) -> set[int]:

@@ -6,6 +6,7 @@ The answers to the requests of the page are in `answers`. Nothing here changes a
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from operator import attrgetter
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from leafwise.errors import Error, PathError, QueryError
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.phrases import bytes_text
-from leafwise.web.comparing import plan_rows
 from leafwise.web.jobs import Job, Worker
 from leafwise.web.lines import LEAF, TreeLines, VisibleLines
 from leafwise.web.measured import Measured
@@ -51,9 +51,10 @@ class Session:
         self.not_checked: set[int] = set()  # leaves whose values the check could not read
         self.diff: Diff | None = None
         self.changes: dict[int, Change] = {}  # of the leaves of the first tree, by their numbers
+        self.plan_rows: list[dict[str, Any]] | None = None  # the lines of the plan, once they are made
         self.files = WatchedFiles(trees)
         self._worker = Worker(self._news)
-        self.structure = Job(self._compare_structure, 0, None)  # fast, so it does not count as a job
+        self.structure = Job(lambda job: self._compare(values=False), 0, None)  # fast, so it does not count as a job
         self.jobs = self._make_jobs(trees, measure)
 
     def close(self) -> None:
@@ -77,7 +78,7 @@ class Session:
             "findings": Job(self._check, total, reason),
         }
         if self.other is not None:
-            jobs["diff"] = Job(self._compare_values, total, reason)
+            jobs["diff"] = Job(lambda job: self._compare(values=True), total, reason)
             self._worker.start(self.structure)
         if reason is None:
             for job in jobs.values():
@@ -119,21 +120,12 @@ class Session:
         with self.lock:
             self.findings, self.findings_of_leaf, self.not_checked = findings, by_leaf, skipped
 
-    def _compare_structure(self, job: Job) -> None:
-        self._compare(values=False)
-
-    def _compare_values(self, job: Job) -> None:
-        self._compare(values=True)
-
     def _compare(self, values: bool) -> None:
         from leafwise.inspect.diff.difference import diff_of
 
         diff = diff_of(self.tree, self.other, None, values, False)
-        changes: dict[int, Change] = {}
-        for change in diff:
-            leaf = None if "added" in change.kinds or change.is_plain else self.leaf_number(change.path)
-            if leaf is not None:
-                changes[leaf] = change
+        leaves = [change for change in diff if "added" not in change.kinds and not change.is_plain]
+        changes = {leaf: change for change in leaves if (leaf := self.leaf_number(change.path)) is not None}
         with self.lock:
             self.diff, self.changes = diff, changes
         self._news()
@@ -152,11 +144,6 @@ class Session:
         except Error as error:
             return None, str(error)
 
-    @cached_property
-    def plan_rows(self) -> list[dict[str, Any]]:
-        """The lines of the plan: made once, and not for every window of them."""
-        return [] if self.plan[0] is None else plan_rows(self.plan[0])
-
     @property
     def loads_into_other(self) -> bool:
         """Whether the first tree is a file, and the second a model that can be loaded into."""
@@ -173,11 +160,6 @@ class Session:
     def title(self) -> str:
         """The name of the first tree, without folders."""
         return short_name(self.names[0])
-
-    @cached_property
-    def is_remote(self) -> bool:
-        """Whether reading a value needs a network."""
-        return not is_local(self.tree)
 
     def health(self, leaf: int) -> str | None:
         """The worst finding of a leaf; "ok" if there is none, and None if that is not known."""
@@ -211,12 +193,9 @@ class Session:
         lines, counted = self.lines, self.lines.counted
         if sort == "path":
             return lines.path
-        if sort == "bytes":
-            return lambda line: counted[line].spec.nbytes
-        if sort == "size":
-            return lambda line: counted[line].spec.size
-        if sort == "dtype":
-            return lambda line: counted[line].spec.dtype
+        if sort in ("bytes", "size", "dtype"):
+            fact = attrgetter("nbytes" if sort == "bytes" else sort)
+            return lambda line: fact(counted[line].spec)
         if sort == "change":
             return lambda line: change_key(self.changes.get(lines.leaf(line)))
         return lambda line: stats_key(self.measured.rows.get(lines.leaf(line)), sort)

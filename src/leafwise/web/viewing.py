@@ -1,6 +1,7 @@
 """`lw.view`: the viewer, in a browser."""
 
 import os
+import sys
 import webbrowser
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -34,8 +35,8 @@ class View:
     True
     """
 
-    def __init__(self, server: "Server", session: "Session", trees: list[Tree]) -> None:
-        self._server, self._session, self._trees = server, session, trees
+    def __init__(self, server: "Server", session: "Session", files: ExitStack) -> None:
+        self._server, self._session, self._files = server, session, files
         self._closed = False
 
     @property
@@ -57,8 +58,7 @@ class View:
         self._closed = True
         self._server.close()
         self._session.close()
-        for t in self._trees:
-            t.close()
+        self._files.close()
 
     def export(self, path: "str | os.PathLike[str]", *, progress: bool = False) -> str:
         """Writes what the viewer shows as one HTML file that needs no server and no network, and returns its path."""
@@ -133,23 +133,17 @@ def start_view(
     # The Content-Security-Policy decides who may embed the page: a notebook on this machine.
     frames = "http://127.0.0.1:* http://localhost:*" if in_notebook else "'none'"
     server = Server(waiting, port, frames)
-    own: list[Tree] = []
+    files = ExitStack()
     try:
-        trees = []
-        for source in sources:
-            t = opened(source, "view").__enter__()
-            trees.append(t)
-            if t is not source and t.is_file:
-                own.append(t)
+        trees = [files.enter_context(opened(source, "view")) for source in sources]
         session = import_module("leafwise.web.session").Session(trees, names, measure)
     except BaseException as error:
         waiting.set_exception(error if isinstance(error, Exception) else Error("stopped"))
         server.close()
-        for t in own:
-            t.close()
+        files.close()
         raise
     waiting.set_result(session)
-    return View(server, session, own)
+    return View(server, session, files)
 
 
 def exported(sources: Sequence[Any], names: Sequence[str], path: str, measure: bool | None, progress: bool) -> str:
@@ -208,7 +202,5 @@ def _name(source: Any) -> str:
 
 def _is_notebook() -> bool:
     """Whether this runs in the kernel of a notebook, which displays results."""
-    import sys
-
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and hasattr(shell, "kernel")

@@ -22,8 +22,8 @@ class Result:
     no ties
     """
 
-    # The kind of result, given as `class Stats(Table, kind="stats")`. The table `RESULTS` of `leafwise.render` names
-    # the module that draws it.
+    # The kind of result, given as `class Stats(Table, kind="stats")`. The module of this name in
+    # `leafwise.render.results` draws it.
     _kind: str
 
     def __init_subclass__(cls, kind: str = "", **options: Any) -> None:

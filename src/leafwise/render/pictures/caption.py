@@ -1,6 +1,6 @@
 """The caption of an image in a terminal, wrapped to its width."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from leafwise.core.results.outline import Doc, Span, Style
 from leafwise.render.pictures.characters import FAR, NEAR
@@ -12,31 +12,27 @@ if TYPE_CHECKING:
     from leafwise.inspect.image.picture import Image
 
 
-class _CaptionLine(NamedTuple):
-    """A line of the caption, as pieces between which it may be wrapped."""
-
-    pieces: list[Span]
-    gap: str = " "
-
-
 def caption(image: "Image", left_out: str, *, colored: bool, width: int, ascii_only: bool) -> Doc:
     """The caption of an image, wrapped to a width; an image without color gets a legend."""
-    title = [*_words(image.title, "name"), *(word for note in image.grid.notes[:1] for word in _words(f"· {note}"))]
-    lines = [_CaptionLine(title)]
-    lines += [_CaptionLine(_words(note, "dim")) for note in image.grid.notes[1:]]
-    lines += [_CaptionLine(_words(note, "warn")) for note in image.grid.dead]
-    if left_out:
-        lines.append(_CaptionLine(_words(f"{left_out}; a PNG shows everything", "dim")))
-    lines.append(_CaptionLine(_words(image.scale_text)))
-    if not colored:
-        lines.append(_CaptionLine([Span(sign, "dim") for sign in _legend(image)], "   "))
-    elif image.signed:
-        lines.append(_CaptionLine(_words("blue is negative, red positive", "dim")))
-    if image.nonfinite_texts:
-        lines.append(_CaptionLine(_words(", ".join(image.nonfinite_texts), "warn")))
     footer: list[tuple[Span, ...]] = []
-    for line in lines:
-        footer += _wrapped(_spelled(line.pieces, ascii_only), line.gap, width)
+
+    def add(pieces: list[Span], gap: str = " ") -> None:  # a line, which may be wrapped between its pieces
+        footer.extend(_wrapped(_spelled(pieces, ascii_only), gap, width))
+
+    add([*_words(image.title, "name"), *(word for note in image.grid.notes[:1] for word in _words(f"· {note}"))])
+    for note in image.grid.notes[1:]:
+        add(_words(note, "dim"))
+    for note in image.grid.dead:
+        add(_words(note, "warn"))
+    if left_out:
+        add(_words(f"{left_out}; a PNG shows everything", "dim"))
+    add(_words(image.scale_text))
+    if not colored:
+        add([Span(sign, "dim") for sign in _legend(image)], "   ")
+    elif image.signed:
+        add(_words("blue is negative, red positive", "dim"))
+    if image.nonfinite_texts:
+        add(_words(", ".join(image.nonfinite_texts), "warn"))
     return Doc([], footer)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from leafwise.core.results.outline import Span
 from leafwise.render.pictures.font import ADVANCE, HEIGHT, line_of, writable
-from leafwise.render.pictures.scale import EMPTY, INFINITE, NAN, PAPER, STEPS
+from leafwise.render.pictures.pixels import nonfinite
+from leafwise.render.pictures.scale import EMPTY, NAN, PAPER, STEPS
 from leafwise.render.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -24,25 +25,17 @@ def framed(image: "Image", pixels: Any) -> Any:
     """Pixels with the title above them, and the scale below."""
     width = max(pixels.shape[1], _LEAST)
     zoom = 3 if width >= _LARGE_LETTERS_FROM else 2
-    below = [_scale(image, width, zoom), *_lines(_remarks(image), width, zoom)]
-    blocks = [*_lines(_title(image), width, zoom), _gap(zoom), pixels, _gap(zoom), *below]
+    title = [image.title or "array", *image.grid.notes[:1]]
+    beyond = [f"{image.beyond:,} beyond the scale"] if image.beyond else []
+    remarks = [*image.grid.notes[1:], *image.grid.dead, *beyond]  # what the title has no room for
+    below = [_scale(image, width, zoom), *_lines(remarks, width, zoom)]
+    blocks = [*_lines(title, width, zoom), _gap(zoom), pixels, _gap(zoom), *below]
     sheet = np.full((sum(len(block) for block in blocks) + 2 * _MARGIN, width + 2 * _MARGIN), PAPER, np.uint8)
     top = _MARGIN
     for block in blocks:
         sheet[top : top + len(block), _MARGIN : _MARGIN + block.shape[1]] = np.where(block == EMPTY, PAPER, block)
         top += len(block)
     return sheet
-
-
-def _title(image: "Image") -> list[str]:
-    """The leaf, and how it is drawn."""
-    return [image.title or "array", *image.grid.notes[:1]]
-
-
-def _remarks(image: "Image") -> list[str]:
-    """What the title has no room for: dead units, and values beyond the scale."""
-    beyond = [f"{image.beyond:,} beyond the scale"] if image.beyond else []
-    return [*image.grid.notes[1:], *image.grid.dead, *beyond]
 
 
 def _lines(texts: list[str], width: int, zoom: int) -> list[Any]:
@@ -68,18 +61,15 @@ def _scale(image: "Image", width: int, zoom: int) -> Any:
     block[top : top + len(right), stop:] = _ink(right)
     first = 0 if image.signed else STEPS
     block[:, start:stop] = np.linspace(first, 2 * STEPS, stop - start).round().astype(np.uint8)
-    for number, count in ((NAN, image.grid.nan), (INFINITE, image.grid.infinite)):
-        if count:  # how cells look that are not finite
-            block = np.vstack([block, _gap(zoom, width), _swatch(number, count, width, zoom)])
+    for color, text in nonfinite(image.grid):  # how cells look that are not finite
+        block = np.vstack([block, _gap(zoom, width), _swatch(color, line_of(text, zoom), width, zoom)])
     return block
 
 
-def _swatch(number: int, count: int, width: int, zoom: int) -> Any:
-    name = "NaN" if number == NAN else "infinite"
-    text = line_of(f"{count:,} {name}", zoom)
+def _swatch(color: int, text: Any, width: int, zoom: int) -> Any:
     block = np.full((HEIGHT * zoom, width), PAPER, np.uint8)
     side = 8 * zoom
-    block[:side, :side] = number
+    block[:side, :side] = color
     words = _ink(text)[:, : max(width - 2 * side, 0)]
     block[: len(text), 2 * side - side // 2 : 2 * side - side // 2 + words.shape[1]] = words
     return block

@@ -1,10 +1,12 @@
-"""A grid of values as pixels: cells in color, enlarged, with gaps between them."""
+"""A grid of values as pixels: cells in color, enlarged, with gaps between them; and pixels as a PNG."""
 
+import struct
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leafwise.render.pictures.scale import EMPTY, numbers
+from leafwise.render.pictures.scale import EMPTY, INFINITE, NAN, numbers, palette
 
 if TYPE_CHECKING:
     from leafwise.inspect.image.grids import Grid
@@ -15,6 +17,12 @@ def colors(grid: "Grid", limit: float) -> Any:
     cells = numbers(grid.cells, limit)
     cells[grid.empty()] = EMPTY
     return cells
+
+
+def nonfinite(grid: "Grid") -> list[tuple[int, str]]:
+    """The color indices of NaN and infinity, each with the number of such values, if there are any."""
+    counts = (NAN, grid.nan, "NaN"), (INFINITE, grid.infinite, "infinite")
+    return [(color, f"{count:,} {name}") for color, count, name in counts if count]
 
 
 def enlarged(cells: Any, grid: "Grid", zoom: tuple[int, int], gaps: tuple[int, int], between: Any) -> Any:
@@ -40,3 +48,19 @@ def _lines(count: int, gaps: tuple[int, ...], zoom: int, gap: int) -> tuple[Any,
         before += [number - 1] * between + [number] * zoom
         behind += [number] * (between + zoom)
     return np.array(before), np.array(behind)
+
+
+def png(pixels: Any) -> bytes:
+    """A PNG with 8 bits per pixel, each the index of a color; the last color is transparent."""
+    height, width = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    pressed = zlib.compressobj(9)
+    data = b"".join(pressed.compress(b"\0" + row.tobytes()) for row in pixels) + pressed.flush()  # filter 0: none
+    channels = bytes(channel for color in palette() for channel in color)
+    alpha = b"\xff" * (len(palette()) - 1) + b"\0"
+    parts = ((b"IHDR", header), (b"PLTE", channels), (b"tRNS", alpha), (b"IDAT", data), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in parts)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -26,6 +26,11 @@ def palette() -> tuple[Color, ...]:
     return (*(_between(anchors, step / (2 * STEPS)) for step in range(2 * STEPS + 1)), *_OTHERS)
 
 
+def css(index: int) -> str:
+    """The color of an index, for a page."""
+    return f"#{bytes(palette()[index]).hex()}"
+
+
 def _between(anchors: list[tuple[int, ...]], share: float) -> Color:
     place = share * (len(anchors) - 1)
     number = min(int(place), len(anchors) - 2)

@@ -1,6 +1,5 @@
 """The result of `lw.diff`, as an outline and as plain data."""
 
-import math
 from collections import Counter
 from typing import Any
 
@@ -10,11 +9,10 @@ from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
 from leafwise.inspect.diff.difference import Diff
 from leafwise.render.change_text import changed_value_text, figure_texts
 from leafwise.render.change_tree import FIGURES, ChangeTree
-from leafwise.render.json import plain_value
-from leafwise.render.outline import MAX_LINES
+from leafwise.render.data import TableRows, finite, plain_value
+from leafwise.render.layout import MAX_LINES, fitting
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
-from leafwise.render.table import TableRows
 
 _MIN_LINES = 2  # minimum length of the outline: the title, and how many lines are left out
 _MAX_REMARKS = 6  # notes of each kind shown below the outline
@@ -29,7 +27,8 @@ def to_doc(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
         return Doc([], footer)
     outline = ChangeTree(diff, " → ".join(diff.names), fold=not full)
     chosen = full or depth is not None
-    lines = list(outline.lines(depth)) if chosen else outline.fitting(max(MAX_LINES - len(footer), _MIN_LINES))
+    room = max(MAX_LINES - len(footer), _MIN_LINES)
+    lines = list(outline.lines(depth)) if chosen else fitting(outline.lines, room)
     return Doc(
         lines,
         footer,
@@ -57,13 +56,10 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
     if not diff.values:
         footer.append((Span("names, shapes and dtypes only: values were not compared", "dim"),))
     footer += [(Span(prefix.describe()),) for prefix in diff.prefixes]
-    footer += [(Span(note, "dim"),) for note in _shortened(diff.notes)]
+    footer += [(Span(note, "dim"),) for note in diff.notes[:_MAX_REMARKS]]
+    if len(diff.notes) > _MAX_REMARKS:
+        footer.append((Span(f"… and {len(diff.notes) - _MAX_REMARKS:,} more", "dim"),))
     return footer + proposal_lines(diff.applied, diff.proposals, _MAX_REMARKS)
-
-
-def _shortened(notes: list[str]) -> list[str]:
-    left_out = [f"… and {len(notes) - _MAX_REMARKS:,} more"] if len(notes) > _MAX_REMARKS else []
-    return notes[:_MAX_REMARKS] + left_out
 
 
 def _counted(changes: list[Change], noun: str, nouns: str) -> str:
@@ -112,7 +108,7 @@ def _leaf_json(change: Change) -> dict[str, Any]:
     if comparison is not None:
         numbers = {**comparison._asdict(), "relative_l2": comparison.relative_l2, "share": comparison.share}
         del numbers["scaled"]
-        figures = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        figures = {name: finite(value) for name, value in numbers.items()}
     return {
         "kinds": list(change.kinds),
         "path": change.path,

@@ -5,8 +5,8 @@ from typing import Any
 from leafwise.checkpoint.editing.result import Edit, EditSize, Step
 from leafwise.core.path import shown_url
 from leafwise.core.results.outline import Doc, Line, Span
+from leafwise.render.data import TableRows
 from leafwise.render.phrases import bytes_text, plural
-from leafwise.render.table import TableRows
 
 _BY_NAME = {"keep", "drop", "rename", "compute"}
 _MAX_LINES = 30  # of one kind of step, unless `full` is given
@@ -60,18 +60,7 @@ def _size(size: EditSize) -> str:
 def to_table(edit: Edit) -> TableRows:
     """A row for each name in the new checkpoint."""
     columns = ["path", "sources", "changes", "shape", "dtype", "bytes", "tied_to"]
-    rows: list[dict[str, Any]] = [
-        {
-            "path": leaf.name,
-            "sources": leaf.sources,
-            "changes": leaf.changes,
-            "shape": leaf.shape,
-            "dtype": leaf.dtype,
-            "bytes": leaf.nbytes,
-            "tied_to": leaf.tied_to or None,
-        }
-        for leaf in edit.leaves
-    ]
+    rows = [dict(zip(columns, leaf, strict=True)) | {"tied_to": leaf.tied_to or None} for leaf in edit.leaves]
     return TableRows(columns, rows, "path")
 
 

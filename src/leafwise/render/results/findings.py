@@ -5,10 +5,10 @@ from typing import Any
 
 from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
-from leafwise.render.outline import SHOW_ALL
+from leafwise.render.data import TableRows
+from leafwise.render.layout import more
 from leafwise.render.phrases import SECTIONS, plural
 from leafwise.render.results.stats import left_out
-from leafwise.render.table import TableRows
 
 _STYLES: dict[str, Style] = {"error": "error", "warning": "warn", "note": "dim"}
 _OF_A_CODE = 8  # findings of one code that are shown
@@ -22,8 +22,7 @@ def to_doc(findings: Findings, *, full: bool = False) -> Doc:
         shown = members if full or len(members) <= _OF_A_CODE + 1 else members[:_OF_A_CODE]
         lines += finding_lines(shown)
         if len(shown) < len(members):
-            more = Span(f"… {len(members) - len(shown):,} more; ", "dim")
-            lines.append(Line(0, (*_label(level, code), more, Span(SHOW_ALL, "dim"))))
+            lines.append(Line(0, (*_label(level, code), *more(len(members) - len(shown)))))
     return Doc(lines, _footer(findings), wraps=True)
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.iterate.flat import Flat
-from leafwise.render.outline import MAX_LINES, cut
+from leafwise.render.data import TableRows
+from leafwise.render.layout import MAX_LINES, cut
 from leafwise.render.phrases import plural
-from leafwise.render.table import TableRows
 
 
 def to_doc(flat: Flat, *, full: bool = False) -> Doc:
@@ -19,15 +19,12 @@ def to_doc(flat: Flat, *, full: bool = False) -> Doc:
         for path, part in slices.items():
             cells = (Span(f"[{part.start}:{part.stop}]", "dim"), Span(f"{part.stop - part.start:,}", "number"))
             lines.append(Line(1, (Span(path, "name"),), cells))
-    leaves, size = (
-        sum(len(slices) for _, slices in vectors),
-        sum(part.stop - part.start for _, slices in vectors for part in slices.values()),
-    )
-    footer: list[tuple[Span, ...]] = []
+    leaves = sum(len(slices) for _, slices in vectors)
+    size = sum(part.stop - part.start for _, slices in vectors for part in slices.values())
     if not full and len(lines) > MAX_LINES - 3:
         lines = cut(iter(lines), MAX_LINES - 3)
     counts = f"{plural(leaves, 'leaf', 'leaves')}, {plural(size, 'parameter', 'parameters')}"
-    footer.append((Span(f"{counts} in {plural(len(vectors), 'vector', 'vectors')}"),))
+    footer: list[tuple[Span, ...]] = [(Span(f"{counts} in {plural(len(vectors), 'vector', 'vectors')}"),)]
     if flat.is_undone:
         footer.append((Span("undone: every leaf has memory of its own again", "warn"),))
     return Doc(lines, footer, right=frozenset({0, 1}), drop=(0,), columns=("slice", "size"))

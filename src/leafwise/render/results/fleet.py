@@ -7,12 +7,12 @@ from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.core.results.result import kind_of
 from leafwise.core.work.fleet import Fleet
 from leafwise.inspect.check.findings import LEVELS, Findings
-from leafwise.render.outline import MAX_LINES, SHOW_ALL
+from leafwise.render.data import TableRows
+from leafwise.render.layout import MAX_LINES, SHOW_ALL, more
 from leafwise.render.phrases import bytes_text, plural
 from leafwise.render.results import findings as findings_page
 from leafwise.render.results import verified as verified_page
 from leafwise.render.results.stats import totals_doc
-from leafwise.render.table import TableRows
 
 _FINDINGS = 3  # findings of a checkpoint that are shown
 
@@ -21,11 +21,15 @@ def to_doc(fleet: Fleet, *, full: bool = False, depth: int | None = None) -> Doc
     """A line for each checkpoint, then those without a result."""
     names = list(fleet)
     shown = names if full or len(names) <= MAX_LINES else names[: MAX_LINES - 1]
-    footer = _footer(fleet)
+    footer: list[tuple[Span, ...]] = []
     if len(shown) < len(names):
-        more = plural(len(names) - len(shown), "checkpoint", "checkpoints")
-        footer.insert(0, (Span(f"… {more} more; ", "dim"), Span(SHOW_ALL, "dim")))
-    errors: list[Line] = []
+        left_out = plural(len(names) - len(shown), "checkpoint", "checkpoints")
+        footer.append((Span(f"… {left_out} more; ", "dim"), Span(SHOW_ALL, "dim")))
+    summary = [Span(plural(len(names) + len(fleet.errors), "checkpoint", "checkpoints"))]
+    if fleet.errors:
+        summary.append(Span(f" · {plural(len(fleet.errors), 'error', 'errors')}", "error"))
+    footer.append(tuple(summary))
+    errors = []
     for name, error in fleet.errors.items():  # the message is below the name, which has all the room then
         errors.append(Line(0, (Span("error  ", "error"), Span(shown_url(name), "name"))))
         errors.append(Line(1, (Span(str(error), "error"),), whole=True))
@@ -37,19 +41,8 @@ def to_doc(fleet: Fleet, *, full: bool = False, depth: int | None = None) -> Doc
         lines += _LINES[fleet.verb](shown_url(name), fleet[name], full)
     right = frozenset(range(len(columns)))
     wraps = fleet.verb == "check"  # messages are long
-    return Doc([_heading(columns), *lines, *errors] if lines else errors, footer, right, wraps=wraps, columns=columns)
-
-
-def _heading(columns: tuple[str, ...]) -> Line:
-    return Line(0, (Span("", "type"),), tuple(Span(name, "dim") for name in columns))
-
-
-def _footer(fleet: Fleet) -> list[tuple[Span, ...]]:
-    summary = plural(len(fleet) + len(fleet.errors), "checkpoint", "checkpoints")
-    footer: list[tuple[Span, ...]] = [(Span(summary),)]
-    if fleet.errors:
-        footer[0] += (Span(f" · {plural(len(fleet.errors), 'error', 'errors')}", "error"),)
-    return footer
+    heading = Line(0, (Span("", "type"),), tuple(Span(name, "dim") for name in columns))
+    return Doc([heading, *lines, *errors] if lines else errors, footer, right, wraps=wraps, columns=columns)
 
 
 def _check_lines(name: str, findings: Findings, full: bool) -> list[Line]:
@@ -59,8 +52,7 @@ def _check_lines(name: str, findings: Findings, full: bool) -> list[Line]:
     shown = list(findings)[: None if full else _FINDINGS]
     lines += [line._replace(level=1) for line in findings_page.finding_lines(shown)]
     if len(shown) < len(findings):
-        more = Span(f"… {len(findings) - len(shown):,} more; ", "dim")
-        lines.append(Line(1, (more, Span(SHOW_ALL, "dim"))))
+        lines.append(Line(1, more(len(findings) - len(shown))))
     return lines
 
 

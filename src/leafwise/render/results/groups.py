@@ -8,8 +8,8 @@ from leafwise.core.path import listed
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.iterate.groups import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
+from leafwise.render.data import TableRows
 from leafwise.render.phrases import SECTIONS, plural
-from leafwise.render.table import TableRows
 
 _DECAY = {True: "decayed", False: "not decayed", None: "with the optimizer's own weight decay"}
 

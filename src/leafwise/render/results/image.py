@@ -8,9 +8,8 @@ from leafwise.render.html import styled
 from leafwise.render.pictures.caption import caption
 from leafwise.render.pictures.characters import FittedGrid, fitted, half_blocks, signs
 from leafwise.render.pictures.frame import framed
-from leafwise.render.pictures.pixels import colors, enlarged
-from leafwise.render.pictures.png import png
-from leafwise.render.pictures.scale import GAP, INFINITE, NAN, STEPS, palette
+from leafwise.render.pictures.pixels import colors, enlarged, nonfinite, png
+from leafwise.render.pictures.scale import GAP, STEPS, css
 from leafwise.render.terminal import Terminal
 from leafwise.render.text import text
 
@@ -35,8 +34,7 @@ def to_png(image: Image, bare: bool) -> bytes:
     """The pixels; unless they are `bare`, with a title above and the scale below."""
     pixels = enlarged(colors(image.grid, image.limit), image.grid, image.zoom, image.gaps, GAP)
     pixels = pixels if bare else framed(image, pixels)
-    height, width = pixels.shape
-    return png(width, height, (row.tobytes() for row in pixels), palette())
+    return png(pixels)
 
 
 def to_text(image: Image, terminal: Terminal, *, full: bool = False) -> str:
@@ -68,24 +66,14 @@ def to_html(image: Image) -> str:
 def _color_bar(image: Image) -> str:
     """The color scale, and the colors of NaN and infinity."""
     first = 0 if image.signed else STEPS
-    stops = [palette()[first + (2 * STEPS - first) * step // 8] for step in range(9)]
-    colors = ",".join(_css(color) for color in stops)
+    stops = ",".join(css(first + (2 * STEPS - first) * step // 8) for step in range(9))
     low, high = (f"{-image.limit if image.signed else 0:.3g}", f"{image.limit:.3g}")
     beyond = styled(f"{image.beyond:,} beyond", "warn") if image.beyond else ""
-    nonfinite = "".join(
-        f'<b style="background:{_css(palette()[number])}"></b>{styled(f"{count:,} {name}", "warn")}'
-        for number, count, name in (
-            (NAN, image.grid.nan, "NaN"),
-            (INFINITE, image.grid.infinite, "infinite"),
-        )
-        if count
+    others = "".join(
+        f'<b style="background:{css(color)}"></b>{styled(words, "warn")}' for color, words in nonfinite(image.grid)
     )
-    bar = f'<i style="background:linear-gradient(to right,{colors})"></i>'
-    return f'<div class="lw-bar"><span>{low}</span>{bar}<span>{high}</span>{beyond}{nonfinite}</div>'
-
-
-def _css(color: tuple[int, int, int]) -> str:
-    return "#" + bytes(color).hex()
+    bar = f'<i style="background:linear-gradient(to right,{stops})"></i>'
+    return f'<div class="lw-bar"><span>{low}</span>{bar}<span>{high}</span>{beyond}{others}</div>'
 
 
 def to_json(image: Image) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from typing import Any
 
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.core.results.totals import LargeLeaf, Largest
+from leafwise.render.data import TableRows
 from leafwise.render.phrases import bytes_text, plural
 from leafwise.render.results.stats import share_text
-from leafwise.render.table import TableRows
 
 _COLUMNS = ("shape", "dtype", "bytes", "share")
 _RIGHT = frozenset({2, 3})

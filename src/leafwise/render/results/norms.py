@@ -6,9 +6,9 @@ from typing import Any
 from leafwise.core.path import listed
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.iterate.clipping import Norms
-from leafwise.render.outline import MAX_LINES, cut
+from leafwise.render.data import TableRows, finite
+from leafwise.render.layout import MAX_LINES, cut
 from leafwise.render.phrases import plural
-from leafwise.render.table import TableRows
 
 
 def to_doc(norms: Norms, *, full: bool = False) -> Doc:
@@ -17,9 +17,8 @@ def to_doc(norms: Norms, *, full: bool = False) -> Doc:
     lines = [Line(0, (Span(path, "name"),), (Span(f"{norm:.4g}", "number"),)) for path, norm in largest_first]
     if not full and len(lines) > MAX_LINES - 4:
         lines = cut(iter(lines), MAX_LINES - 4)
-    footer: list[tuple[Span, ...]] = []
     gradients = plural(len(norms), "gradient", "gradients")
-    footer.append((Span(f"{gradients} · total norm before clipping {norms.total:.4g}"),))
+    footer: list[tuple[Span, ...]] = [(Span(f"{gradients} · total norm before clipping {norms.total:.4g}"),)]
     if norms.nonfinite:
         footer.append((Span(f"not finite, and not clipped: {listed(norms.nonfinite)}", "warn"),))
     return Doc(lines, footer, right=frozenset({0}))
@@ -33,7 +32,7 @@ def to_table(norms: Norms) -> TableRows:
 def to_json(norms: Norms) -> dict[str, Any]:
     """Every norm; what is not finite is null."""
     return {
-        "total": norms.total if math.isfinite(norms.total) else None,
-        "norms": {path: norm if math.isfinite(norm) else None for path, norm in norms.items()},
+        "total": finite(norms.total),
+        "norms": {path: finite(norm) for path, norm in norms.items()},
         "nonfinite": list(norms.nonfinite),
     }

@@ -1,6 +1,5 @@
 """The result of `lw.plan`, as a table and as plain data."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.planning.plan import Feed, Plan, Problem, advice
@@ -8,9 +7,9 @@ from leafwise.checkpoint.planning.problem_groups import ProblemGroup, counts_tex
 from leafwise.core.leaf import shape_text
 from leafwise.core.pairing.name_groups import ALL, grouped, grouped_renames
 from leafwise.core.results.outline import Doc, Hint, Line, Span, Style
+from leafwise.render.data import TableRows
 from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
-from leafwise.render.table import TableRows
 
 _MAX_LINES = 30  # for leaves that get a value, and for each kind of problem, unless `full` is given
 _FEW = 12  # leaves that get a value are listed one by one if there are no more than this
@@ -22,7 +21,8 @@ def to_doc(plan: Plan, *, full: bool = False) -> Doc:
     a line, unless `full`."""
     limit = None if full else _MAX_LINES
     feeds = _feeds(plan)
-    groups = _alone(feeds) if full or len(feeds) <= _FEW else _feed_groups(plan, feeds)
+    each = [_FeedGroup(feed.source, feed.name, [feed]) for feed in feeds]
+    groups = each if full or len(feeds) <= _FEW else _feed_groups(plan, feeds)
     lines = [_line(group) for group in groups[:limit]]
     footer: list[tuple[Span, ...]] = []
     if left_out := sum(len(group.feeds) for group in groups[len(lines) :]):
@@ -67,10 +67,6 @@ def _feeds(plan: Plan) -> list[_PlannedLeaf]:
         reason = reasons.get((source, feed.name), "")
         planned.append(_PlannedLeaf(feed.name, source, steps, shape_text(spec.shape), dtype, reason))
     return planned
-
-
-def _alone(feeds: Iterable[_PlannedLeaf]) -> list[_FeedGroup]:
-    return [_FeedGroup(feed.source, feed.name, [feed]) for feed in feeds]
 
 
 def _feed_groups(plan: Plan, feeds: list[_PlannedLeaf]) -> list[_FeedGroup]:
@@ -224,9 +220,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "kept": plan.kept,
         "problems": [_problem_json(problem) for problem in plan.problems],
         "allowed": [_problem_json(problem) for problem in plan.allowed],
-        "prefixes": [
-            {"source": prefix.source, "target": prefix.target, "count": prefix.times} for prefix in plan.prefixes
-        ],
+        "prefixes": [dict(zip(("source", "target", "count"), prefix, strict=True)) for prefix in plan.prefixes],
         "ties": [
             {
                 "name": columns.row_text(restored.request.target),

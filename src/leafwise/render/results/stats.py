@@ -8,13 +8,17 @@ from leafwise.core.dtypes import is_float
 from leafwise.core.path import Path, listed, quote
 from leafwise.core.results.moments import HISTOGRAM_DROP, STATISTICS, Histogram, TableColumn, merged_moments
 from leafwise.core.results.outline import Doc, Line, Span, Style
-from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
-from leafwise.render.outline import MAX_LINES
+from leafwise.render.data import TableRows, finite
+from leafwise.render.layout import MAX_LINES
 from leafwise.render.phrases import SECTIONS, plural
-from leafwise.render.table import TableRows
 
+# The printed statistics, from left to right. NaN and infinity counts follow, then the histogram.
+COLUMNS = sorted(
+    ((statistic.name, statistic.column) for statistic in STATISTICS if statistic.column is not None),
+    key=lambda column: column[1].place,
+)
 _BARS = "▁▂▃▄▅▆▇█"
 _TOO_FEW = 5  # lines; with fewer, a tree with many leaves is opened one level more
 _PLACES = 8  # leaves whose NaN and infinite values are listed by their indices
@@ -56,18 +60,12 @@ def totals_doc(by_name: dict[str, Stats], footer: list[tuple[Span, ...]]) -> Doc
 
 
 def _doc(lines: list[Line], footer: list[tuple[Span, ...]]) -> Doc:
-    columns = _columns()
-    drops = {place: column.drop for place, (_, column) in enumerate(columns) if column.drop}
-    drops[len(columns) + 1] = HISTOGRAM_DROP
-    drop = sorted(drops, key=lambda place: drops[place])
-    names = (*(column.heading for _, column in columns), "not finite", "magnitudes")
-    return Doc(lines, footer, frozenset(range(len(columns))), tuple(drop), columns=names)
-
-
-def _columns() -> list[tuple[str, TableColumn]]:
-    """The printed statistics, from left to right. NaN and infinity counts follow, then the histogram."""
-    columns = [(statistic.name, statistic.column) for statistic in STATISTICS if statistic.column is not None]
-    return sorted(columns, key=lambda column: column[1].place)
+    drops = {place: column.drop for place, (_, column) in enumerate(COLUMNS) if column.drop}
+    drops[len(COLUMNS) + 1] = HISTOGRAM_DROP
+    names = (*(column.heading for _, column in COLUMNS), "not finite", "magnitudes")
+    return Doc(
+        lines, footer, frozenset(range(len(COLUMNS))), tuple(sorted(drops, key=drops.__getitem__)), columns=names
+    )
 
 
 def _parts(rows: list[Row], depth: int | None, full: bool) -> dict[str, list[Row]]:
@@ -115,7 +113,7 @@ def _totals(stats: Stats) -> dict[str, Row]:
 
 
 def _header(highest: int | None, beyond: bool) -> Line:
-    names = [*(column.heading for _, column in _columns()), ""]
+    names = [*(column.heading for _, column in COLUMNS), ""]
     if highest is not None:
         left, right = f"≤2^{highest - _EXPONENTS + 1}", f"{'≥' * beyond}2^{highest}"
         names.append(left + right.rjust(_EXPONENTS - len(left)))
@@ -123,7 +121,7 @@ def _header(highest: int | None, beyond: bool) -> Line:
 
 
 def _line(name: str, row: Row, highest: int | None, note: tuple[Span, ...], style: Style = "name") -> Line:
-    cells = [_cell(row, getattr(row, statistic), column) for statistic, column in _columns()]
+    cells = [_cell(row, getattr(row, statistic), column) for statistic, column in COLUMNS]
     cells.append(Span(", ".join(f"{count:,} {label}" for label, count in row.nonfinite_counts().items()), "warn"))
     if highest is not None:
         cells.append(Span(_bars(row.histogram, highest)))
@@ -166,11 +164,17 @@ def _bars(histogram: Histogram | None, highest: int) -> str:
     """One bar per power of two, proportional to its count; the first and last bars include everything beyond."""
     if histogram is None:
         return " " * _EXPONENTS
-    counts = [0] * _EXPONENTS
-    for exponent, count in enumerate(histogram.counts, histogram.lowest):
-        counts[min(max(exponent - highest + _EXPONENTS - 1, 0), _EXPONENTS - 1)] += count
+    counts = clamped_counts(histogram, highest - _EXPONENTS + 1, highest)
     most = max(counts) or 1
     return "".join(_BARS[(count * 8 - 1) // most] if count else " " for count in counts)
+
+
+def clamped_counts(histogram: Histogram, lowest: int, highest: int) -> list[int]:
+    """The counts from one power of two to another; the first and the last include everything beyond."""
+    counts = [0] * (highest - lowest + 1)
+    for exponent, count in enumerate(histogram.counts, histogram.lowest):
+        counts[min(max(exponent, lowest), highest) - lowest] += count
+    return counts
 
 
 def _footer(stats: Stats, rows: list[Row], highest: int | None) -> list[tuple[Span, ...]]:
@@ -202,10 +206,8 @@ def left_out(heading: str, reasons: dict[str, str]) -> list[tuple[Span, ...]]:
 
 def to_table(stats: Stats) -> TableRows:
     """A row for each leaf, without the histograms."""
-    columns = ["path", "shape", *stats.total.numbers()]
-    return TableRows(
-        columns, [{"path": path, "shape": row.shape, **row.numbers()} for path, row in stats.items()], "path"
-    )
+    rows = [{"path": path, "shape": row.shape, **row.numbers()} for path, row in stats.items()]
+    return TableRows(["path", "shape", *stats.total.numbers()], rows, "path")
 
 
 def to_json(stats: Stats) -> dict[str, Any]:
@@ -219,9 +221,9 @@ def to_json(stats: Stats) -> dict[str, Any]:
                 "shape": row.shape and list(row.shape),
                 **_plain(row),
                 "section": stats.section(row.path or ""),
-                "nonfinite": _indices(nonfinite.get(row.path or "")),
+                "nonfinite": [list(index) for index in nonfinite[path].indices] if path in nonfinite else [],
             }
-            for row in stats.values()
+            for path, row in stats.items()
         ],
         "total": _plain(stats.total),
         "totals": {section: _plain(total) for section, total in stats.totals.items()},
@@ -229,15 +231,6 @@ def to_json(stats: Stats) -> dict[str, Any]:
     }
 
 
-def _indices(places: Places | None) -> list[list[int]]:
-    return [] if places is None else [list(index) for index in places.indices]
-
-
 def _plain(row: Row) -> dict[str, Any]:
-    numbers = {name: value if _is_plain(value) else None for name, value in row.numbers().items()}
-    histogram = row.histogram
-    return {**numbers, "histogram": None if histogram is None else histogram._asdict()}
-
-
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
+    numbers = {name: finite(value) for name, value in row.numbers().items()}
+    return {**numbers, "histogram": None if row.histogram is None else row.histogram._asdict()}

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import listed
 from leafwise.core.results.outline import Doc, Line, Span
-from leafwise.render.json import shared_memory_json, undone_json
+from leafwise.render.data import TableRows, shared_memory_json, undone_json
 from leafwise.render.phrases import bytes_text, plural
-from leafwise.render.table import TableRows
 from leafwise.share.find import Ties, bytes_saved
 
 if TYPE_CHECKING:
@@ -25,15 +24,9 @@ def to_doc(ties: Ties, *, full: bool = False) -> Doc:
         cells = (Span(""), Span(shape_text(leaf.shape)), Span(leaf.dtype, "dim"), Span(bytes_text(leaf.nbytes), "dim"))
         lines.append(Line(0, (Span(str(leaf.path), "name"),), cells))
         for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True):
-            how = Span(_op_text(name.op), "tie")
-            lines.append(
-                Line(
-                    1,
-                    (Span(str(name.path), "name"),),
-                    (how, Span(""), Span(""), Span("")),
-                    (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),),
-                )
-            )
+            cells = (Span(_op_text(name.op), "tie"), Span(""), Span(""), Span(""))
+            note = (Span(f"saves {bytes_text(saved) or '0 B'}", "dim"),)
+            lines.append(Line(1, (Span(str(name.path), "name"),), cells, note))
     columns = ("how", "shape", "dtype", "bytes")
     return Doc(lines, _footer(ties, full), right=frozenset({3}), drop=(2, 1), columns=columns)
 
@@ -43,11 +36,9 @@ def _op_text(op: "Op") -> str:
 
 
 def _footer(ties: Ties, full: bool) -> list[tuple[Span, ...]]:
-    if len(ties):
-        names = sum(len(tie.names) for tie in ties)
-        words = f"{plural(len(ties), 'tie', 'ties')}, {names:,} names · {bytes_text(ties.bytes_saved) or '0 B'} saved"
-    else:
-        words = "no ties"
+    names = sum(len(tie.names) for tie in ties)
+    saved = bytes_text(ties.bytes_saved) or "0 B"
+    words = f"{plural(len(ties), 'tie', 'ties')}, {names:,} names · {saved} saved" if len(ties) else "no ties"
     footer: list[tuple[Span, ...]] = [(Span(words),)]
     footer += [(Span(f"{undone}; {undone.repair()}", "warn"),) for undone in ties.undone]
     for shared in ties.shared_memory:
@@ -78,21 +69,13 @@ def _listed(leaves: "tuple[Leaf, ...]") -> str:
 
 def to_table(ties: Ties) -> TableRows:
     """A row for each further name of a tied leaf."""
-    rows = []
-    for tie in ties:
-        for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True):
-            shape, dtype = tie.leaf.shape, tie.leaf.dtype
-            rows.append(
-                {
-                    "name": str(name.path),
-                    "leaf": str(tie.leaf.path),
-                    "op": _op_text(name.op),
-                    "shape": shape,
-                    "dtype": dtype,
-                    "bytes_saved": saved,
-                }
-            )
-    return TableRows(["name", "leaf", "op", "shape", "dtype", "bytes_saved"], rows, "name")
+    columns = ["name", "leaf", "op", "shape", "dtype", "bytes_saved"]
+    rows = [
+        (str(name.path), str(tie.leaf.path), _op_text(name.op), tie.leaf.shape, tie.leaf.dtype, saved)
+        for tie in ties
+        for name, saved in zip(tie.names[1:], bytes_saved(ties.tree, tie), strict=True)
+    ]
+    return TableRows(columns, [dict(zip(columns, row, strict=True)) for row in rows], "name")
 
 
 def to_json(ties: Ties) -> dict[str, Any]:

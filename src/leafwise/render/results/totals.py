@@ -4,11 +4,11 @@ from typing import Any
 
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.core.results.totals import Total, Totals
-from leafwise.render.outline import MAX_LINES
+from leafwise.render.data import TableRows
+from leafwise.render.layout import MAX_LINES
 from leafwise.render.phrases import bytes_text, plural
 from leafwise.render.results.largest import shared_line
 from leafwise.render.results.stats import share_text
-from leafwise.render.table import TableRows
 
 _ROOM = MAX_LINES - 4
 
@@ -25,9 +25,7 @@ def to_doc(totals: Totals, *, full: bool = False) -> Doc:
     lines += [_line(row, totals.bytes, both) for row in shown]
     if len(shown) < len(rows):
         rest = rows[len(shown) :]
-        leaves, parameters, elements_left, nbytes = (
-            sum(column) for column in zip(*(row[1:5] for row in rest), strict=True)
-        )
+        leaves, parameters, elements_left, nbytes = map(sum, zip(*(row[1:5] for row in rest), strict=True))
         more = Total(f"… {len(rest):,} more", leaves, parameters, elements_left, nbytes, 0.0, 0)
         lines.append(_line(more, totals.bytes, both))
     total = Total("total", totals.leaves, totals.parameters, elements, totals.bytes, 1.0, 0)

@@ -13,11 +13,10 @@ from leafwise.core.leaf import shape_text
 from leafwise.core.parts import node_numbers
 from leafwise.core.path import quote
 from leafwise.core.results.outline import Doc, Line, Span
-from leafwise.render.json import plain_value, shared_memory_json, undone_json
-from leafwise.render.outline import FOLD_FROM, MAX_LINES, cut, follows, within
+from leafwise.render.data import TableRows, plain_value, shared_memory_json, undone_json
+from leafwise.render.layout import FOLD_FROM, MAX_LINES, fitting, follows
 from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
 from leafwise.render.subtrees import Subtrees
-from leafwise.render.table import TableRows
 from leafwise.render.tree_footer import footer_of, metadata_line, metadata_nodes
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def to_doc(tree: "Tree", *, depth: int | None = None, full: bool = False, max_li
     outline = _TreeOutline(tree, fold=not full)
     footer = outline.footer()
     chosen = full or depth is not None
-    lines = list(outline.lines(depth)) if chosen else outline.fitting(max_lines - _FOOTER_LINES)
+    lines = list(outline.lines(depth)) if chosen else fitting(outline.lines, max_lines - _FOOTER_LINES)
     return Doc(lines, footer, right=frozenset({2, 3}), drop=(3, 1, 0), columns=_COLUMNS)
 
 
@@ -67,23 +66,6 @@ class _TreeOutline:
 
     def footer(self) -> list[tuple[Span, ...]]:
         return footer_of(self.tree, self.subtrees) + [metadata_line(self.columns, node) for node in self.metadata]
-
-    def fitting(self, room: int) -> list[Line]:
-        """As many levels as fit; at least one, truncated if even that is too long."""
-        depth, best = 0, within(self.lines(0), room)
-        step = 1
-        while best is not None:
-            # By doubling, then by halving: containers may be nested thousands deep.
-            deeper = within(self.lines(depth + step), room)
-            if deeper is not None and len(deeper) == len(best):
-                return best
-            if deeper is not None:
-                depth, best, step = depth + step, deeper, step * 2
-            elif step > 1:
-                step //= 2
-            else:
-                break
-        return best if depth and best is not None else cut(self.lines(1), room)
 
     def lines(self, depth: int | None) -> Iterator[Line]:
         """The lines down to a depth. Not recursive: containers may be nested thousands deep."""
@@ -186,15 +168,15 @@ class _TreeOutline:
             to = columns.node_text(columns.repeats[node]) or "the root"
             return Line(level, (*label, Span("  → " + to, "tie")))
         below = self.subtrees.sums(node)
-        parameters, nbytes, leaves = below.parameters, below.nbytes, below.leaves
+        parameters = below.parameters
         if level and below.section != self.subtrees.sums(columns.node_parents[node]).section:
             notes += self._section_note(below.section)
         if len(members) > 1 and parameters:
             notes.append(Span(f"each {parameters:,}", "dim"))
         if closed:
-            notes.append(Span(f"▸ {plural(leaves, 'leaf', 'leaves')}", "dim"))
+            notes.append(Span(f"▸ {plural(below.leaves, 'leaf', 'leaves')}", "dim"))
         total = f"{parameters * len(members):,}" if parameters else ""
-        memory = bytes_text(nbytes * len(members))
+        memory = bytes_text(below.nbytes * len(members))
         cells = (Span(""), Span(""), Span(total, "number"), Span(memory, "dim"))
         return Line(level, tuple(label), cells, _spaced(notes))
 
@@ -264,20 +246,7 @@ def _spaced(notes: list[Span]) -> tuple[Span, ...]:
 
 def to_table(tree: "Tree") -> TableRows:
     """A row for each leaf."""
-    columns = [
-        "path",
-        "shape",
-        "dtype",
-        "size",
-        "bytes",
-        "kind",
-        "section",
-        "role",
-        "owner",
-        "trainable",
-        "device",
-        "names",
-    ]
+    facts = ["shape", "dtype", "size", "bytes", "kind", "section", "role", "owner", "trainable", "device", "names"]
     texts = _PathTexts(tree)
     rows = []
     for leaf in tree:
@@ -285,7 +254,7 @@ def to_table(tree: "Tree") -> TableRows:
         first = data["names"][0]
         names = tuple(name["path"] for name in data["names"])
         rows.append(data | {"shape": leaf.shape, "role": first["role"], "owner": first["owner"], "names": names})
-    return TableRows(columns, rows, "path")
+    return TableRows(["path", *facts], rows, "path")
 
 
 def to_json(tree: "Tree") -> dict[str, Any]:

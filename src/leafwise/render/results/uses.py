@@ -1,12 +1,11 @@
 """The result of `lw.uses`, as a table and as plain data."""
 
-import math
 from typing import Any
 
 from leafwise.core.results.outline import Doc, Line, Span
-from leafwise.render.outline import MAX_LINES, cut
+from leafwise.render.data import TableRows, finite
+from leafwise.render.layout import MAX_LINES, cut
 from leafwise.render.phrases import plural
-from leafwise.render.table import TableRows
 from leafwise.share.uses import Uses
 
 
@@ -18,18 +17,16 @@ def to_doc(uses: Uses, *, full: bool = False) -> Doc:
         if norms:
             lines.append(Line(0, (Span(path, "name"),), (Span(""),)))
             lines += [Line(1, (Span(str(use)),), (Span(f"{norm:.4g}", "number"),)) for use, norm in norms.items()]
-    footer: list[tuple[Span, ...]] = []
     if not full and len(lines) > MAX_LINES - 3:
         lines = cut(iter(lines), MAX_LINES - 3)
     used = sum(bool(norms) for norms in account.values())
-    count = sum(map(len, account.values()))
-    if count:
-        words = f"{plural(count, 'use', 'uses')} of {used:,} of {plural(len(account), 'leaf', 'leaves')}"
-        footer.append((Span(f"{words} · the numbers are norms of gradients"),))
+    uses_text = plural(sum(map(len, account.values())), "use", "uses")
+    leaves = plural(len(account), "leaf", "leaves")
+    if used:
+        summary = Span(f"{uses_text} of {used:,} of {leaves} · the numbers are norms of gradients")
     else:
-        words = f"no uses of {plural(len(account), 'leaf', 'leaves')} so far; run forward and backward inside the with"
-        footer.append((Span(words, "dim"),))
-    return Doc(lines, footer, right=frozenset({0}))
+        summary = Span(f"no uses of {leaves} so far; run forward and backward inside the with", "dim")
+    return Doc(lines, [(summary,)], right=frozenset({0}))
 
 
 def to_table(uses: Uses) -> TableRows:
@@ -46,7 +43,7 @@ def to_json(uses: Uses) -> dict[str, Any]:
     """Every use of every leaf, with the norm of its gradient; what is not finite is null."""
     return {
         "leaves": {
-            path: [{**use._asdict(), "norm": norm if math.isfinite(norm) else None} for use, norm in norms.items()]
+            path: [{**use._asdict(), "norm": finite(norm)} for use, norm in norms.items()]
             for path, norms in uses.account().items()
         }
     }

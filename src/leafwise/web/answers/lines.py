@@ -7,10 +7,9 @@ from leafwise.core.columns import Facts
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
 from leafwise.render.phrases import value_text
-from leafwise.web.answers import MOST_ROWS
+from leafwise.web.answers import MOST_ROWS, cut
 from leafwise.web.lines import LEAF, NODE, SORTS, LineRequest
 from leafwise.web.measured import mini
-from leafwise.web.numbers import cut
 from leafwise.web.searching import why_nothing
 from leafwise.web.session import Session
 

@@ -1,5 +1,6 @@
 """What the page shows of the whole: counts, ties, notes, and how far the computations are."""
 
+from itertools import islice
 from typing import Any
 
 from leafwise import __version__
@@ -7,8 +8,8 @@ from leafwise.core.parts import first_rows
 from leafwise.core.path import escape, without_secrets
 from leafwise.core.results.totals import Total
 from leafwise.core.tree import Tree
-from leafwise.web.answers import MOST_LISTED
-from leafwise.web.numbers import cut
+from leafwise.render.phrases import plural
+from leafwise.web.answers import MOST_LISTED, cut
 from leafwise.web.session import Session, short_name
 
 
@@ -56,16 +57,14 @@ def _total_json(total: Total) -> dict[str, Any]:
 
 def _ties(t: Tree) -> list[dict[str, Any]]:
     columns = t.columns
-    ties: list[dict[str, Any]] = []
-    for row in first_rows(t) if columns.ties else ():
-        leaf = columns.ties.get(row, row)
-        if leaf in columns.further_rows:
-            rows = columns.rows_of(leaf)
-            names = [{"path": columns.row_text(name), "op": str(columns.row_op(name))} for name in rows]
-            ties.append({"path": columns.row_text(leaf), "names": names})
-            if len(ties) == MOST_LISTED:
-                break
-    return ties
+    leaves = (columns.ties.get(row, row) for row in first_rows(t)) if columns.ties else ()
+    return [
+        {
+            "path": columns.row_text(leaf),
+            "names": [{"path": columns.row_text(row), "op": str(columns.row_op(row))} for row in columns.rows_of(leaf)],
+        }
+        for leaf in islice((leaf for leaf in leaves if leaf in columns.further_rows), MOST_LISTED)
+    ]
 
 
 def _metadata(t: Tree) -> list[dict[str, str]]:
@@ -77,13 +76,13 @@ def _metadata(t: Tree) -> list[dict[str, str]]:
 def _notes(t: Tree) -> list[str]:
     notes = [f"{undone}; {undone.repair()}" for undone in t.undone[:MOST_LISTED]]
     if shared := t.shared_memory:
-        groups = "1 group" if len(shared) == 1 else f"{len(shared):,} groups"
+        groups = plural(len(shared), "group", "groups")
         paths = ", ".join(str(leaf.path) for leaf in shared[0].leaves[:3])
         notes.append(
             f"{groups} of leaves: {shared[0].reason}, such as {paths}; in the tree and the map, their bytes count for "
             "each of them"
         )
     if opaque := t.opaque:
-        objects = "1 object is" if len(opaque) == 1 else f"{len(opaque):,} objects are"
+        objects = plural(len(opaque), "object is", "objects are")
         notes.append(f"{objects} of a class that leafwise does not load: {opaque[0].class_name}")
     return [escape(without_secrets(note)) for note in notes]

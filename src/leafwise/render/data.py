@@ -1,11 +1,20 @@
-"""JSON parts that several results share."""
+"""Results as plain data: parts of their JSON that several share, and rows for pandas."""
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.opaque import Opaque
 
 if TYPE_CHECKING:
     from leafwise.core.leaf import SharedMemory, UndoneTie
+
+
+class TableRows(NamedTuple):
+    """The rows of a table, each by the names of its columns, and the column that is the key of a row, if any."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    key: str | None = None
 
 
 def shared_memory_json(shared: "SharedMemory") -> dict[str, Any]:
@@ -14,6 +23,11 @@ def shared_memory_json(shared: "SharedMemory") -> dict[str, Any]:
 
 def undone_json(undone: "UndoneTie") -> dict[str, Any]:
     return {"path": str(undone.path), "source": str(undone.source), "op": str(undone.op)}
+
+
+def finite(value: Any) -> Any:
+    """A number as it is, but None for NaN and infinity, which JSON lacks."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def plain_value(value: Any) -> Any:
