@@ -8,13 +8,13 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.parts import first_rows
 from leafwise.core.path import escape
-from leafwise.core.results.moments import merged_moments
+from leafwise.core.results.moments import merged_moments, table_columns
 from leafwise.core.tree import Tree
 from leafwise.inspect.ranks.teamwork import team_of_trees
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import stats_of
 from leafwise.render.phrases import SECTIONS
-from leafwise.render.results.stats import COLUMNS, clamped_counts
+from leafwise.render.results.stats import clamped_counts
 from leafwise.web.answers import num
 from leafwise.web.jobs import Job
 
@@ -110,7 +110,9 @@ def bars(row: Row) -> list[float]:
 def columns_json() -> list[dict[str, str]]:
     """The columns of the table of statistics."""
     further = [{"name": name, "heading": heading, "form": "count"} for name, heading in _NOT_FINITE]
-    return [{"name": name, "heading": column.heading, "form": column.form} for name, column in COLUMNS] + further
+    return [
+        {"name": name, "heading": column.heading, "form": column.form} for name, column in table_columns()
+    ] + further
 
 
 _NOT_FINITE = (("nan", "NaN"), ("posinf", "+inf"), ("neginf", "-inf"))
@@ -119,7 +121,7 @@ _NOT_FINITE = (("nan", "NaN"), ("posinf", "+inf"), ("neginf", "-inf"))
 def table_row(row: Row, path: str) -> dict[str, Any]:
     """A line of the table of statistics."""
     numbers = []
-    for name, column in COLUMNS:
+    for name, column in table_columns():
         value = getattr(row, name)
         numbers.append(num(value / row.finite if row.finite else 0) if column.form == "share" else num(value))
     return {

@@ -138,6 +138,13 @@ STATISTICS = [
     Statistic("absmax"),
 ]
 
+
+def table_columns() -> list[tuple[str, TableColumn]]:
+    """The printed statistics, from left to right. NaN and infinity counts follow, then the histogram."""
+    columns = [(statistic.name, statistic.column) for statistic in STATISTICS if statistic.column is not None]
+    return sorted(columns, key=lambda column: column[1].place)
+
+
 FIELDS = tuple(field.name for field in fields(Moments))
 COUNTS = tuple(field.name for field in fields(Moments) if field.type is int)
 NUMBERS = tuple(field.name for field in fields(Moments) if field.type is float)

@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.columns import Section
 from leafwise.core.dtypes import is_float
 from leafwise.core.path import Path, listed, quote
-from leafwise.core.results.moments import HISTOGRAM_DROP, STATISTICS, Histogram, TableColumn, merged_moments
+from leafwise.core.results.moments import HISTOGRAM_DROP, Histogram, TableColumn, merged_moments, table_columns
 from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
@@ -14,11 +14,6 @@ from leafwise.render.data import TableRows, finite
 from leafwise.render.layout import MAX_LINES
 from leafwise.render.phrases import SECTIONS, plural
 
-# The printed statistics, from left to right. NaN and infinity counts follow, then the histogram.
-COLUMNS = sorted(
-    ((statistic.name, statistic.column) for statistic in STATISTICS if statistic.column is not None),
-    key=lambda column: column[1].place,
-)
 _BARS = "▁▂▃▄▅▆▇█"
 _TOO_FEW = 5  # lines; with fewer, a tree with many leaves is opened one level more
 _PLACES = 8  # leaves whose NaN and infinite values are listed by their indices
@@ -60,11 +55,12 @@ def totals_doc(by_name: dict[str, Stats], footer: list[tuple[Span, ...]]) -> Doc
 
 
 def _doc(lines: list[Line], footer: list[tuple[Span, ...]]) -> Doc:
-    drops = {place: column.drop for place, (_, column) in enumerate(COLUMNS) if column.drop}
-    drops[len(COLUMNS) + 1] = HISTOGRAM_DROP
-    names = (*(column.heading for _, column in COLUMNS), "not finite", "magnitudes")
+    columns = table_columns()
+    drops = {place: column.drop for place, (_, column) in enumerate(columns) if column.drop}
+    drops[len(columns) + 1] = HISTOGRAM_DROP
+    names = (*(column.heading for _, column in columns), "not finite", "magnitudes")
     return Doc(
-        lines, footer, frozenset(range(len(COLUMNS))), tuple(sorted(drops, key=drops.__getitem__)), columns=names
+        lines, footer, frozenset(range(len(columns))), tuple(sorted(drops, key=drops.__getitem__)), columns=names
     )
 
 
@@ -113,7 +109,7 @@ def _totals(stats: Stats) -> dict[str, Row]:
 
 
 def _header(highest: int | None, beyond: bool) -> Line:
-    names = [*(column.heading for _, column in COLUMNS), ""]
+    names = [*(column.heading for _, column in table_columns()), ""]
     if highest is not None:
         left, right = f"≤2^{highest - _EXPONENTS + 1}", f"{'≥' * beyond}2^{highest}"
         names.append(left + right.rjust(_EXPONENTS - len(left)))
@@ -121,7 +117,7 @@ def _header(highest: int | None, beyond: bool) -> Line:
 
 
 def _line(name: str, row: Row, highest: int | None, note: tuple[Span, ...], style: Style = "name") -> Line:
-    cells = [_cell(row, getattr(row, statistic), column) for statistic, column in COLUMNS]
+    cells = [_cell(row, getattr(row, statistic), column) for statistic, column in table_columns()]
     cells.append(Span(", ".join(f"{count:,} {label}" for label, count in row.nonfinite_counts().items()), "warn"))
     if highest is not None:
         cells.append(Span(_bars(row.histogram, highest)))
