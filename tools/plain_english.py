@@ -42,7 +42,7 @@ WORDS_IN_NAMES = {
     "front": "prefix", "fronts": "prefixes", "told": "shown, or what was said", "tells": "shows", "said": "message",
     "alike": "duplicate, or equal", "offer": "what is returned", "knows": "is_, has_ or supports_",
     "mistaken": "what it is instead", "thereof": "of it", "hence": "so", "heed": "follow", "shall": "must",
-    "crew": "workers", "crews": "executor_tasks", "room": "space, or buffer", "rooms": "spaces, or buffers",
+    "crew": "workers", "crews": "workers", "room": "space, or buffer", "rooms": "spaces, or buffers",
 }  # fmt: skip
 
 

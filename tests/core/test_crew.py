@@ -14,8 +14,8 @@ from tests.executors import Shuffled, processes, tasks_of
 from tests.interrupts import interrupting
 
 import leafwise as lw
-from leafwise.core.work import executor_tasks as crews
-from leafwise.core.work.executor_tasks import Crew, run_each, run_task
+from leafwise.core.work import executor_tasks
+from leafwise.core.work.executor_tasks import Workers, run_each, run_task
 from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.threads import in_order, in_threads, is_alone, one_thread
 
@@ -106,13 +106,13 @@ def shuffled() -> Iterator[Shuffled]:
 
 def test_results_are_in_the_order_of_the_tasks(shuffled: Shuffled) -> None:
     counts: list[int] = []
-    assert Crew(shuffled).run(map(Answer, range(100)), counts.append) == list(range(100))
+    assert Workers(shuffled).run(map(Answer, range(100)), counts.append) == list(range(100))
     assert sum(counts) == 1000
 
 
 def test_few_tasks_wait_at_a_time_however_many_there_are(shuffled: Shuffled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews, "_MANY", 7)
-    assert Crew(shuffled).run(map(Answer, range(200))) == list(range(200))
+    monkeypatch.setattr(executor_tasks, "_MANY", 7)
+    assert Workers(shuffled).run(map(Answer, range(200))) == list(range(200))
     assert shuffled.submitted == 200
     assert shuffled.most <= 7
 
@@ -131,7 +131,7 @@ def test_ranges_start_at_multiples_of_the_unit_and_cover_everything() -> None:
 
 def test_workers_use_one_thread(shuffled: Shuffled) -> None:
     with tasks_of(20):
-        results = run_each(Crew(shuffled), double, [1, 2, 3], lambda item: 8, lambda nbytes: None)
+        results = run_each(Workers(shuffled), double, [1, 2, 3], lambda item: 8, lambda nbytes: None)
     assert results == [(2, True), (4, True), (6, True)]
     assert shuffled.submitted == 2
     assert not is_alone()
@@ -146,21 +146,21 @@ def test_a_thread_that_works_alone_starts_no_others() -> None:
 
 
 def test_a_task_that_cannot_be_sent_is_done_here(shuffled: Shuffled) -> None:
-    assert Crew(shuffled).run([Answer(0), Unsendable(1), Answer(2)]) == [0, 1, 2]
+    assert Workers(shuffled).run([Answer(0), Unsendable(1), Answer(2)]) == [0, 1, 2]
     assert shuffled.submitted == 2
 
 
 def test_an_error_of_a_worker_is_raised_and_the_rest_is_canceled(begun: list[int]) -> None:
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(lw.FileError, match="number 1 is damaged"):
-            Crew(executor).run([Answer(0), Failing(1), *map(Stuck, range(200))])
+            Workers(executor).run([Answer(0), Failing(1), *map(Stuck, range(200))])
         Stuck.may_end.set()
     assert len(begun) <= 1  # the worker may begin one before the error is seen
 
 
 def test_an_unexpected_error_of_a_worker_says_what_it_was(shuffled: Shuffled) -> None:
     with pytest.raises(lw.WorkerError, match="a worker failed: IndexError: list index out of range") as caught:
-        Crew(shuffled).run([Wrong(1)])
+        Workers(shuffled).run([Wrong(1)])
     assert isinstance(caught.value.__cause__, IndexError)
 
 
@@ -168,9 +168,9 @@ def test_an_unexpected_error_of_a_worker_says_what_it_was(shuffled: Shuffled) ->
 def test_a_worker_that_dies_is_an_error() -> None:
     with processes(1) as executor:
         with pytest.raises(lw.WorkerError, match=r"a worker ended unexpectedly.*BrokenProcessPool"):
-            Crew(executor).run([Dying(1)])
+            Workers(executor).run([Dying(1)])
         with pytest.raises(lw.WorkerError, match="Make a new executor"):  # it stays broken
-            Crew(executor).run([Answer(1)])
+            Workers(executor).run([Answer(1)])
 
 
 class Canceling(Executor):
@@ -184,14 +184,14 @@ class Canceling(Executor):
 
 def test_a_canceled_task_is_an_error() -> None:
     with pytest.raises(lw.WorkerError, match="the executor canceled a task; was it shut down"):
-        Crew(Canceling()).run([Answer(1)])
+        Workers(Canceling()).run([Answer(1)])
 
 
 def test_an_executor_that_was_shut_down_is_an_error() -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     with pytest.raises(lw.WorkerError, match="cannot schedule new futures after shutdown"):
-        Crew(executor).run([Answer(1)])
+        Workers(executor).run([Answer(1)])
 
 
 def test_an_interrupt_cancels_what_waits(begun: list[int]) -> None:
@@ -201,7 +201,7 @@ def test_an_interrupt_cancels_what_waits(begun: list[int]) -> None:
 
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(KeyboardInterrupt):
-            Crew(executor).run(tasks())
+            Workers(executor).run(tasks())
         Stuck.may_end.set()
     assert len(begun) <= 2  # the worker may begin another before the interrupt is seen
 
@@ -214,16 +214,16 @@ def test_an_interrupt_cancels_the_work_of_all_threads(begun: list[int]) -> None:
         all_sent.wait(120)
 
     with ThreadPoolExecutor(1) as executor:
-        crew = Crew(executor)
+        workers = Workers(executor)
         with pytest.raises(KeyboardInterrupt):
-            crew.concurrently(lambda item: crew.run(tasks()), range(6))
+            workers.concurrently(lambda item: workers.run(tasks()), range(6))
         Stuck.may_end.set()
     assert len(begun) <= 2
 
 
 def test_several_threads_get_their_own_results(shuffled: Shuffled) -> None:
-    crew = Crew(shuffled)
-    results = crew.concurrently(lambda base: crew.run(map(Answer, range(base, base + 50))), range(0, 2000, 50))
+    workers = Workers(shuffled)
+    results = workers.concurrently(lambda base: workers.run(map(Answer, range(base, base + 50))), range(0, 2000, 50))
     assert results == [list(range(base, base + 50)) for base in range(0, 2000, 50)]
 
 

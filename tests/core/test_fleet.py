@@ -14,7 +14,7 @@ from tests.executors import Shuffled, processes
 from tests.interrupts import interrupting
 
 import leafwise as lw
-from leafwise.core.work import executor_tasks as crews
+from leafwise.core.work import executor_tasks
 from leafwise.core.work.fleet import is_pattern
 from leafwise.results import Fleet
 
@@ -192,7 +192,7 @@ def test_few_checkpoints_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.
 
     for number in range(40):
         lw.save({"w": torch.ones(2)}, tmp_path / f"{number:02}.safetensors")
-    monkeypatch.setattr(crews, "_OPEN_AT_ONCE", 3)
+    monkeypatch.setattr(executor_tasks, "_OPEN_AT_ONCE", 3)
     open_here, most = set(), 0
     before, close = LocalSource.__init__, LocalSource.close
     here = threading.Lock()
@@ -241,7 +241,7 @@ def test_an_interrupt_ends_a_fleet_soon(tmp_path: Path) -> None:
                 return fn(*args, **kwargs)
 
             sent.append(fn)
-            if len(sent) >= crews._OPEN_AT_ONCE:
+            if len(sent) >= executor_tasks._OPEN_AT_ONCE:
                 all_sent.set()
             return super().submit(run)
 

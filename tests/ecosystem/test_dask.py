@@ -107,20 +107,20 @@ def test_a_worker_is_killed_and_the_result_is_the_same(own_client: Any, verb: st
             killed.set()
             os.kill(victim, 9)
 
-    from leafwise.core.work.executor_tasks import Crew
+    from leafwise.core.work.executor_tasks import Workers
 
-    crew = Crew(own_client.get_executor(), kill_a_worker)
+    workers = Workers(own_client.get_executor(), kill_a_worker)
     with tasks_of(1 << 20):
         if verb == "stats":
             from leafwise.inspect.stats.statistics import stats_of
 
-            assert repr(stats_of(path, crew=crew).json()) == repr(lw.stats(path).json())
+            assert repr(stats_of(path, workers=workers).json()) == repr(lw.stats(path).json())
         else:
             from leafwise.checkpoint.editing.planning import EditOptions, prepared
 
             options = EditOptions(cast="bfloat16", shard_size="9MB")
             with prepared(path, tmp_path / "two.safetensors", options, by_workers=True) as job:
-                job.write(crew=crew)
+                job.write(workers=workers)
             lw.edit(path, tmp_path / "one.safetensors", cast="bfloat16", shard_size="9MB")
             pairs = zip(sorted(tmp_path.glob("one-*")), sorted(tmp_path.glob("two-*")), strict=True)
             assert all(first.read_bytes() == second.read_bytes() for first, second in pairs)

@@ -153,11 +153,11 @@ def test_a_save_copies_almost_nothing(tmp_path: Path) -> None:
 def test_rooms_become_the_array() -> None:
     value = jnp.zeros((64, 8), device=jax.devices("cpu")[0])
     rebuilding = HOME.capability(Rebuilding)
-    (room,) = rebuilding.rooms(value)
-    room.value[...] = 3
-    array = rebuilding.from_rooms(value, [room])
-    assert array.unsafe_buffer_pointer() == room.value.ctypes.data
-    assert not room.value.flags.writeable
+    (host_part,) = rebuilding.host_parts(value)
+    host_part.value[...] = 3
+    array = rebuilding.from_host_parts(value, [host_part])
+    assert array.unsafe_buffer_pointer() == host_part.value.ctypes.data
+    assert not host_part.value.flags.writeable
     assert (np.asarray(array) == 3).all()
 
 

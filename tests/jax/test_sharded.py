@@ -266,29 +266,29 @@ def test_a_load_keeps_the_sharding_of_its_target(tmp_path: Path, target: str) ->
 
 
 def test_each_device_gets_memory_for_its_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms: list[tuple[int, ...]] = []
-    rooms_for = JaxRebuilding.rooms
+    host_parts: list[tuple[int, ...]] = []
+    host_parts_for = JaxRebuilding.host_parts
 
     def recorded(self: JaxRebuilding, value: Any) -> Any:
-        made = rooms_for(self, value)
-        rooms.extend(room.shape for room in made)
+        made = host_parts_for(self, value)
+        host_parts.extend(host_part.shape for host_part in made)
         return made
 
     monkeypatch.setattr(JaxRebuilding, "rooms", recorded)
     lw.save({"w": matrix()}, tmp_path / "a.safetensors")
     for spec, expected in [(P("dp", "tp"), [(8, 6)] * 8), (P("dp"), [(8, 24)] * 2), (P(), [(16, 24)])]:
-        rooms.clear()
+        host_parts.clear()
         lw.load({"w": on_mesh(jnp.zeros((16, 24)), spec)}, tmp_path / "a.safetensors")
-        assert rooms == expected
+        assert host_parts == expected
 
 
 def test_what_was_read_is_the_memory_of_the_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory: list[int] = []
-    of_rooms = JaxRebuilding.from_rooms
+    of_host_parts = JaxRebuilding.from_host_parts
 
-    def recorded(self: JaxRebuilding, value: Any, rooms: Any) -> Any:
-        memory.extend(room.value.ctypes.data for room in rooms)
-        return of_rooms(self, value, rooms)
+    def recorded(self: JaxRebuilding, value: Any, host_parts: Any) -> Any:
+        memory.extend(host_part.value.ctypes.data for host_part in host_parts)
+        return of_host_parts(self, value, host_parts)
 
     monkeypatch.setattr(JaxRebuilding, "from_rooms", recorded)
     lw.save({"w": matrix()}, tmp_path / "a.safetensors")

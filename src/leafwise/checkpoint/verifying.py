@@ -7,7 +7,7 @@ from leafwise.core.parts import first_rows
 from leafwise.core.results.result import Result
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.core.work.progress import bar
 from leafwise.errors import FileError
@@ -78,11 +78,13 @@ def verify(source: "str | os.PathLike[str] | Tree", *, progress: bool = False, e
     if not isinstance(given, str | os.PathLike | Tree) or (isinstance(given, Tree) and not given.is_file):
         raise FileError(f"lw.verify takes a file, a folder or a URL, not {type(source).__name__}")
     if executor is not None and isinstance(source, str | os.PathLike) and is_pattern(source):
-        return each_checkpoint(source, "verify", executor, lambda path, crew: _verified(path, False, crew), progress)
-    return _verified(source, progress, None if executor is None else Crew(executor))
+        return each_checkpoint(
+            source, "verify", executor, lambda path, workers: _verified(path, False, workers), progress
+        )
+    return _verified(source, progress, None if executor is None else Workers(executor))
 
 
-def _verified(source: Any, progress: bool, crew: Crew | None) -> Verified:
+def _verified(source: Any, progress: bool, workers: Workers | None) -> Verified:
     with opened(source, "verify") as t:
         columns, leaves = t.columns, first_rows(t)
         values = ((row, columns.row_values[row]) for row in leaves)
@@ -90,7 +92,7 @@ def _verified(source: Any, progress: bool, crew: Crew | None) -> Verified:
             (columns.row_text(row), value) for row, value in values if isinstance(value, Stored) and value.is_checked()
         ]
         with bar(sum(array.spec.nbytes for _, array in checked), "verifying", progress) as count:
-            compared = reader.verify_arrays(checked, count, crew)
+            compared = reader.verify_arrays(checked, count, workers)
         root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
         if not isinstance(root, StoredFile):
             return Verified(len(checked), compared, unchecked)

@@ -8,7 +8,7 @@ from leafwise.cli.output import print_json, say, show
 from leafwise.cli.workers import PATTERN, add_dask, for_each
 
 if TYPE_CHECKING:
-    from leafwise.core.work.executor_tasks import Crew
+    from leafwise.core.work.executor_tasks import Workers
     from leafwise.inspect.check.rules.registry import CheckRule
 
 
@@ -56,11 +56,11 @@ def run(options: argparse.Namespace) -> int:
     if options.target is None:
         raise QueryError("leafwise check needs a TARGET; to list the rules, add --rules")
 
-    def checked(name: str, crew: "Crew | None", progress: bool = False) -> Findings:
+    def checked(name: str, workers: "Workers | None", progress: bool = False) -> Findings:
         against = None if options.against is None else target.resolve(options.against)
         with target.selected(name, options.where, options.words) as selection:
             return findings_of(
-                selection, None, None, against, options.select, options.ignore, progress=progress, crew=crew
+                selection, None, None, against, options.select, options.ignore, progress=progress, workers=workers
             )
 
     if is_pattern(options.target):

@@ -12,7 +12,7 @@ from leafwise.cli.workers import PATTERN, add_dask, for_each
 from leafwise.errors import Error, QueryError
 
 if TYPE_CHECKING:
-    from leafwise.core.work.executor_tasks import Crew
+    from leafwise.core.work.executor_tasks import Workers
     from leafwise.inspect.diff.difference import Diff
 
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if result.same else 1
 
 
-def _compared(options: argparse.Namespace, b: str, crew: "Crew | None", progress: bool = False) -> "Diff":
+def _compared(options: argparse.Namespace, b: str, workers: "Workers | None", progress: bool = False) -> "Diff":
     from leafwise.core.tree import tree
     from leafwise.inspect.diff.difference import RENAME_HINT, diff_of
 
@@ -68,7 +68,7 @@ def _compared(options: argparse.Namespace, b: str, crew: "Crew | None", progress
             if not any(map(len, models)):
                 raise Error(f"no leaf of {options.a} or {b} matches {options.where!r}")
         try:
-            return diff_of(models[0], models[1], rename_argument(options), not options.structure, progress, crew)
+            return diff_of(models[0], models[1], rename_argument(options), not options.structure, progress, workers)
         except QueryError as error:
             reason, hint, _ = str(error).partition(RENAME_HINT)
             if not hint:

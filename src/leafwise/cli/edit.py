@@ -165,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
         shard_size=options.shard_size,
         format=options.format,
     )
-    from leafwise.core.work.executor_tasks import Crew
+    from leafwise.core.work.executor_tasks import Workers
 
     with (
         executor_of(options, is_fleet=False) as executor,
@@ -175,7 +175,7 @@ def run(options: argparse.Namespace) -> int:
         if not options.json:
             show(job.result, False, full=options.full, outcome=options.dry_run)
         if not options.dry_run:
-            job.write(progress=True, crew=None if executor is None else Crew(executor))
+            job.write(progress=True, workers=None if executor is None else Workers(executor))
         if options.json:
             show(job.result, True)
         elif job.result.written:

@@ -8,7 +8,7 @@ from leafwise.cli.output import show
 from leafwise.cli.workers import PATTERN, add_dask, for_each
 
 if TYPE_CHECKING:
-    from leafwise.core.work.executor_tasks import Crew
+    from leafwise.core.work.executor_tasks import Workers
 
 
 def add_to(verbs: Any) -> None:
@@ -37,9 +37,9 @@ def run(options: argparse.Namespace) -> int:
     from leafwise.core.work.fleet import Fleet
     from leafwise.inspect.stats.statistics import Stats, stats_of
 
-    def measured(name: str, crew: "Crew | None", progress: bool = False) -> Stats:
+    def measured(name: str, workers: "Workers | None", progress: bool = False) -> Stats:
         with target.selected(name, options.where, options.words) as selection:
-            return stats_of(selection, "value", not options.no_histogram, progress, crew)
+            return stats_of(selection, "value", not options.no_histogram, progress, workers)
 
     result = for_each(options, options.target, "stats", measured)
     show(result, options.json, depth=options.depth, full=options.full)

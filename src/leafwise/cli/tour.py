@@ -216,10 +216,10 @@ def run(options: argparse.Namespace) -> int:
             print(_styled(lines.pop(0)[2:], "", terminal))
         play("\n".join(lines), scope, terminal)
     print("\n" + _styled(END.rstrip(), "", terminal))
-    return _offer_viewer(scope["net"])
+    return _show_viewer(scope["net"])
 
 
-def _offer_viewer(net: Any) -> int:
+def _show_viewer(net: Any) -> int:
     """Asks whether to show the network in the browser, if there is somebody to ask."""
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()):
         return 0

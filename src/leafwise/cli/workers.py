@@ -62,13 +62,13 @@ def executor_of(options: argparse.Namespace, is_fleet: bool) -> Iterator[Any]:
 
 def for_each(options: argparse.Namespace, target: str, verb: str, work: Callable[..., Any]) -> Any:
     """The result of `work` for one checkpoint, or a `Fleet` of those for every checkpoint that matches a pattern."""
-    from leafwise.core.work.executor_tasks import Crew
+    from leafwise.core.work.executor_tasks import Workers
     from leafwise.core.work.fleet import each_checkpoint, is_pattern
 
     with executor_of(options, is_pattern(target)) as executor:
         if is_pattern(target):
             return each_checkpoint(target, verb, executor, work, progress=True)
-        return work(target, None if executor is None else Crew(executor), progress=True)
+        return work(target, None if executor is None else Workers(executor), progress=True)
 
 
 def _call(address: str) -> None:

@@ -16,7 +16,7 @@ from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.pairing.pairing import NamedArray, NamedArrays
 from leafwise.core.registry import home_of
 from leafwise.core.results.comparison import Comparison
-from leafwise.core.work.executor_tasks import Crew, run_each
+from leafwise.core.work.executor_tasks import Workers, run_each
 from leafwise.core.work.progress import Count
 from leafwise.errors import Error, FileError, Unsupported, WalkError
 from leafwise.kernels import streams
@@ -63,12 +63,14 @@ def compare_values(pairs: list[tuple[NamedArray, NamedArray]], count: Count) -> 
     return compare_arrays(firsts, seconds, count)
 
 
-def compare_arrays(firsts: NamedArrays, seconds: NamedArrays, count: Count, crew: Crew | None = None) -> list[Verdict]:
+def compare_arrays(
+    firsts: NamedArrays, seconds: NamedArrays, count: Count, workers: Workers | None = None
+) -> list[Verdict]:
     """A verdict for each pair; `count` is called with the number of bytes of the first leaf of each pair when done. If
-    there is a crew, its workers read the values, which must be in files."""
+    there are workers, they read the values, which must be in files."""
     pairs = _Pairs(firsts, seconds)
-    if crew is not None:
-        return _compare_by(crew, pairs, count)
+    if workers is not None:
+        return _compare_by(workers, pairs, count)
     verdicts: dict[int, Verdict] = {}
     runs: dict[int, tuple[Run, Run]] = {}
     in_pieces: list[int] = []
@@ -293,7 +295,7 @@ def unread_error(held: NamedArray) -> FileError:
 # -- by workers ------------------------------------------------------------------------------------------------------
 
 
-def _compare_by(crew: Crew, pairs: _Pairs, count: Count) -> list[Verdict]:
+def _compare_by(workers: Workers, pairs: _Pairs, count: Count) -> list[Verdict]:
     """`compare_arrays`, where workers read the values."""
     verdicts: dict[int, Verdict] = {}
     in_place: list[int] = []
@@ -307,7 +309,7 @@ def _compare_by(crew: Crew, pairs: _Pairs, count: Count) -> list[Verdict]:
             in_pieces += numbers
     values = [(pairs.firsts.values[number], pairs.seconds.values[number]) for number in in_place]
     delegating = pairs.firsts.homes[in_place[0]].capability(Delegating) if in_place else None
-    comparisons = [] if delegating is None else delegating.compare(crew, values, count)
+    comparisons = [] if delegating is None else delegating.compare(workers, values, count)
     suspects = []  # which may be transposed
     for number, comparison in zip(in_place, comparisons, strict=True):
         if comparison is None:
@@ -316,10 +318,10 @@ def _compare_by(crew: Crew, pairs: _Pairs, count: Count) -> list[Verdict]:
         verdicts[number] = _verdict(pairs, number, comparison, may_be_transposed=False)
         if verdicts[number].kinds == _CHANGED:
             suspects.append(number)
-    turned = run_each(crew, _sent_transposed, _sent(pairs, suspects), _sent_bytes, lambda nbytes: None)
+    turned = run_each(workers, _sent_transposed, _sent(pairs, suspects), _sent_bytes, lambda nbytes: None)
     verdicts |= {number: verdict for number, verdict in zip(suspects, turned, strict=True) if verdict is not None}
     in_pieces.sort()
-    compared = run_each(crew, _sent_verdict, _sent(pairs, in_pieces), _sent_bytes, count)
+    compared = run_each(workers, _sent_verdict, _sent(pairs, in_pieces), _sent_bytes, count)
     verdicts |= zip(in_pieces, compared, strict=True)
     return [verdicts[number] for number in range(len(pairs.firsts))]
 

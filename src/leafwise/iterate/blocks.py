@@ -166,7 +166,7 @@ class BlockSearch:
             inner_runs = [self._run(node) for node in run]
             if all(self._are_whole(inner_run, node, inner) for node, inner_run in zip(run, inner_runs, strict=True)):
                 return inner_runs
-            if not self._are_alike(run):
+            if not self._are_similar(run):
                 inside = self._with_single_blocks(run, [self._layered_run(node, inner) for node in run])
                 holding = [node for node, blocks in zip(run, inside, strict=True) if blocks]
                 if 2 * self.total(holding) > self.total(run) and max(map(len, inside)) > 1:
@@ -182,7 +182,7 @@ class BlockSearch:
         """Whether the names of nodes are numbers, as in a list."""
         return all(self._columns.node_names[node].isdecimal() for node in run)
 
-    def _are_alike(self, run: list[int]) -> bool:
+    def _are_similar(self, run: list[int]) -> bool:
         """Whether most nodes have more than half of their leaves, by name and shape, in common with a neighbor. Then
         they are blocks."""
         columns = self._columns
@@ -190,8 +190,8 @@ class BlockSearch:
         for node in run:
             rows = [row for row in range(*columns.row_ranges[node]) if row in self._shapes]
             leaves.append(set(zip(columns.keys(rows, node), map(self._shapes.__getitem__, rows), strict=True)))
-        alike = [2 * len(first & second) > len(first | second) for first, second in pairwise(leaves)]
-        return 2 * sum(map(max, [False, *alike], [*alike, False])) > len(run)
+        similar = [2 * len(first & second) > len(first | second) for first, second in pairwise(leaves)]
+        return 2 * sum(map(max, [False, *similar], [*similar, False])) > len(run)
 
     def _layered_run(self, stage: int, inner: bool) -> list[int]:
         """The layered blocks that make up most of a stage: its children, or those of its main node."""

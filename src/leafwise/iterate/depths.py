@@ -169,7 +169,7 @@ def _pattern(paths: list[str]) -> str:
     for path in paths:
         names = path.split(".")
         by_length.setdefault(len(names), []).append(names)
-    return ", ".join(".".join(map(_common, zip(*alike, strict=True))) for alike in by_length.values())
+    return ", ".join(".".join(map(_common, zip(*similar, strict=True))) for similar in by_length.values())
 
 
 def _common(names: Sequence[str]) -> str:

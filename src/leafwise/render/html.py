@@ -118,8 +118,8 @@ class _HtmlRows:
         """The columns of a line and their widths: a long note is drawn in the place of the last cells if they are
         empty."""
         layout = self.layout
-        room = _WIDTH - _INDENT - layout.label - sum(GAP + size for size in layout.cells.values())
-        beside = not line.note or GAP + width_of(line.note) <= room
+        space = _WIDTH - _INDENT - layout.label - sum(GAP + size for size in layout.cells.values())
+        beside = not line.note or GAP + width_of(line.note) <= space
         empty = [] if beside else empty_at_end(line, layout.cells)
         return {column: size for column, size in layout.cells.items() if column not in empty}
 
@@ -140,10 +140,10 @@ class _HtmlRows:
         """The columns for which there is room on a narrow page, in one line below the name."""
         cells, lines = self.layout.cells, self.doc.lines
         deepest = max((line.level for line in lines if any(cell.text for cell in line.cells)), default=0)
-        room = _NARROW - _BELOW_NAME - _INDENT * min(deepest, _DEEP)
+        space = _NARROW - _BELOW_NAME - _INDENT * min(deepest, _DEEP)
         kept = dict(cells)
         for column in self.doc.drop:
-            if sum(size + GAP for size in kept.values()) - GAP <= room:
+            if sum(size + GAP for size in kept.values()) - GAP <= space:
                 break
             kept.pop(column, None)
         return set(kept)

@@ -34,15 +34,15 @@ def follows(a: str, b: str) -> bool:
     return a.isdecimal() and b.isdecimal() and max(len(a), len(b)) < 10 and int(b) == int(a) + 1
 
 
-def _within(lines: Iterator[Line], room: int) -> list[Line] | None:
+def _within(lines: Iterator[Line], space: int) -> list[Line] | None:
     """The lines, or None if there are more than there is room for."""
-    taken = list(islice(lines, room + 1))
-    return None if len(taken) > room else taken
+    taken = list(islice(lines, space + 1))
+    return None if len(taken) > space else taken
 
 
-def cut(lines: Iterator[Line], room: int) -> list[Line]:
+def cut(lines: Iterator[Line], space: int) -> list[Line]:
     """The first lines, and a last line that says how many are left out."""
-    taken = list(islice(lines, room - 1))
+    taken = list(islice(lines, space - 1))
     return [*taken, Line(1, more(sum(1 for _ in lines)))]
 
 
@@ -51,15 +51,15 @@ def more(left_out: int) -> tuple[Span, Span]:
     return Span(f"… {left_out:,} more; ", "dim"), Span(SHOW_ALL, "dim")
 
 
-def fitting(lines: Callable[[int], Iterator[Line]], room: int) -> list[Line]:
+def fitting(lines: Callable[[int], Iterator[Line]], space: int) -> list[Line]:
     """As many levels of an outline as fit; at least one, truncated if even that is too long. `lines` returns the lines
     down to a depth."""
-    best, depth, step = _within(lines(1), room), 1, 1
+    best, depth, step = _within(lines(1), space), 1, 1
     if best is None:
-        return cut(lines(1), room)
+        return cut(lines(1), space)
     while step:
         # By doubling, then by halving: containers may be nested thousands deep.
-        deeper = _within(lines(depth + step), room)
+        deeper = _within(lines(depth + step), space)
         if deeper is None:
             step //= 2
         elif len(deeper) == len(best):
@@ -95,10 +95,10 @@ def laid_out(doc: Doc, width: int | None, dots: str = "…", *, branch: int = BR
         return _layout(doc, sizes, columns, sizes.usual_label(_USUAL), None)
     if sizes.fits(columns, width):
         return _layout(doc, sizes, columns, sizes.longest, width)
-    columns, room = _choice(doc, sizes, columns, width, notes)
+    columns, space = _choice(doc, sizes, columns, width, notes)
     label = sizes.longest
-    if label > room:
-        label = min(room, max(sizes.usual_label(2 * width // 5), 2 * width // 5))
+    if label > space:
+        label = min(space, max(sizes.usual_label(2 * width // 5), 2 * width // 5))
     deepest = max((label - _LEAST_NAME) // branch, 2) * branch
     lines = _with_short_names(doc, sizes, label, width, deepest, dots)
     short = doc._replace(lines=lines)
@@ -165,9 +165,9 @@ def _choice(doc: Doc, sizes: _Sizes, columns: list[int], width: int, notes: int 
     tried = len(choices) if 2 * len(side_notes) > len(with_cells) else 1 + len(choices) // 2
     beside = [] if doc.wraps and notes is None else [(side, columns) for columns in choices[:tried]]
     for note, columns in [*beside, *((0, columns) for columns in choices)]:
-        room = width - sizes.of_cells(columns) - note
-        if room >= enough:
-            return columns, room
+        space = width - sizes.of_cells(columns) - note
+        if space >= enough:
+            return columns, space
     return columns, max(width - sizes.of_cells(columns), 1)
 
 
@@ -181,12 +181,12 @@ def _fewer(columns: list[int], drop: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _with_short_names(doc: Doc, sizes: _Sizes, label: int, width: int, deepest: int, dots: str) -> list[Line]:
-    rooms = []
+    spaces = []
     for line, indent in zip(doc.lines, sizes.indents, strict=True):
         has_cells = any(cell.text for cell in line.cells) or bool(line.note)
-        room = width_of(line.label) if line.whole else (label if has_cells else width) - min(indent, deepest)
-        rooms.append(max(room, 1))
-    labels = short_labels([line.label for line in doc.lines], _parents(doc.lines), rooms, dots)
+        space = width_of(line.label) if line.whole else (label if has_cells else width) - min(indent, deepest)
+        spaces.append(max(space, 1))
+    labels = short_labels([line.label for line in doc.lines], _parents(doc.lines), spaces, dots)
     return [line._replace(label=short) for line, short in zip(doc.lines, labels, strict=True)]
 
 
@@ -208,19 +208,19 @@ def _layout(
     left_out = [name_of(doc, column) for column, size in enumerate(sizes.cells) if size and column not in cells]
     below = [False] * len(doc.lines)
     if width is not None:
-        room = width - sizes.of_cells(columns) - GAP
+        space = width - sizes.of_cells(columns) - GAP
         for number, (line, own, note) in enumerate(zip(doc.lines, sizes.labels, sizes.notes, strict=True)):
             if note:
                 own = label if line.whole else max(own, label)
-                below[number] = own + note > _room_for_note(line, cells, room, width)
+                below[number] = own + note > _space_for_note(line, cells, space, width)
     if doc.wraps and any(below):
         below = [bool(line.note) for line in doc.lines]
     return Layout(doc.lines, list(cells), left_out, label, cells, deepest, below, width)
 
 
-def _room_for_note(line: Line, cells: dict[int, int], room: int, width: int) -> int:
+def _space_for_note(line: Line, cells: dict[int, int], space: int, width: int) -> int:
     """The room for a label and a note: beside the cells, or in the place of the last cells if they are empty."""
-    return room + sum(GAP + cells[column] for column in empty_at_end(line, cells)) if line.cells else width - GAP
+    return space + sum(GAP + cells[column] for column in empty_at_end(line, cells)) if line.cells else width - GAP
 
 
 def left_out_text(names: list[str]) -> str:

@@ -31,28 +31,28 @@ def char_width(char: str) -> int:
     return 2 if east_asian_width(char) in "WF" else 1
 
 
-def beginning(text: str, room: int) -> str:
+def beginning(text: str, space: int) -> str:
     """As much of the beginning as fits."""
     if text.isascii():
-        return text[: max(room, 0)]
+        return text[: max(space, 0)]
     for place, char in enumerate(text):
-        room -= char_width(char)
-        if room < 0:
+        space -= char_width(char)
+        if space < 0:
             return text[:place]
     return text
 
 
-def end(text: str, room: int) -> str:
+def end(text: str, space: int) -> str:
     """As much of the end as fits."""
     if text.isascii():
-        return text[len(text) - min(max(room, 0), len(text)) :]
+        return text[len(text) - min(max(space, 0), len(text)) :]
     place = len(text)
-    while place and (room := room - char_width(text[place - 1])) >= 0:
+    while place and (space := space - char_width(text[place - 1])) >= 0:
         place -= 1
     return text[place:]
 
 
-def shortened(text: str, room: int, dots: str = "…") -> str:
+def shortened(text: str, space: int, dots: str = "…") -> str:
     """The text with its middle left out.
 
     >>> shortened("model.diffusion_model.input_blocks.0.attn.weight", 24)
@@ -60,15 +60,15 @@ def shortened(text: str, room: int, dots: str = "…") -> str:
     >>> shortened("bias", 24)
     'bias'
     """
-    if text_width(text) <= room:
+    if text_width(text) <= space:
         return text
-    room -= len(dots)
-    if room < 1:
-        return beginning(dots, room + len(dots))
-    return beginning(text, room * 2 // 5) + dots + end(text, room - room * 2 // 5)
+    space -= len(dots)
+    if space < 1:
+        return beginning(dots, space + len(dots))
+    return beginning(text, space * 2 // 5) + dots + end(text, space - space * 2 // 5)
 
 
-def with_difference(texts: Sequence[str], room: int, dots: str = "…") -> list[str]:
+def with_difference(texts: Sequence[str], space: int, dots: str = "…") -> list[str]:
     """Different texts that became the same when shortened, each with the part in which they differ.
 
     >>> with_difference(["a.long.path.one.of.many.weight", "a.long.path.two.of.many.weight"], 14)
@@ -79,10 +79,10 @@ def with_difference(texts: Sequence[str], room: int, dots: str = "…") -> list[
     start = _common(texts)
     stop = _common([text[start:][::-1] for text in texts])
     parts = [text[start : len(text) - stop] for text in texts]
-    if max(map(text_width, parts)) + 2 * len(dots) > room:
+    if max(map(text_width, parts)) + 2 * len(dots) > space:
         parts = _without_common_words(parts, dots)
     return [
-        _around(text[:start], part, text[len(text) - stop :], room, dots)
+        _around(text[:start], part, text[len(text) - stop :], space, dots)
         for text, part in zip(texts, parts, strict=True)
     ]
 
@@ -110,21 +110,21 @@ def _common(texts: Sequence[str]) -> int:
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))
 
 
-def _around(head: str, part: str, tail: str, room: int, dots: str) -> str:
-    left = room - text_width(part) - 2 * len(dots)
+def _around(head: str, part: str, tail: str, space: int, dots: str) -> str:
+    left = space - text_width(part) - 2 * len(dots)
     if left < 0:
-        return shortened(dots + part, room, dots)
+        return shortened(dots + part, space, dots)
     kept = end(tail, left * 3 // 4) if text_width(tail) > left * 3 // 4 + len(dots) else tail
-    left = room - text_width(part) - text_width(kept) - len(dots) * (kept != tail)
+    left = space - text_width(part) - text_width(kept) - len(dots) * (kept != tail)
     if text_width(head) > left:
         head = beginning(head, left - len(dots)) + dots
     return head + part + (kept if kept == tail else dots + kept)
 
 
-def shorter_spans(spans: Sequence[Span], room: int, dots: str = "…") -> tuple[Span, ...]:
+def shorter_spans(spans: Sequence[Span], space: int, dots: str = "…") -> tuple[Span, ...]:
     """Spans that fit: the longest become as short as the next, and so on."""
     widths = [text_width(text) for text, _ in spans]
-    over = sum(widths) - room
+    over = sum(widths) - space
     if over <= 0:
         return tuple(spans)
     most = next((most for least in _SHORT if (most := _most(widths, over, least)) is not None), _SHORT[-1])
@@ -147,10 +147,10 @@ def _most(widths: Sequence[int], over: int, least: int) -> int | None:
 
 
 def short_labels(
-    labels: Sequence[Sequence[Span]], parents: Sequence[int], rooms: Sequence[int], dots: str = "…"
+    labels: Sequence[Sequence[Span]], parents: Sequence[int], spaces: Sequence[int], dots: str = "…"
 ) -> list[tuple[Span, ...]]:
-    """Labels that fit into their rooms. Those below the same parent stay different, if there is room for it."""
-    short = [shorter_spans(label, room, dots) for label, room in zip(labels, rooms, strict=True)]
+    """Labels that fit into their spaces. Those below the same parent stay different, if there is room for it."""
+    short = [shorter_spans(label, space, dots) for label, space in zip(labels, spaces, strict=True)]
     equal: dict[tuple[int, str], list[int]] = {}
     for number, (parent, label) in enumerate(zip(parents, short, strict=True)):
         if label != labels[number]:
@@ -171,8 +171,8 @@ def _distinguish(
     if len(set(names.values())) < 2:
         return
     unique = list(dict.fromkeys(names.values()))
-    room = text_width(short[numbers[0]][place].text)
-    renamed = dict(zip(unique, with_difference(unique, room, dots), strict=True))
+    space = text_width(short[numbers[0]][place].text)
+    renamed = dict(zip(unique, with_difference(unique, space, dots), strict=True))
     for number, name in names.items():
         spans = list(short[number])
         spans[place] = spans[place]._replace(text=renamed[name])

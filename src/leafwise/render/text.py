@@ -62,9 +62,9 @@ def _label_lines(line: Line, indent: int, layout: Layout) -> list[list[Span]]:
     """The label, on several lines if it must stay whole and does not fit."""
     if not line.whole or layout.width is None:
         return [list(line.label)]
-    room = (layout.label if line.cells or line.note else layout.width) - indent
+    space = (layout.label if line.cells or line.note else layout.width) - indent
     hanging = width_of(line.label[:1]) if len(line.label) > 1 else 2
-    return wrapped(line.label, room, " " * (hanging if hanging <= room // 2 else 2))
+    return wrapped(line.label, space, " " * (hanging if hanging <= space // 2 else 2))
 
 
 def _row(row: list[Span], line: Line, layout: Layout, right: frozenset[int], below: bool) -> list[Span]:
@@ -142,11 +142,11 @@ def _written(row: Sequence[Span], terminal: Terminal) -> str:
 def _cut(row: Sequence[Span], width: int, dots: str) -> list[Span]:
     """The beginning of a row whose cells alone are too wide, in a terminal of a few columns."""
     kept: list[Span] = []
-    room = width - len(dots)
+    space = width - len(dots)
     for words, style in row:
-        short = beginning(words, room)
+        short = beginning(words, space)
         kept.append(Span(short, style))
-        room -= width_of(kept[-1:])
+        space -= width_of(kept[-1:])
         if len(short) < len(words):
             break
     return [*kept, Span(dots[:width], "dim")]

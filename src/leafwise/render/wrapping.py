@@ -20,28 +20,28 @@ def wrapped(spans: Sequence[Span], width: int, indent: str = "") -> list[list[Sp
     ['2 leaves,', '3.0 KiB']
     """
     lines: list[list[Span]] = [[]]
-    room = max(width, 2)  # a wide character takes two columns
+    space = max(width, 2)  # a wide character takes two columns
     width = max(width - len(indent), 2)
     for word, style in _words(spans):
         # A word that fits into no line is broken where it stands.
-        if room < text_width(word) <= width and not word.isspace() and lines[-1]:
+        if space < text_width(word) <= width and not word.isspace() and lines[-1]:
             lines.append([])
-            room = width
+            space = width
         while word:
             if word.isspace() and not lines[-1] and len(lines) > 1:
                 break  # between two lines
-            part = beginning(word, room)
+            part = beginning(word, space)
             if not part or (len(part) < len(word) and word.isspace()):
                 lines.append([])
-                room = width
+                space = width
                 continue
             if len(part) < len(word):
                 part = _to_a_break(part)
             _append(lines[-1], part, style)
-            room -= text_width(part)
+            space -= text_width(part)
             word = word[len(part) :]
             if word:
-                room = 0  # the rest goes on in the next line
+                space = 0  # the rest goes on in the next line
     first, *others = [_without_end_space(line) for line in lines if line] or [[]]
     return [first, *([Span(indent), *line] if indent else line for line in others)]
 

@@ -141,9 +141,9 @@ class TreeLines:
             return columns.node_text(place)
         if self.kinds[line] == LEAF:
             return columns.row_text(place)
-        front = self.path(self.parents[line])
+        prefix = self.path(self.parents[line])
         name = quote(self.values[place][0])
-        return f"{front}.{name}" if front else name
+        return f"{prefix}.{name}" if prefix else name
 
     def name(self, line: int) -> str:
         """The last entry of the path of a line."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from leafwise.checkpoint.editing.planning import EditOptions, prepared
 from leafwise.checkpoint.editing.result import Edit
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 
 
 def edit(
@@ -103,8 +103,8 @@ def edit(
         shard_size=shard_size,
         format=format,
     )
-    crew = None if executor is None else Crew(executor)
-    with prepared(source, out, options, by_workers=crew is not None) as job:
+    workers = None if executor is None else Workers(executor)
+    with prepared(source, out, options, by_workers=workers is not None) as job:
         if not dry_run:
-            job.write(progress, crew)
+            job.write(progress, workers)
         return job.result

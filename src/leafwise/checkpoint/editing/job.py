@@ -11,7 +11,7 @@ from leafwise.checkpoint.editing.result import Edit, EditedLeaf
 from leafwise.checkpoint.saving.write_arguments import written
 from leafwise.core.path import escape
 from leafwise.core.roles.recipes import Recipe, Taken, Turned
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import bar
 from leafwise.errors import EditError, WriteError
 from leafwise.files.arrays.arrays import Stored, same_values
@@ -36,7 +36,7 @@ class EditJob:
     saturate: bool
     advice: str = "saturate=True uses the nearest value that fits"
 
-    def write(self, progress: bool = False, crew: Crew | None = None) -> None:
+    def write(self, progress: bool = False, workers: Workers | None = None) -> None:
         """Writes the file. The one that is there is replaced only when everything is written."""
         for pair in self.equal:
             self._check_equal(pair)
@@ -46,7 +46,7 @@ class EditJob:
             if self.array_format is not None:
                 self.array_format.written(checkpoint.items, path, count)
             else:
-                self.result.path = written(checkpoint, self.format_name, path, self.shard_size, count, crew)
+                self.result.path = written(checkpoint, self.format_name, path, self.shard_size, count, workers)
         self.result.written = True
 
     @contextmanager

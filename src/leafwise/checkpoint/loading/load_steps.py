@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from leafwise.checkpoint.loading.load_host_parts import LoadHostParts
 from leafwise.checkpoint.loading.load_reads import KeptRead, LoadReads, LoadTarget, TargetKey, TargetReads, is_local
-from leafwise.checkpoint.loading.load_rooms import LoadRooms
 from leafwise.checkpoint.loading.optimizer_states import OptimizerStates
 from leafwise.checkpoint.loading.source_values import SourceValues
 from leafwise.checkpoint.planning.plan import MustAgree, Plan, RestoredTie, the_source, turned, turned_shape
@@ -41,7 +41,7 @@ class Load:
         self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
         self.staged: dict[TargetKey, Any] = {}  # by target, source values that were copied first
         self.reads = LoadReads(self.source, self.staged, transfers)
-        self.rooms = LoadRooms(self.source, self.reads, progress)
+        self.host_parts = LoadHostParts(self.source, self.reads, progress)
         self.cast_on_device: set[TargetKey] = set()  # targets whose values can be cast there
         self.kept: dict[TargetKey, KeptRead] = {}  # by target, verified values on its device
         self._unverified: list[LoadTarget] = []
@@ -217,10 +217,10 @@ class Load:
     def _fill_fresh(self, targets: list[LoadTarget]) -> None:
         """Fills new arrays, which are not in the model yet, and verifies checksums on the way."""
         reads, others = [], []
-        for target, new in self.rooms.fill(list(filter(self.rooms.takes, targets)), checked=False):
+        for target, new in self.host_parts.fill(list(filter(self.host_parts.takes, targets)), checked=False):
             self._put(target.feed.row, new)
         for target in targets:
-            if self.rooms.takes(target):
+            if self.host_parts.takes(target):
                 continue
             read = self.reads.of(target) if target.home.in_place and not target.is_far else None
             if read is None:
@@ -337,10 +337,10 @@ class Load:
         written = [keep.target for keep in self.kept.values()]
         kept, self.kept = set(self.kept), {}  # frees the spare memory
         reads, others = [], []
-        for _ in self.rooms.fill(list(filter(self.rooms.takes, targets)), checked=True):
+        for _ in self.host_parts.fill(list(filter(self.host_parts.takes, targets)), checked=True):
             pass  # each array is put in place
         for target in targets:
-            if target.key in kept or self.rooms.takes(target):
+            if target.key in kept or self.host_parts.takes(target):
                 continue
             on_cpu = target.is_cast and target.key not in self.cast_on_device
             read = None if on_cpu else self.reads.of(target)

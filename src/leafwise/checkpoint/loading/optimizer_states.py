@@ -169,10 +169,10 @@ class OptimizerStates:
             if planned.own is not None:
                 stepping.restore_own_state(optimizer, own)
                 continue
-            if planned.knows_types:
+            if planned.has_types:
                 options = {group: assembled(values, planned.options[group].types) for group, values in options.items()}
             states = {
-                place: assembled(state, planned.saved[place].types) if planned.knows_types else nested(state)
+                place: assembled(state, planned.saved[place].types) if planned.has_types else nested(state)
                 for place, state in by_place.items()
             }
             stepping.restore_state(optimizer, states, options, planned.whole, own)

@@ -63,8 +63,8 @@ def _places_by_ends(names: list[str], target: TargetOptimizer) -> dict[str, Plac
     """The places of parameters whose names are the ends of names in the target. None unless all of them are found, and
     the rest of the name is the same for all."""
     first = names[0] if names else ""
-    fronts = {ours.removesuffix(first) for ours in target.by_name if ours.endswith(f".{first}")}
-    complete = [front for front in fronts if all(front + name in target.by_name for name in names)]
+    prefixes = {ours.removesuffix(first) for ours in target.by_name if ours.endswith(f".{first}")}
+    complete = [prefix for prefix in prefixes if all(prefix + name in target.by_name for name in names)]
     return {name: target.by_name[complete[0] + name] for name in names} if len(complete) == 1 else None
 
 

@@ -51,7 +51,7 @@ class OptimizerPlan:
         self.options: dict[int, SavedState] = {}  # by group
         self.casts: dict[Place, dict[str, str]] = {}  # the new dtype of state whose parameter is cast
         self.turns: dict[Place, tuple[list[str], Order]] = {}  # state that is transposed along with its parameter
-        self.knows_types = False  # whether the source records the types of containers
+        self.has_types = False  # whether the source records the types of containers
         self.whole = False  # whether groups get exactly the options of the source
         self.more = SavedState({}, {}, {})  # state that belongs to no parameter
         self.own: SavedState | None = None  # for an optimizer that writes its own state dict
@@ -143,7 +143,7 @@ def _planned(
         return planned
     saved = source.types.get(source_prefix.removesuffix("."))
     planned.whole = saved is not None and saved.type == target.type
-    planned.knows_types = saved is not None or not source.is_own_file
+    planned.has_types = saved is not None or not source.is_own_file
     names = flattened or [name for group in groups for name in group]
     from_root = names_from_root(names, target, source, pairing)
     places = places_by_names(target, groups, source.names_beside_numbers(source_prefix)) if groups else None
@@ -237,7 +237,7 @@ def _check_states(
         feed = next((feed for feed in fed if target.by_identity.get(id(columns.current(feed.row))) == place), None)
         order = None if feed is None else _composed(theirs.row_op(feed.source).order, feed.order)
         rows = planned.saved[place].rows
-        alike = []
+        same_shape = []
         for key, fact in zip(rows, theirs.facts(list(rows.values())), strict=True):
             shape, is_like = fact.spec.shape or (), target.stepping.like_parameter(key)
             if is_like and order is not None and len(order) == len(shape):
@@ -246,7 +246,7 @@ def _check_states(
             if not is_like or not shape:
                 continue
             if shape == spec.shape:
-                alike.append((key, fact.spec.dtype))
+                same_shape.append((key, fact.spec.dtype))
             elif not planned.whole:  # the same kind of optimizer may have state of any shape
                 message = (
                     f"{key} of {ours} is {shape_text(shape)} in {the_source(plan.source)}, but {ours} is "
@@ -254,10 +254,10 @@ def _check_states(
                 )
                 plan.add("shape", f"{planned.path}.state.{ours}.{key}", message)
         if order is not None:
-            planned.turns[place] = [key for key, _ in alike], order
+            planned.turns[place] = [key for key, _ in same_shape], order
         if feed is not None and "cast" in feed.how and target.stepping.casts_state(columns.node_objects[planned.node]):
             (was,) = theirs.facts([feed.source])
-            planned.casts[place] = {key: spec.dtype for key, dtype in alike if dtype == was.spec.dtype}
+            planned.casts[place] = {key: spec.dtype for key, dtype in same_shape if dtype == was.spec.dtype}
 
 
 def _check_sharding(

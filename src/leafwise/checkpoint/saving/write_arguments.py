@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from leafwise.core.path import shown_file
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, QueryError
 from leafwise.files.dcp import writer as dcp_writer
@@ -150,14 +150,14 @@ def written(
     target: str,
     shard_size: int | None,
     progress: Count,
-    crew: Crew | None = None,
+    workers: Workers | None = None,
 ) -> str:
     """Writes a checkpoint; returns the path."""
     if format_name == "dcp":
-        return dcp_writer.write(checkpoint, target, progress, crew)
+        return dcp_writer.write(checkpoint, target, progress, workers)
     if format_name == "orbax":
         return orbax_writer.write(checkpoint, target, progress)
-    return checkpoint_writer.write(checkpoint, target, shard_size, progress, crew)
+    return checkpoint_writer.write(checkpoint, target, shard_size, progress, workers)
 
 
 def is_text(text: str) -> bool:

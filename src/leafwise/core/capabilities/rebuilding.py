@@ -27,18 +27,18 @@ class Rebuilding(Capability):
         """An array with memory, to replace one that has none yet."""
         raise Unsupported(self.home.name, "allocate new arrays")
 
-    def has_rooms(self, value: Any) -> bool:
-        """Whether a file is read into `rooms` for the new values of an array."""
+    def has_host_parts(self, value: Any) -> bool:
+        """Whether a file is read into `host_parts` for the new values of an array."""
         return False
 
-    def rooms(self, value: Any) -> list[LocalPart]:
+    def host_parts(self, value: Any) -> list[LocalPart]:
         """New memory of the host for the values of an array that will replace `value`: NumPy arrays in C order. If the
         array is on several devices, these are the parts of each, and equal parts only once."""
         raise self.missing("read values into new memory")
 
-    def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
-        """The array with the values of the rooms, which now belong to it: a new one, or `value` if it can change. There
-        may also be one room for the whole array."""
+    def from_host_parts(self, value: Any, host_parts: list[LocalPart]) -> Any:
+        """The array with the values of the parts, which now belong to it: a new one, or `value` if it can change. There
+        may also be one part for the whole array."""
         raise self.missing("read values into new memory")
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:

@@ -361,15 +361,15 @@ def _box(offset: int, axes: list[tuple[int, int]], strides: list[int]) -> list[r
             return None
         sizes[stride] = size
     box = []
-    room = None
+    outer_stride = None
     for stride in strides:
         start, offset = divmod(offset, stride)
         stop = start + sizes.get(stride, 1)
         # A run that wraps into the next longer stride is not a box in this grid.
-        if room is not None and stop * stride > room:
+        if outer_stride is not None and stop * stride > outer_stride:
             return None
         box.append(range(start, stop))
-        room = stride
+        outer_stride = stride
     return box
 
 

@@ -39,7 +39,7 @@ class Task(Protocol):
     def __call__(self) -> Any: ...
 
 
-class Crew:
+class Workers:
     """The workers behind an executor. `count` is called with the number of bytes that were processed."""
 
     def __init__(self, executor: Any, count: Count = lambda nbytes: None) -> None:
@@ -142,7 +142,7 @@ class Crew:
 
 
 class _Running:
-    """The tasks of one call of `Crew.run`."""
+    """The tasks of one call of `Workers.run`."""
 
     def __init__(self) -> None:
         self.waiting: dict[Any, tuple[int, int]] = {}  # futures, each with the number of the task and its bytes
@@ -170,12 +170,12 @@ class ForEach:
 
 
 def run_each(
-    crew: Crew, function: Callable[[T], Any], items: Sequence[T], nbytes_of: Callable[[T], int], count: Count
+    workers: Workers, function: Callable[[T], Any], items: Sequence[T], nbytes_of: Callable[[T], int], count: Count
 ) -> list[Any]:
     """The results of a function of a module for each item, in order."""
     bundles = task_bundles(items, nbytes_of)
     tasks = (ForEach(function, bundle, sum(map(nbytes_of, bundle))) for bundle in bundles)
-    return [result for results in crew.run(tasks, count) for result in results]
+    return [result for results in workers.run(tasks, count) for result in results]
 
 
 # -- in a worker -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from leafwise.core.results.result import Table
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import bar
 from leafwise.errors import Error, PathError, QueryError, WorkerError
 
@@ -82,23 +82,27 @@ def refuse_pattern(source: Any, verb: str) -> None:
 
 
 def each_checkpoint(
-    pattern: str | os.PathLike[str], verb: str, executor: Any, work: Callable[[str, Crew], Any], progress: bool = False
+    pattern: str | os.PathLike[str],
+    verb: str,
+    executor: Any,
+    work: Callable[[str, Workers], Any],
+    progress: bool = False,
 ) -> Fleet:
     """The result of `work` for each checkpoint that matches a pattern. A checkpoint that cannot be read does not stop
     the others; workers that cannot work do."""
-    Crew(executor)  # refuses what is not an executor before anything is read
+    Workers(executor)  # refuses what is not an executor before anything is read
     names: list[str] = import_module(PATTERNS).checkpoints(os.fspath(pattern))
     with bar(None, FLEET_VERBS[verb], progress) as count:
-        crew = Crew(executor, count)
+        workers = Workers(executor, count)
 
         def outcome(name: str) -> Any:
             try:
-                return work(name, crew)
+                return work(name, workers)
             except WorkerError:
                 raise
             except Error as error:
                 return error
 
-        outcomes = list(zip(names, crew.concurrently(outcome, names), strict=True))
+        outcomes = list(zip(names, workers.concurrently(outcome, names), strict=True))
     errors = {name: error for name, error in outcomes if isinstance(error, Error)}
     return Fleet(verb, {name: result for name, result in outcomes if name not in errors}, errors)

@@ -51,9 +51,9 @@ def agree_in_memory(arrays: "list[tuple[Memory, Any]]") -> bool:
 
     ends = [extent(memory) for memory, _ in arrays]
     first = min(start for start, _ in ends)
-    room = bytearray(max(stop for _, stop in ends) - first)
+    buffer = bytearray(max(stop for _, stop in ends) - first)
     places = [
-        np.ndarray(memory.shape, array.dtype, room, memory.offset - first, memory.strides) for memory, array in arrays
+        np.ndarray(memory.shape, array.dtype, buffer, memory.offset - first, memory.strides) for memory, array in arrays
     ]
     for place, (_, array) in zip(places, arrays, strict=True):
         place[...] = array

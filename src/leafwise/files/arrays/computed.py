@@ -7,7 +7,7 @@ from typing import Any
 from leafwise.core.dtypes import is_inexact
 from leafwise.errors import WriteError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, numpy_dtype, part_indices, spec_of
-from leafwise.files.arrays.ranges import Ranged, fill_range, over, rooms
+from leafwise.files.arrays.ranges import Ranged, fill_range, over, scratch
 from leafwise.files.arrays.slices import Index
 
 
@@ -70,11 +70,11 @@ class Elementwise(Computed, Ranged):
         assert start % item == len(view) % item == 0, "a range must consist of whole elements"
         items = [ITEM_BYTES[value.spec.dtype] for value in self.inputs]
         first, count = start // item, len(view) // item
-        with rooms([count * own for own in items]) as memory:
-            for value, own, room in zip(self.inputs, items, memory, strict=True):
-                fill_range(value, first * own, room)
+        with scratch([count * own for own in items]) as memory:
+            for value, own, buffer in zip(self.inputs, items, memory, strict=True):
+                fill_range(value, first * own, buffer)
             dtypes = [numpy_dtype(value.spec.dtype) for value in self.inputs]
-            arrays = [over(room, dtype) for room, dtype in zip(memory, dtypes, strict=True)]
+            arrays = [over(buffer, dtype) for buffer, dtype in zip(memory, dtypes, strict=True)]
             self.compute(arrays, over(view, numpy_dtype(self.spec.dtype)))
 
     def _computed(self, arrays: list[Any]) -> Any:

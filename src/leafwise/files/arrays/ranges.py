@@ -39,27 +39,27 @@ def fill_range(array: Stored, start: int, view: memoryview) -> None:
     assert filled == len(view), f"the boxes of a range have {filled:,} bytes instead of {len(view):,}"
 
 
-class _Rooms(threading.local):
+class _Scratch(threading.local):
     """Memory that a thread uses again and again: pages of new memory would have to be cleared each time."""
 
     def __init__(self) -> None:
         self.free: list[memoryview] = []
 
 
-_rooms = _Rooms()
+_scratch = _Scratch()
 
 
 @contextmanager
-def rooms(sizes: Sequence[int]) -> Iterator[list[memoryview]]:
+def scratch(sizes: Sequence[int]) -> Iterator[list[memoryview]]:
     """Memory of these sizes, in bytes, for use inside the block. A thread keeps it for its next call."""
-    taken = [_rooms.free.pop() if _rooms.free else memoryview(b"") for _ in sizes]
+    taken = [_scratch.free.pop() if _scratch.free else memoryview(b"") for _ in sizes]
     for number, size in enumerate(sizes):
         if len(taken[number]) < size:
             taken[number] = memoryview(bytearray(size))
     try:
-        yield [room[:size] for room, size in zip(taken, sizes, strict=True)]
+        yield [buffer[:size] for buffer, size in zip(taken, sizes, strict=True)]
     finally:
-        _rooms.free += reversed(taken)
+        _scratch.free += reversed(taken)
 
 
 def over(view: memoryview, dtype: Any) -> Any:

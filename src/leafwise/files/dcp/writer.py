@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files.checksums import CHUNK, running_checksum
@@ -273,16 +273,16 @@ def _remove_former(folder: str, save: str, former: Iterable[str]) -> None:
 # -- one process -------------------------------------------------------------------------------------------------
 
 
-def write(checkpoint: Checkpoint, path: str, progress: Count, crew: Crew | None = None) -> str:
+def write(checkpoint: Checkpoint, path: str, progress: Count, workers: Workers | None = None) -> str:
     """Writes a checkpoint into a folder, durably; returns its path. Whatever happens, the folder contains the old
-    checkpoint or the new one. If there is a crew, its workers write arrays of files."""
+    checkpoint or the new one. If there are workers, they write arrays of files."""
     folder = os.path.realpath(path)
     is_new = not os.path.isdir(folder)
     if is_new:
         with write_errors(path):
             local.disk.make_folder(folder)
     try:
-        _write_into(folder, checkpoint, progress, crew)
+        _write_into(folder, checkpoint, progress, workers)
     except BaseException:
         if is_new:
             with suppress(OSError):  # another program may have written into it
@@ -291,9 +291,9 @@ def write(checkpoint: Checkpoint, path: str, progress: Count, crew: Crew | None 
     return path
 
 
-def _write_into(folder: str, checkpoint: Checkpoint, progress: Count, crew: Crew | None) -> None:
+def _write_into(folder: str, checkpoint: Checkpoint, progress: Count, workers: Workers | None) -> None:
     copies = TiedCopies(checkpoint)
-    streaming = stored_arrays(checkpoint.items, crew)
+    streaming = stored_arrays(checkpoint.items, workers)
     plan = make_plan(checkpoint)
     items = {item.name: [item] for item in checkpoint.items}
     with ending(plan, checkpoint, folder) as transaction:

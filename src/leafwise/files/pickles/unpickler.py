@@ -128,7 +128,7 @@ class Unpickler(PickleBytes):
         # three times as fast as calling a method for each. An opcode that reads beyond the end gets fewer bytes than it
         # asked for; the next iteration then finds `at` beyond the end, and raises.
         data, size, memo, limits, costs, ops = self.data, len(self.data), self._memo, self.limits, OPCODE_BYTES, _OPS
-        stack, at, edge, steps, room = self._stack, self.position, self.edge, limits.steps, limits.bytes
+        stack, at, edge, steps, bytes_left = self._stack, self.position, self.edge, limits.steps, limits.bytes
         for step in range(steps + 1):
             if at >= edge:
                 at = self.slide(at)  # raises if the bytes end here: every opcode except STOP is followed by something
@@ -136,30 +136,30 @@ class Unpickler(PickleBytes):
             self.position = at
             code = data[at]
             at += 1
-            room -= costs[code]
-            if room < 0 or step >= steps:
-                limits.bytes = room
+            bytes_left -= costs[code]
+            if bytes_left < 0 or step >= steps:
+                limits.bytes = bytes_left
                 limits.spend_bytes(0)
                 limits.spend_steps(step + 1)
             if code == 0x71:  # BINPUT
                 if data[at] == len(memo):
                     memo.append(stack[-1])
                 else:
-                    room -= self._remember(data[at], stack[-1])
+                    bytes_left -= self._remember(data[at], stack[-1])
                 at += 1
             elif code == 0x72:  # LONG_BINPUT
                 number = int.from_bytes(data[at : at + 4], "little")
                 if number == len(memo):
                     memo.append(stack[-1])
                 else:
-                    room -= self._remember(number, stack[-1])
+                    bytes_left -= self._remember(number, stack[-1])
                 at += 4
             elif code == 0x68:  # BINGET
                 number = data[at]
                 if at < edge - MARGIN and data[at + 1] == 0x68 and data[at + 3 : at + 6] == b")Rr":
                     end = self._add_hooks(at - 1, memo, stack)
                     if end:
-                        room -= _HOOKS_BYTES * (end - at) // _HOOKS_LENGTH
+                        bytes_left -= _HOOKS_BYTES * (end - at) // _HOOKS_LENGTH
                         at = end
                         continue
                 stack.append(memo[number] if number < len(memo) else self._far_memo[number])
@@ -175,8 +175,8 @@ class Unpickler(PickleBytes):
                     self.slide(at - 1, end)
                     data, size, edge, at = self.data, len(self.data), self.edge, 1
                 text = data[at + 4 : end]
-                room -= len(text) if text.isascii() else _decoded_bytes(text)
-                if room >= 0:
+                bytes_left -= len(text) if text.isascii() else _decoded_bytes(text)
+                if bytes_left >= 0:
                     stack.append(str(text, "utf-8", "surrogatepass"))
                 at = end
             elif code == 0x4B:  # BININT1
@@ -206,12 +206,12 @@ class Unpickler(PickleBytes):
                 stack = self._stack = []
             elif code == 0x74:  # TUPLE
                 items = tuple(stack)
-                room -= SLOT_BYTES * len(items)
+                bytes_left -= SLOT_BYTES * len(items)
                 stack = self._stack = self._below.pop()
                 stack.append(items)
             elif code == 0x94:  # MEMOIZE
                 if self._far_memo:
-                    room -= self._remember(len(memo) + len(self._far_memo), stack[-1])
+                    bytes_left -= self._remember(len(memo) + len(self._far_memo), stack[-1])
                 else:
                     memo.append(stack[-1])
             elif code == 0x7D:  # EMPTY_DICT
@@ -222,7 +222,7 @@ class Unpickler(PickleBytes):
                 # REDUCE that makes an empty OrderedDict.
                 stack.pop()
                 stack[-1] = {}
-                room -= _HOOKS_BYTES
+                bytes_left -= _HOOKS_BYTES
             elif code == 0x88:  # NEWTRUE
                 stack.append(True)
             elif code == 0x89:  # NEWFALSE
@@ -235,19 +235,19 @@ class Unpickler(PickleBytes):
                 stack.pop()
             elif code == STOP:
                 self.position = at
-                limits.bytes, limits.steps = room, limits.steps - step
+                limits.bytes, limits.steps = bytes_left, limits.steps - step
                 return stack.pop()
             else:
                 op = ops.get(code)
                 if op is None:
                     raise UnpicklingError(f"it contains the opcode {bytes([code])!r}, which checkpoints do not use")
-                limits.bytes, limits.steps, began = room, limits.steps - METHOD_STEPS, self.base + at - 1
+                limits.bytes, limits.steps, began = bytes_left, limits.steps - METHOD_STEPS, self.base + at - 1
                 self.position = at
                 op(self)
                 at, self.position = self.position, began - self.base
                 if self.data is not data:
                     data, size, edge = self.data, len(self.data), self.edge
-                stack, steps, room = self._stack, limits.steps, limits.bytes
+                stack, steps, bytes_left = self._stack, limits.steps, limits.bytes
         raise UnpicklingError("it does not end")
 
     def _add_hooks(self, start: int, memo: list[Any], stack: list[Any]) -> int:

@@ -9,8 +9,8 @@ from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.comparison import Comparison
 from leafwise.core.results.moments import Moments, merged_moments
-from leafwise.core.work import executor_tasks as crews
-from leafwise.core.work.executor_tasks import Crew, run_each, task_bundles
+from leafwise.core.work import executor_tasks
+from leafwise.core.work.executor_tasks import Workers, run_each, task_bundles
 from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
@@ -18,7 +18,7 @@ from leafwise.files.sources.source import LocalSource
 
 
 class FileDelegating(Delegating):
-    def measure(self, crew: Crew, values: list[Stored], histogram: bool, count: Count) -> list[Moments]:
+    def measure(self, workers: Workers, values: list[Stored], histogram: bool, count: Count) -> list[Moments]:
         from leafwise.files.reading.measuring import StoredPart, measure_whole, runs_of
 
         runs = runs_of(values)
@@ -28,7 +28,7 @@ class FileDelegating(Delegating):
             for at, end in _task_ranges(stop - start, ITEM_BYTES[values[number].spec.dtype])
         )
         bundles = task_bundles(parts, lambda part: part.stop - part.start)
-        by_bundle = crew.run((_MeasuringTask(bundle, histogram) for bundle in bundles), count)
+        by_bundle = workers.run((_MeasuringTask(bundle, histogram) for bundle in bundles), count)
         chunks: dict[int, list[Moments]] = {}
         for measured in by_bundle:
             for number, moments in measured:
@@ -36,13 +36,13 @@ class FileDelegating(Delegating):
         others = [number for number in range(len(values)) if number not in runs]
         measure_one = partial(measure_whole, histogram=histogram)
         wholes = run_each(
-            crew, measure_one, [values[number] for number in others], lambda value: value.spec.nbytes, count
+            workers, measure_one, [values[number] for number in others], lambda value: value.spec.nbytes, count
         )
         moments_of = {number: merged_moments(moments) for number, moments in chunks.items()}
         moments_of |= zip(others, wholes, strict=True)
         return [moments_of[number] for number in range(len(values))]
 
-    def compare(self, crew: Crew, pairs: list[tuple[Stored, Stored]], count: Count) -> list[Comparison | None]:
+    def compare(self, workers: Workers, pairs: list[tuple[Stored, Stored]], count: Count) -> list[Comparison | None]:
         from leafwise.kernels.comparing import PairPart, combined
 
         runs: dict[int, tuple[_StoredRun, _StoredRun]] = {}
@@ -58,7 +58,7 @@ class FileDelegating(Delegating):
             sent = [_SentPair.of(sides[part.pair], part, dtypes[part.pair]) for part in parts]
             bundles = list(task_bundles(sent, lambda pair: pair.nbytes))
             tasks = (_ComparingTask(bundle, always) for bundle in bundles)
-            results = [result for results in crew.run(tasks, counted) for result in results]
+            results = [result for results in workers.run(tasks, counted) for result in results]
             return [
                 [
                     (PairPart(part.pair, part.start + start, part.start + stop), comparison)
@@ -85,7 +85,7 @@ _StoredRun = tuple[Storage, int, int]  # a storage, and where the array begins a
 def _task_ranges(nbytes: int, itemsize: int) -> Iterator[tuple[int, int]]:
     from leafwise.kernels.cpu import CHUNK
 
-    return ranges(nbytes, CHUNK * itemsize, crews.TASK)
+    return ranges(nbytes, CHUNK * itemsize, executor_tasks.TASK)
 
 
 class _MeasuringTask(NamedTuple):

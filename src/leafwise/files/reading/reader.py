@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.loading import Landing
 from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
-from leafwise.core.work import executor_tasks as crews
-from leafwise.core.work.executor_tasks import Crew, run_each
+from leafwise.core.work import executor_tasks
+from leafwise.core.work.executor_tasks import Workers, run_each
 from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays.arrays import Signed, Storage, Stored, Strided, numpy_dtype
-from leafwise.files.arrays.ranges import rooms
+from leafwise.files.arrays.ranges import scratch
 from leafwise.files.arrays.sections import Section, is_dense, joined, touched
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums
 from leafwise.files.reading.landings import LandingRead, Transfers, fill_landings
@@ -24,7 +24,7 @@ from leafwise.files.sources.source import BytesSource, LocalSource, Source
 _TASK = 16 << 20  # bytes that a thread reads at a time
 # Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
 # waits for Python's lock.
-_ROOM = CHUNK if READERS <= 4 else 8 * CHUNK
+_BUFFER = CHUNK if READERS <= 4 else 8 * CHUNK
 
 
 class ReadRequest(NamedTuple):
@@ -52,11 +52,11 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
     return array, array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
 
-def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, crew: Crew | None = None) -> int:
+def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, workers: Workers | None = None) -> int:
     """Reads the storages that have checksums, and compares them. Raises an error that lists every damaged array.
     Returns the number of bytes that were compared."""
     tasks = []
-    largest = _TASK if crew is None else crews.TASK
+    largest = _TASK if workers is None else executor_tasks.TASK
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     for name, storage in storages:
         if storage.checksums is not None:
@@ -66,11 +66,11 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, cr
                 (storage, checksum_pass, start, stop)
                 for start, stop in ranges(storage.nbytes, storage.checksums.piece, largest)
             ]
-    if crew is None:
+    if workers is None:
         _compare(tasks, progress)
     else:
         parts = [_SentRange.of(storage, start, stop) for storage, _, start, stop in tasks]
-        states = run_each(crew, _state_of, parts, lambda part: part.stop - part.start, progress)
+        states = run_each(workers, _state_of, parts, lambda part: part.stop - part.start, progress)
         for (_, checksum_pass, start, _), state in zip(tasks, states, strict=True):
             checksum_pass.include(start, state)
     raise_damage(passes)
@@ -113,7 +113,7 @@ def _state_of(part: _SentRange) -> Any:
 
 
 def verify_arrays(
-    arrays: Iterable[tuple[str, Stored]], progress: Count = lambda count: None, crew: Crew | None = None
+    arrays: Iterable[tuple[str, Stored]], progress: Count = lambda count: None, workers: Workers | None = None
 ) -> int:
     """Does the same for all storages of these arrays, each once, and reads the arrays that check themselves."""
     storages: dict[int, tuple[str, Storage]] = {}
@@ -123,16 +123,16 @@ def verify_arrays(
             alone.append(array)
         for storage in array.storages():
             storages.setdefault(id(storage), (name, storage))
-    compared = verify_storages(storages.values(), progress, crew)
+    compared = verify_storages(storages.values(), progress, workers)
 
     def check(array: Stored) -> None:
         array.check()
         progress(array.spec.nbytes)
 
-    if crew is None:
+    if workers is None:
         in_threads(check, alone)
     else:
-        run_each(crew, methodcaller("check"), alone, lambda array: array.spec.nbytes, progress)
+        run_each(workers, methodcaller("check"), alone, lambda array: array.spec.nbytes, progress)
     return compared + sum(array.spec.nbytes for array in alone)
 
 
@@ -234,7 +234,7 @@ def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progre
         if checksum_pass is not None:
             assert request.storage.checksums is not None
             piece = request.storage.checksums.piece
-            step = max(_ROOM // piece, 1) * piece
+            step = max(_BUFFER // piece, 1) * piece
             for first in range(start, stop, step):
                 part = request.target[first : min(first + step, stop)]
                 if isinstance(request.storage.source, LocalSource):  # compared while it is still in the cache
@@ -259,10 +259,10 @@ def _blocks(storage: Storage, start: int, stop: int, piece: int) -> Iterator[tup
     if not isinstance(storage.source, LocalSource):
         yield start, memoryview(storage.read(start, stop))
         return
-    step = max(_ROOM // piece, 1) * piece
-    with rooms([max(min(step, stop - start), CHUNK)]) as [room]:
+    step = max(_BUFFER // piece, 1) * piece
+    with scratch([max(min(step, stop - start), CHUNK)]) as [buffer]:
         for at in range(start, stop, step):
-            part = room[: min(step, stop - at)]
+            part = buffer[: min(step, stop - at)]
             storage.read_into(at, part)
             yield at, part
 

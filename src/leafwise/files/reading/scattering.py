@@ -13,7 +13,7 @@ from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import READERS, in_threads
 from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
-from leafwise.files.arrays.ranges import over, rooms
+from leafwise.files.arrays.ranges import over, scratch
 from leafwise.files.checksums import ChecksumPass
 from leafwise.files.reading.reader import raise_damage
 from leafwise.files.sources.source import LocalSource
@@ -75,7 +75,7 @@ class _ScatteredRange(NamedTuple):
     stop: int
 
     def read(self) -> None:
-        with rooms([self.stop - self.start]) as [view]:
+        with scratch([self.stop - self.start]) as [view]:
             self.storage.read_into(self.start, view)
             if self.checksum_pass is not None:
                 self.checksum_pass.add(self.start, view)

@@ -90,8 +90,8 @@ def reason(error: BaseException) -> str:
         if code and status is not None and status not in (200, 404):
             return _of_status(status) if code == str(status) else f"{_of_status(status)} ({code})"
     for cause in causes:
-        if said := _of_error(cause):
-            return said
+        if words := _of_error(cause):
+            return words
     return ""
 
 

@@ -7,12 +7,12 @@ arrays are written and hashed in one pass, and the header is filled in before th
 import json
 import secrets
 
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count
 from leafwise.files import record
 from leafwise.files.arrays.arrays import ITEM_BYTES
 from leafwise.files.checksums import CHUNK, DIGITS, checksum, count
-from leafwise.files.folders.shard_names import own_front
+from leafwise.files.folders.shard_names import own_prefix
 from leafwise.files.formats.safetensors import rows_of
 from leafwise.files.sources.folder import INDEX
 from leafwise.files.writing.destination import check_readable, destination
@@ -23,13 +23,15 @@ from leafwise.files.writing.streaming import Streaming
 MAX_HEADER = 90_000_000  # bytes; other readers refuse 100 MB
 
 
-def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Count, crew: Crew | None = None) -> str:
+def write(
+    checkpoint: Checkpoint, path: str, shard_size: int | None, progress: Count, workers: Workers | None = None
+) -> str:
     """Writes a checkpoint durably; returns the path of the file, or of the index of the shards. If it replaces a
     checkpoint in the other layout (shards instead of one file, or one file instead of shards), the old files are
-    removed once the new ones are in place. If there is a crew, its workers write arrays of files; the path must then be
+    removed once the new ones are in place. If there are workers, they write arrays of files; the path must then be
     one that they reach."""
     copies = TiedCopies(checkpoint)
-    streaming = stored_arrays(checkpoint.items, crew)
+    streaming = stored_arrays(checkpoint.items, workers)
     parts = _parts(sorted(checkpoint.items, key=copies.holds), shard_size)
     place = destination(path)
 
@@ -37,7 +39,7 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: C
         check_readable(place.whole, staged, checkpoint.names, checkpoint.scalars.keys())
 
     in_shards = len(parts) > 1
-    prefix = f"{own_front(place.name)}{secrets.token_hex(4)}"
+    prefix = f"{own_prefix(place.name)}{secrets.token_hex(4)}"
     names = [f"{prefix}-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
     if in_shards:
         place.check_shards(names)
@@ -51,7 +53,9 @@ def write(checkpoint: Checkpoint, path: str, shard_size: int | None, progress: C
         if in_shards:
             paths = map(place.joined, names)
             outputs = ((transaction.open(shard, like), items) for shard, items in zip(paths, parts, strict=True))
-            seals = list(map(write_shard, outputs)) if crew is None else crew.concurrently(write_shard, list(outputs))
+            seals = (
+                list(map(write_shard, outputs)) if workers is None else workers.concurrently(write_shard, list(outputs))
+            )
             streaming.check_sources()
             index = _index(checkpoint, dict(zip(names, seals, strict=True)), parts)
             transaction.open(place.whole + INDEX, like).write(index)

@@ -12,7 +12,7 @@ from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
 
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files import record
@@ -115,10 +115,10 @@ class PlacedItem(NamedTuple):
     after: bytes = b""
 
 
-def stored_arrays(items: Iterable[Item], crew: Crew | None = None) -> Streaming:
-    """What streams the items that are in files, by a crew if there is one. Their checksums are compared, before or
+def stored_arrays(items: Iterable[Item], workers: Workers | None = None) -> Streaming:
+    """What streams the items that are in files, by workers if there are any. Their checksums are compared, before or
     while they are read."""
-    return Streaming(((item.name, _checked(item)) for item in items if item.array is not None), crew)
+    return Streaming(((item.name, _checked(item)) for item in items if item.array is not None), workers)
 
 
 def write_items(

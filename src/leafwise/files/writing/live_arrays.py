@@ -14,7 +14,7 @@ from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import WRITERS, in_order
 from leafwise.errors import FileError
 from leafwise.files.arrays.arrays import ITEM_BYTES, numpy_dtype
-from leafwise.files.arrays.ranges import over, rooms
+from leafwise.files.arrays.ranges import over, scratch
 from leafwise.files.casts import cast_into
 from leafwise.files.checksums import CHUNK, checksummer, count
 from leafwise.files.writing.output import Output
@@ -128,14 +128,14 @@ def _write_together(output: Output, ranges: list[_Range]) -> None:
         with _copied(extraction, [each.part() for each in ranges]) as view:
             _write_hashed(output, view, ranges)
         return
-    with rooms([sum(each.stop - each.start for each in ranges)]) as [room]:
+    with scratch([sum(each.stop - each.start for each in ranges)]) as [buffer]:
         filled = 0
         for batch in _copied_at_once(ranges):
             parts = [each.part() for each in batch]
             with _copied(extraction, parts) as view:
-                _cast(view, parts, batch, room[filled:])
+                _cast(view, parts, batch, buffer[filled:])
             filled += sum(each.stop - each.start for each in batch)
-        _write_hashed(output, room, ranges)
+        _write_hashed(output, buffer, ranges)
 
 
 @contextmanager
@@ -177,12 +177,12 @@ def _copied_at_once(ranges: list[_Range]) -> Iterator[list[_Range]]:
         yield [whole._replace(start=start, stop=min(start + step, whole.stop))]
 
 
-def _cast(view: memoryview, parts: list[Part], ranges: list[_Range], room: memoryview) -> None:
+def _cast(view: memoryview, parts: list[Part], ranges: list[_Range], buffer: memoryview) -> None:
     taken = filled = 0
     for part, each in zip(parts, ranges, strict=True):
         array, length = each.placed.array, each.stop - each.start
         own = over(view[taken : taken + part.stop - part.start], numpy_dtype(array.dtype))
-        out = over(room[filled : filled + length], numpy_dtype(each.placed.dtype))
+        out = over(buffer[filled : filled + length], numpy_dtype(each.placed.dtype))
         with array.named():
             cast_into(own, out, array.saturate)
         taken, filled = taken + part.stop - part.start, filled + length

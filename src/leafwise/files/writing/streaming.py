@@ -14,16 +14,15 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from leafwise.core.path import escape
-from leafwise.core.work import executor_tasks as crews
-from leafwise.core.work import threads
-from leafwise.core.work.executor_tasks import Crew, task_bundles
+from leafwise.core.work import executor_tasks, threads
+from leafwise.core.work.executor_tasks import Workers, task_bundles
 from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_order
 from leafwise.errors import FileError, WriteError
 from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored
 from leafwise.files.arrays.computed import Elementwise
-from leafwise.files.arrays.ranges import Ranged, fill_range, rooms
+from leafwise.files.arrays.ranges import Ranged, fill_range, scratch
 from leafwise.files.casts import SATURATE
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher, checksummer, count
 from leafwise.files.reading import reader
@@ -43,8 +42,8 @@ class Streaming:
     """Streams arrays into the files of one checkpoint. All arrays are given at the beginning, by their names in the
     checkpoint, so that each of their storages is verified only once."""
 
-    def __init__(self, arrays: Iterable[tuple[str, Stored]], crew: Crew | None) -> None:
-        self._arrays, self._crew = dict(arrays), crew
+    def __init__(self, arrays: Iterable[tuple[str, Stored]], workers: Workers | None) -> None:
+        self._arrays, self._workers = dict(arrays), workers
         self._ways = {name: _way(array) for name, array in self._arrays.items()}
         self._locks: dict[int, threading.Lock] = {}  # by the identity of a compressed source
         apart = [
@@ -53,13 +52,13 @@ class Streaming:
             for leaf in _leaves(way.array)
             if not isinstance(leaf, _Watched | Inflated)  # these are verified while they are read
         ]
-        reader.verify_arrays(apart, crew=crew)
+        reader.verify_arrays(apart, workers=workers)
 
     def write(self, output: Output, places: list[tuple[str, int]], progress: Count) -> list[list[str]]:
         """Writes arrays into gaps of a file: `places` are their names, and the offset of the first byte of each.
         Returns the checksums of the chunks of each."""
-        if self._crew is not None:
-            return self._write_by(self._crew, output, places, progress)
+        if self._workers is not None:
+            return self._write_by(self._workers, output, places, progress)
         sums = [[""] * count(self._arrays[name].spec.nbytes, CHUNK) for name, _ in places]
         tasks = [
             _Task(name, self._ways[name], self._locks_of(name), sums_of_array, offset, start, stop)
@@ -75,17 +74,19 @@ class Streaming:
         in_order(work, tasks, threads.THREADS)
         return sums
 
-    def _write_by(self, crew: Crew, output: Output, places: list[tuple[str, int]], progress: Count) -> list[list[str]]:
+    def _write_by(
+        self, workers: Workers, output: Output, places: list[tuple[str, int]], progress: Count
+    ) -> list[list[str]]:
         """`write`, where workers read the sources and write the file."""
         assert isinstance(output, LocalOutput)  # workers could not open any other
         sums: list[list[str]] = [[] for _ in places]
         parts, sums_of_parts = [], []
         for (name, offset), sums_of_array in zip(places, sums, strict=True):
-            for start, stop in self._ways[name].cuts(crews.TASK):
+            for start, stop in self._ways[name].cuts(executor_tasks.TASK):
                 parts.append(_SentPart.of(name, self._arrays[name], self._ways[name], offset, start, stop))
                 sums_of_parts.append(sums_of_array)
         bundles = list(task_bundles(parts, lambda part: part.stop - part.start))
-        by_bundle = crew.run((_WritingTask(output.staged, bundle) for bundle in bundles), progress)
+        by_bundle = workers.run((_WritingTask(output.staged, bundle) for bundle in bundles), progress)
         results = [result for results in by_bundle for result in results]
         for part, sums_of_array, (digits, states) in zip(parts, sums_of_parts, results, strict=True):
             sums_of_array += digits
@@ -227,9 +228,9 @@ class _Task(NamedTuple):
 
     def _stream_units(self, output: Output | SharedOutput) -> None:
         checksum = checksummer()
-        with rooms([min(self.way.unit, self.stop - self.start)]) as [room]:
+        with scratch([min(self.way.unit, self.stop - self.start)]) as [buffer]:
             for start in range(self.start, self.stop, self.way.unit):
-                view = room[: min(self.way.unit, self.stop - start)]
+                view = buffer[: min(self.way.unit, self.stop - start)]
                 fill_range(self.way.array, start, view)
                 for at in range(0, len(view), CHUNK):
                     self.sums[(start + at) // CHUNK] = checksum(view[at : at + CHUNK])

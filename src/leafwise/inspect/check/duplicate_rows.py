@@ -56,8 +56,8 @@ def all_duplicate_rows(places: list[Place]) -> list[Duplicates]:
         return _across_ranks(ranks, places)
     duplicates, others = searched_together(places, "value", _in_place)
     left = [places[number] for number in others]
-    crew = places[0][0].crew if places else None
-    searched = _search_here(left) if crew is None else search_by_workers(crew, duplicate_rows, left)
+    workers = places[0][0].workers if places else None
+    searched = _search_here(left) if workers is None else search_by_workers(workers, duplicate_rows, left)
     duplicates |= zip(others, searched, strict=True)
     return [duplicates[number] for number in range(len(places))]
 

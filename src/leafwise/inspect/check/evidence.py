@@ -11,7 +11,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.parts import first_rows
 from leafwise.core.tree import Tree
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.errors import QueryError, WalkError
 from leafwise.inspect.check.check_ranks import CheckRanks
 from leafwise.inspect.check.leaf_evidence import LeafEvidence, ValuesOf
@@ -41,10 +41,10 @@ class Evidence:
         init: Any = None,
         baseline: Tree | None = None,
         progress: bool = False,
-        crew: Crew | None = None,
+        workers: Workers | None = None,
         team: Team | None = None,
     ) -> None:
-        self.tree, self.init, self.baseline, self.crew = t, init, baseline, crew
+        self.tree, self.init, self.baseline, self.workers = t, init, baseline, workers
         self.columns: Columns = t.columns
         self.coverage = OptimizerCoverage(self, optimizer)
         self._progress = progress
@@ -122,8 +122,8 @@ class Evidence:
         """The statistics of all values or gradients."""
         if self.ranks is not None:
             self.ranks.together("measured", of)
-        is_value = of == "value"  # files, which a crew reads, have no gradients
-        return stats_of(self.tree, of, progress=self._progress and is_value, crew=self.crew if is_value else None)
+        is_value = of == "value"  # files, which workers read, have no gradients
+        return stats_of(self.tree, of, progress=self._progress and is_value, workers=self.workers if is_value else None)
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -269,7 +269,7 @@ class Evidence:
         """How the tree differs from the baseline."""
         if self.ranks is not None:
             self.ranks.together("difference")
-        return diff_of(self.baseline, self.tree, progress=self._progress, crew=self.crew)
+        return diff_of(self.baseline, self.tree, progress=self._progress, workers=self.workers)
 
     def rows_same_as_before(self, leaf: LeafEvidence) -> list[int]:
         """The rows of a leaf that are the same in the baseline, bit by bit."""

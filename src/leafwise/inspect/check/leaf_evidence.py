@@ -13,7 +13,7 @@ from leafwise.core.leaf import Leaf
 from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.path import spelled
 from leafwise.core.registry import home_of
-from leafwise.core.work.executor_tasks import Crew, run_each
+from leafwise.core.work.executor_tasks import Workers, run_each
 from leafwise.inspect.indices import Places, nonfinite_places
 from leafwise.inspect.stats.rows import Row
 
@@ -88,9 +88,9 @@ class LeafEvidence:
         return self._evidence.ranks
 
     @property
-    def crew(self) -> Crew | None:
+    def workers(self) -> Workers | None:
         """The workers that search its values, if there are any."""
-        return self._evidence.crew
+        return self._evidence.workers
 
     def sent(self) -> SentLeaf:
         """Its array and its statistics, for a worker."""
@@ -226,10 +226,10 @@ def searched_together(
     return results, sorted(others)
 
 
-def search_by_workers(crew: Crew, search: Callable[..., T], places: Sequence[tuple[Any, ...]]) -> list[T]:
+def search_by_workers(workers: Workers, search: Callable[..., T], places: Sequence[tuple[Any, ...]]) -> list[T]:
     """The results of a function of a module, which workers call with each leaf and what else is in its place."""
     sent = [(search, leaf.sent(), *further) for leaf, *further in places]
-    return run_each(crew, _searched, sent, lambda place: place[1].spec.nbytes, lambda nbytes: None)
+    return run_each(workers, _searched, sent, lambda place: place[1].spec.nbytes, lambda nbytes: None)
 
 
 def _searched(place: tuple[Any, ...]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from leafwise.core.parts import check_listed, check_whole_leaves
 from leafwise.core.verbs import check_sendable, opened
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Findings
@@ -81,9 +81,9 @@ def check(
     if executor is not None and is_pattern(source):
         selected_rules(select, ignore)  # raises if they are not valid
         return each_checkpoint(
-            source, "check", executor, lambda path, crew: findings_of(path, *options, crew=crew), progress
+            source, "check", executor, lambda path, workers: findings_of(path, *options, workers=workers), progress
         )
-    return findings_of(source, *options, progress, None if executor is None else Crew(executor))
+    return findings_of(source, *options, progress, None if executor is None else Workers(executor))
 
 
 def findings_of(
@@ -94,20 +94,20 @@ def findings_of(
     select: Any = None,
     ignore: Any = None,
     progress: bool = False,
-    crew: Crew | None = None,
+    workers: Workers | None = None,
 ) -> Findings:
-    """The findings in one model or checkpoint. If there is a crew, its workers read the values."""
+    """The findings in one model or checkpoint. If there are workers, they read the values."""
     rules = selected_rules(select, ignore)
     with ExitStack() as files:
         t = files.enter_context(opened(source, "check"))
         baseline = None if against is None else files.enter_context(opened(against, "check"))
         for part in (t,) if baseline is None else (t, baseline):
             check_whole_leaves(part, "check")
-            if crew is not None:
+            if workers is not None:
                 check_sendable(part, "check")
         check_listed(t, "check")
         team = team_of_trees(t) if baseline is None else team_of_trees(t, baseline)
-        evidence = Evidence(t, optimizer, init, baseline, progress, crew, team)
+        evidence = Evidence(t, optimizer, init, baseline, progress, workers, team)
 
         def checked() -> Findings:
             findings = [finding for rule in rules for finding in rule.findings(evidence)]

@@ -15,10 +15,10 @@ _SEED = 20_240_229
 
 def all_leading_shares(places: list[tuple[LeafEvidence, int, float]]) -> list[float]:
     """`leading_share` of several leaves, each with its count and its scale."""
-    crew = places[0][0].crew if places else None
-    if crew is None:
+    workers = places[0][0].workers if places else None
+    if workers is None:
         return [leading_share(*place) for place in places]
-    return search_by_workers(crew, leading_share, places)
+    return search_by_workers(workers, leading_share, places)
 
 
 def leading_share(leaf: LeafEvidence | SentLeaf, count: int, scale: float) -> float:

@@ -26,8 +26,10 @@ def all_zero_lines(places: list[Place], of: ValuesOf = "value") -> list[list[int
         places, of, lambda searching, there: searching.zero_lines([leaf.lines(axis, of) for leaf, axis in there])
     )
     left = [places[number] for number in others]
-    crew = places[0][0].crew if places and of == "value" else None
-    searched = [zero_lines(*place, of) for place in left] if crew is None else search_by_workers(crew, zero_lines, left)
+    workers = places[0][0].workers if places and of == "value" else None
+    searched = (
+        [zero_lines(*place, of) for place in left] if workers is None else search_by_workers(workers, zero_lines, left)
+    )
     flags |= zip(others, searched, strict=True)
     return [flags[number].nonzero()[0].tolist() for number in range(len(places))]
 

@@ -21,7 +21,7 @@ from leafwise.core.results.result import Table, rendered, whole_number
 from leafwise.core.roles.role_table import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.fleet import each_checkpoint, is_pattern, refuse_pattern
 from leafwise.core.work.progress import Count, bar
 from leafwise.core.work.ranks import agree
@@ -184,27 +184,27 @@ def diff(
         return diff_of(a, b, rename, values, progress)
     refuse_pattern(a, "diff(a, b)")
     if not is_pattern(b):
-        return diff_of(a, b, rename, values, progress, Crew(executor))
+        return diff_of(a, b, rename, values, progress, Workers(executor))
     with opened(a, "diff") as first:
         check_sendable(first, "diff")
         name = a if isinstance(a, str | os.PathLike) else first
 
-        def against(path: str, crew: Crew) -> Diff:
-            return diff_of(name, path, rename, values, False, crew)
+        def against(path: str, workers: Workers) -> Diff:
+            return diff_of(name, path, rename, values, False, workers)
 
         return each_checkpoint(b, "diff", executor, against, progress)
 
 
 def diff_of(
-    a: Any, b: Any, rename: Any = None, values: bool = True, progress: bool = False, crew: Crew | None = None
+    a: Any, b: Any, rename: Any = None, values: bool = True, progress: bool = False, workers: Workers | None = None
 ) -> Diff:
-    """How two models or checkpoints differ, compared by a crew if there is one."""
+    """How two models or checkpoints differ, compared by workers if there are any."""
     with opened(a, "diff") as first, opened(b, "diff") as second:
-        if crew is not None:
+        if workers is not None:
             check_sendable(first, "diff")
             check_sendable(second, "diff")
         names = _tree_name(a, first), _tree_name(b, second)
-        return _compared(first, second, names, rename, values, progress, crew)
+        return _compared(first, second, names, rename, values, progress, workers)
 
 
 def _tree_name(x: Any, t: Tree) -> str:
@@ -222,15 +222,15 @@ def _root_name(x: Any, t: Tree) -> str:
 
 
 def _compared(
-    a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool, crew: Crew | None
+    a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool, workers: Workers | None
 ) -> Diff:
     team = team_of_trees(a, b) if values else None
     # First, so that a GPU is at work during all the rest.
-    repeated = RepeatedValues.start(a, b) if values and not progress and crew is None and team is None else None
+    repeated = RepeatedValues.start(a, b) if values and not progress and workers is None and team is None else None
     for t in (a, b):
         check_listed(t, "compare")
     pairing = Pairing(Side(a), Side(b), rename)
-    leaves = _LeafComparison(pairing, crew, team)
+    leaves = _LeafComparison(pairing, workers, team)
     plain = PlainPairs(a, b, rename)
     if values:
         leaves.compare_values(progress, repeated)
@@ -252,11 +252,11 @@ def _compared(
 
 
 class _LeafComparison:
-    """The pairs of leaves of both sides, and how each pair compares. `crew` has the workers that read the values, if
+    """The pairs of leaves of both sides, and how each pair compares. `workers` has the workers that read the values, if
     both sides are files; `team` has the ranks over which leaves are sharded. Without both, this process compares."""
 
-    def __init__(self, pairing: Pairing, crew: Crew | None, team: Team | None) -> None:
-        self._crew, self._team = crew, team
+    def __init__(self, pairing: Pairing, workers: Workers | None, team: Team | None) -> None:
+        self._workers, self._team = workers, team
         self.source, self.target = pairing.source, pairing.target
         leaves = LeafPairs(pairing)
         self.sources, self.targets, self.tie_changes = leaves.sources, leaves.targets, leaves.tie_changes
@@ -317,7 +317,7 @@ class _LeafComparison:
         from leafwise.inspect.value_comparison import compare_arrays
 
         if self._team is None:
-            return compare_arrays(firsts, seconds, count, self._crew)
+            return compare_arrays(firsts, seconds, count, self._workers)
         from leafwise.inspect.ranks.team_comparing import compare_by_team
 
         return compare_by_team(self._team, firsts, seconds, count)
@@ -344,7 +344,7 @@ class _LeafComparison:
             return [bool(verdict.kinds & {"same", "transposed"}) for verdict in verdicts]
 
         verdicts = [*self.verdicts]
-        for old, new in find_renamed(removed, added, prove, count, self._crew, self._team):
+        for old, new in find_renamed(removed, added, prove, count, self._workers, self._team):
             self.renamed[old.row] = new.row
             self.tie_changes[len(verdicts)] = TieChange(frozenset({"renamed"}))
             verdicts.append(proven[old.row, new.row])

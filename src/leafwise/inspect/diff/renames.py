@@ -8,7 +8,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.pairing.pairing import NamedArray
 from leafwise.core.results.moments import Moments
-from leafwise.core.work.executor_tasks import Crew
+from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count
 from leafwise.inspect.ranks.teamwork import cannot_use
 
@@ -31,13 +31,18 @@ Unpaired = tuple[list[_Measured], list[_Measured]]
 
 
 def find_renamed(
-    removed: list[NamedArray], added: list[NamedArray], prove: Prove, count: Count, crew: Crew | None, team: Team | None
+    removed: list[NamedArray],
+    added: list[NamedArray],
+    prove: Prove,
+    count: Count,
+    workers: Workers | None,
+    team: Team | None,
 ) -> Pairs:
     """Pairs of removed and added leaves with the same values; each leaf is in at most one pair. If several leaves have
     the same values, such as zero biases, those next to leaves that are already paired belong together, then those with
-    the same last name, then by order. `count` is called with the number of bytes read. If there is a crew, its workers
+    the same last name, then by order. `count` is called with the number of bytes read. If there are workers, they
     measure the leaves; if leaves are sharded over the ranks of a team, all ranks measure them together."""
-    left = _measured(*_candidates(removed, added), count, crew, team)
+    left = _measured(*_candidates(removed, added), count, workers, team)
     renamed: Pairs = []
     new_ancestors: dict[str, str] = {}  # the nodes above renamed leaves: the new name by the old one
     # First by all statistics, whose last digits depend on the memory layout; then by those that do not depend on it.
@@ -91,14 +96,14 @@ def _dtype_and_shape(held: NamedArray) -> tuple[Any, ...]:
 
 
 def _measured(
-    removed: list[NamedArray], added: list[NamedArray], count: Count, crew: Crew | None, team: Team | None
+    removed: list[NamedArray], added: list[NamedArray], count: Count, workers: Workers | None, team: Team | None
 ) -> Unpaired:
     arrays = [*removed, *added]
-    measured = list(map(_Measured, arrays, _moments(arrays, count, crew, team) if arrays else []))
+    measured = list(map(_Measured, arrays, _moments(arrays, count, workers, team) if arrays else []))
     return measured[: len(removed)], measured[len(removed) :]
 
 
-def _moments(arrays: list[NamedArray], count: Count, crew: Crew | None, team: Team | None) -> list[Moments]:
+def _moments(arrays: list[NamedArray], count: Count, workers: Workers | None, team: Team | None) -> list[Moments]:
     if team is not None:
         from leafwise.inspect.ranks.team_measuring import TeamMeasurement
 
@@ -110,10 +115,10 @@ def _moments(arrays: list[NamedArray], count: Count, crew: Crew | None, team: Te
     moments: dict[int, Moments] = {}
     for home, numbers in by_home.items():
         values = [arrays[number].value for number in numbers]
-        if crew is None:
+        if workers is None:
             measured = home.capability(Measuring).measure(values, False, count)()
         else:
-            measured = home.capability(Delegating).measure(crew, values, False, count)
+            measured = home.capability(Delegating).measure(workers, values, False, count)
         moments.update(zip(numbers, measured, strict=True))
     return [moments[number] for number in range(len(arrays))]
 

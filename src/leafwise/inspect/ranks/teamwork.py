@@ -114,8 +114,8 @@ def collect(team: Team, work: Callable[[], bytes], size: int | None = None) -> l
     if size is None:
         results = team.gather_any(data)
     else:
-        room = max(size, _LONGEST_MESSAGE) + 1
-        results = team.gather(data[:room].ljust(room, b"\0"))
+        longest = max(size, _LONGEST_MESSAGE) + 1
+        results = team.gather(data[:longest].ljust(longest, b"\0"))
     if failure is not None:
         raise failure
     for rank, result in zip(team.ranks, results, strict=True):

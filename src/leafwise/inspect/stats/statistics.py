@@ -19,7 +19,7 @@ from leafwise.core.results.moments import Moments, merged_moments
 from leafwise.core.results.result import Table, rendered, whole_number
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
-from leafwise.core.work.executor_tasks import Crew, run_each
+from leafwise.core.work.executor_tasks import Workers, run_each
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.core.work.progress import bar
 from leafwise.core.work.ranks import start_agreeing
@@ -228,25 +228,25 @@ def stats(
         raise QueryError(f'of= takes "value", "grad" or a tree of gradients, not {of!r}')
     if executor is not None and is_pattern(source):
         return each_checkpoint(
-            source, "stats", executor, lambda path, crew: stats_of(path, of, histogram, crew=crew), progress
+            source, "stats", executor, lambda path, workers: stats_of(path, of, histogram, workers=workers), progress
         )
-    return stats_of(source, of, histogram, progress, None if executor is None else Crew(executor))
+    return stats_of(source, of, histogram, progress, None if executor is None else Workers(executor))
 
 
 def stats_of(
-    source: Any, of: Any = "value", histogram: bool = True, progress: bool = False, crew: Crew | None = None
+    source: Any, of: Any = "value", histogram: bool = True, progress: bool = False, workers: Workers | None = None
 ) -> Stats:
-    """The statistics of one model or checkpoint, measured by a crew if there is one."""
+    """The statistics of one model or checkpoint, measured by workers if there are any."""
     with opened(source, "stats") as t:
         check_whole_leaves(t, "stats")
-        if crew is not None:
+        if workers is not None:
             check_sendable(t, "stats")
         gradients = None if isinstance(of, str) else _gradients_by_leaf(t, of)
-        return _measured(t, of if gradients is None else "grad", histogram, progress, crew, gradients)
+        return _measured(t, of if gradients is None else "grad", histogram, progress, workers, gradients)
 
 
 def _measured(
-    t: Tree, of: str, histogram: bool, progress: bool, crew: Crew | None, gradients: dict[int, Any] | None
+    t: Tree, of: str, histogram: bool, progress: bool, workers: Workers | None, gradients: dict[int, Any] | None
 ) -> Stats:
     check_listed(t, "measure")
     columns = t.columns
@@ -266,7 +266,9 @@ def _measured(
         return _measured_by_team(
             team, t, of, leaves, dict(zip(measured_leaves, arrays, strict=True)), histogram, progress
         )
-    again = None if progress or crew or gradients else _measured_again(columns, measured_leaves, arrays, of, histogram)
+    again = (
+        None if progress or workers or gradients else _measured_again(columns, measured_leaves, arrays, of, histogram)
+    )
     if again is not None:
         return Stats(t, of, again, skipped)
     batches = columns.batches(measured_leaves, arrays)
@@ -284,14 +286,14 @@ def _measured(
                 pair for pair in zip(batch.rows, batch.values, strict=True) if not skipped or pair[0] not in skipped
             ]
             rows, values = [row for row, _ in measured], [value for _, value in measured]
-            if crew is not None:
-                measure = partial(batch.home.capability(Delegating).measure, crew, values, histogram, count)
+            if workers is not None:
+                measure = partial(batch.home.capability(Delegating).measure, workers, values, histogram, count)
                 waiting.begin(rows, partial(_known, measure))
                 continue
             measuring = batch.home.capability(Measuring)
             waiting.begin(rows, partial(measuring.measure, values, histogram, count))
     if t.is_file:
-        waiting.nonfinite(of, crew)  # now, while the file is open
+        waiting.nonfinite(of, workers)  # now, while the file is open
     return Stats(t, of, waiting, skipped)
 
 
@@ -447,18 +449,18 @@ class _Waiting:
                     del self._pending[0]
         return self._moments
 
-    def nonfinite(self, of: str, crew: Crew | None = None) -> dict[int, Places]:
+    def nonfinite(self, of: str, workers: Workers | None = None) -> dict[int, Places]:
         """Where the NaN and infinite values are, by leaf."""
         if self._nonfinite is None:
             leaves = [leaf for leaf, moments in self.moments.items() if moments.finite < moments.count]
-            if crew is None:
+            if workers is None:
                 by_leaf = {leaf: self._places(leaf, of) for leaf in leaves}
             else:
-                by_leaf = dict(zip(leaves, self._places_by(crew, leaves), strict=True))
+                by_leaf = dict(zip(leaves, self._places_by(workers, leaves), strict=True))
             self._nonfinite = {leaf: places for leaf, places in by_leaf.items() if places is not None}
         return self._nonfinite
 
-    def _places_by(self, crew: Crew, leaves: list[int]) -> list[Places | None]:
+    def _places_by(self, workers: Workers, leaves: list[int]) -> list[Places | None]:
         """As `_places`, for leaves of a file that workers read."""
         totals = [self.moments[leaf].count - self.moments[leaf].finite for leaf in leaves]
         sent = [
@@ -467,7 +469,7 @@ class _Waiting:
         ]
         nbytes = {id(array): self.specs[leaf].nbytes for leaf, (array, _, _) in zip(leaves, sent, strict=True)}
         places: list[Places] = run_each(
-            crew, sent_nonfinite_places, sent, lambda item: nbytes[id(item[0])], lambda count: None
+            workers, sent_nonfinite_places, sent, lambda item: nbytes[id(item[0])], lambda count: None
         )
         return [place if place.total == total else None for place, total in zip(places, totals, strict=True)]
 

@@ -40,12 +40,12 @@ def framed(image: "Image", pixels: Any) -> Any:
 
 def _lines(texts: list[str], width: int, zoom: int) -> list[Any]:
     """Texts as lines of pixels, wrapped."""
-    room = width // (ADVANCE * zoom)
+    space = width // (ADVANCE * zoom)
     lines = []
     for text in texts:
-        parts = ["".join(span.text for span in line) for line in wrapped([Span(writable(text))], room)]
+        parts = ["".join(span.text for span in line) for line in wrapped([Span(writable(text))], space)]
         if len(parts) > _LINES:
-            parts = [*parts[: _LINES - 1], f"{parts[_LINES - 1][: room - 1]}…"]
+            parts = [*parts[: _LINES - 1], f"{parts[_LINES - 1][: space - 1]}…"]
         lines += [_ink(line_of(part, zoom)) for part in parts]
     return lines
 

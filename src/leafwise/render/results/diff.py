@@ -27,8 +27,8 @@ def to_doc(diff: Diff, *, depth: int | None = None, full: bool = False) -> Doc:
         return Doc([], footer)
     outline = ChangeTree(diff, " → ".join(diff.names), fold=not full)
     chosen = full or depth is not None
-    room = max(MAX_LINES - len(footer), _MIN_LINES)
-    lines = list(outline.lines(depth)) if chosen else fitting(outline.lines, room)
+    space = max(MAX_LINES - len(footer), _MIN_LINES)
+    lines = list(outline.lines(depth)) if chosen else fitting(outline.lines, space)
     return Doc(
         lines,
         footer,

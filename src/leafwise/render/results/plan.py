@@ -72,12 +72,12 @@ def _feeds(plan: Plan) -> list[_PlannedLeaf]:
 def _feed_groups(plan: Plan, feeds: list[_PlannedLeaf]) -> list[_FeedGroup]:
     """Leaves with the same steps, dtypes and reasons in groups, by their names; or, if they are renamed, by what
     changes."""
-    alike: dict[object, list[_PlannedLeaf]] = {}
+    similar: dict[object, list[_PlannedLeaf]] = {}
     for feed in feeds:
-        alike.setdefault((feed.steps, feed.dtype, feed.reason, feed.name == feed.source), []).append(feed)
+        similar.setdefault((feed.steps, feed.dtype, feed.reason, feed.name == feed.source), []).append(feed)
     every_name = [feed.name for feed in feeds] + plan.missing + [problem.name for problem in plan.problems]
     groups: list[_FeedGroup] = []
-    for members in alike.values():
+    for members in similar.values():
         by_name = {feed.name: feed for feed in members}
         if members[0].name == members[0].source:
             groups += [

@@ -10,7 +10,7 @@ from leafwise.render.phrases import bytes_text, plural
 from leafwise.render.results.largest import shared_line
 from leafwise.render.results.stats import share_text
 
-_ROOM = MAX_LINES - 4
+_MOST_ROWS = MAX_LINES - 4
 
 
 def to_doc(totals: Totals, *, full: bool = False) -> Doc:
@@ -21,7 +21,7 @@ def to_doc(totals: Totals, *, full: bool = False) -> Doc:
     elements = sum(row.elements for row in rows)
     header = ["leaves", "parameters", *(["elements"] if both else []), "bytes", "share"]
     lines = [Line(0, (Span(totals.what, "dim"),), tuple(Span(name, "dim") for name in header))]
-    shown = rows if full or len(rows) <= _ROOM else rows[: _ROOM - 1]
+    shown = rows if full or len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS - 1]
     lines += [_line(row, totals.bytes, both) for row in shown]
     if len(shown) < len(rows):
         rest = rows[len(shown) :]

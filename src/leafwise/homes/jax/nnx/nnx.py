@@ -64,8 +64,8 @@ class NnxRebuilding(JaxRebuilding):
     def from_numpy(self, value: Any, array: Any) -> Any:
         return value.copy(new_array(array_in(value), array))
 
-    def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
-        put_array(value, super().from_rooms(value, rooms))
+    def from_host_parts(self, value: Any, host_parts: list[LocalPart]) -> Any:
+        put_array(value, super().from_host_parts(value, host_parts))
         return value
 
     def is_container(self, obj: Any) -> bool:

@@ -28,11 +28,11 @@ class JaxRebuilding(Rebuilding):
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
 
-    def has_rooms(self, value: Any) -> bool:
+    def has_host_parts(self, value: Any) -> bool:
         array = self.home.value(value)
         return not isinstance(array, np.ndarray) and not is_key_dtype(array.dtype)
 
-    def rooms(self, value: Any) -> list[LocalPart]:
+    def host_parts(self, value: Any) -> list[LocalPart]:
         array = self.home.value(value)
         if reason := why_irreplaceable(array):
             raise Unsupported("jax", "replace an array", reason)
@@ -41,14 +41,14 @@ class JaxRebuilding(Rebuilding):
         boxes = dict.fromkeys(_box(index, shape) for index in indices)
         return [LocalPart(_memory(size, array.dtype), first, size) for first, size in boxes]
 
-    def from_rooms(self, value: Any, rooms: list[LocalPart]) -> Any:
-        """On the CPU, the rooms become the memory of the array, so they must not be written to any more."""
+    def from_host_parts(self, value: Any, host_parts: list[LocalPart]) -> Any:
+        """On the CPU, the parts become the memory of the array, so they must not be written to any more."""
         array = self.home.value(value)
-        for room in rooms:
-            room.value.flags.writeable = False
-        if len(rooms) == 1 and rooms[0].shape == tuple(array.shape):
-            return with_weak_type(jax.device_put(rooms[0].value, sharding_to_keep(array)), array)
-        by_box = {(room.first, room.shape): room.value for room in rooms}
+        for host_part in host_parts:
+            host_part.value.flags.writeable = False
+        if len(host_parts) == 1 and host_parts[0].shape == tuple(array.shape):
+            return with_weak_type(jax.device_put(host_parts[0].value, sharding_to_keep(array)), array)
+        by_box = {(host_part.first, host_part.shape): host_part.value for host_part in host_parts}
         shape = tuple(array.shape)
         new = jax.make_array_from_callback(shape, array.sharding, lambda index: by_box[_box(index, shape)])
         return with_weak_type(new, array)

@@ -191,7 +191,7 @@ def _bundles(
 ) -> Iterator[tuple[TorchExtraction | None, list[int]]]:
     """The positions of tensors that are copied together: small ones of one device and dtype."""
     pending: dict[tuple[int, torch.dtype], list[int]] = {}
-    room: dict[tuple[int, torch.dtype], int] = {}
+    pending_bytes: dict[tuple[int, torch.dtype], int] = {}
     by_id = {id(extraction): extraction for extraction in extraction_of}
     for position, (value, extraction) in enumerate(zip(values, extraction_of, strict=True)):
         if extraction is None or value.nbytes > min(_SMALL, extraction.largest):
@@ -199,12 +199,12 @@ def _bundles(
             continue
         key = id(extraction), value.dtype
         positions = pending.setdefault(key, [])
-        if len(positions) == _TOGETHER or room.get(key, 0) + value.nbytes > extraction.largest:
+        if len(positions) == _TOGETHER or pending_bytes.get(key, 0) + value.nbytes > extraction.largest:
             yield extraction, positions
             positions = pending[key] = []
-            room[key] = 0
+            pending_bytes[key] = 0
         positions.append(position)
-        room[key] = room.get(key, 0) + value.nbytes
+        pending_bytes[key] = pending_bytes.get(key, 0) + value.nbytes
     for (identity, _), positions in pending.items():
         yield by_id[identity], positions
 

@@ -99,13 +99,13 @@ def _described(values: list[torch.Tensor]) -> Any:
     if describe is None:
         raise NotImplementedError
     objects = np.fromiter(values, dtype=object, count=len(values))
-    room = _WORDS * len(values)
+    capacity = _WORDS * len(values)
     while True:
-        facts = np.empty(room, np.int64)
-        used = describe(objects.ctypes.data, len(values), facts.ctypes.data, ctypes.c_int64(room))
+        facts = np.empty(capacity, np.int64)
+        used = describe(objects.ctypes.data, len(values), facts.ctypes.data, ctypes.c_int64(capacity))
         if used >= 0:
             return facts[:used]
-        room *= 2
+        capacity *= 2
 
 
 @cache

@@ -105,7 +105,7 @@ class FlatOwner:
         """Whether the library has joined the parameter with others, so that optimizers step them together."""
         return False
 
-    def trained_alike(self) -> Iterator[torch.Tensor]:
+    def stepped_with_it(self) -> Iterator[torch.Tensor]:
         """Tensors with elements in this process that an optimizer steps, and that get a gradient whenever this
         parameter does."""
         yield from ()

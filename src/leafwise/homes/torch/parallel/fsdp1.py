@@ -171,7 +171,7 @@ class _Original(FlatOwner):
     def is_joined(self) -> bool:
         return self._unit.joins
 
-    def trained_alike(self) -> Iterator[torch.Tensor]:
+    def stepped_with_it(self) -> Iterator[torch.Tensor]:
         # In a unit, every parameter that is not frozen gets a gradient if one of them does.
         requires_grad = self.requires_grad()
         for number in self._unit.present:

@@ -168,7 +168,7 @@ def cloned(value: Any, dtype: torch.dtype) -> torch.Tensor:
     return value.detach().to(dtype, copy=True)  # type: ignore[no-any-return]
 
 
-def sharded_alike(a: Any, b: Any) -> bool:
+def same_sharding(a: Any, b: Any) -> bool:
     """Whether the local parts of two tensors are the same elements, on every rank."""
     if not is_sharded(a) or not is_sharded(b):
         return is_sharded(a) == is_sharded(b)

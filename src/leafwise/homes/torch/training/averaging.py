@@ -11,7 +11,7 @@ import torch
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, shortage_explained
-from leafwise.homes.torch.parallel.sharding import cloned, local_tensor, sharded_alike
+from leafwise.homes.torch.parallel.sharding import cloned, local_tensor, same_sharding
 from leafwise.homes.torch.tensors import positions_by_key
 
 _shape = attrgetter("shape")
@@ -28,7 +28,7 @@ class TorchAveraging(Averaging):
         if not any(map(is_sharded, (*targets, *values))):
             return None
         pairs = enumerate(zip(targets, values, strict=True))
-        return next((number for number, (target, value) in pairs if not sharded_alike(target, value)), None)
+        return next((number for number, (target, value) in pairs if not same_sharding(target, value)), None)
 
     def clone_many(self, values: list[torch.Tensor], precise: bool) -> list[torch.Tensor]:
         check_not_capturing("average")

@@ -190,9 +190,9 @@ def shown_state(optimizer: Any, parameter: torch.Tensor, shown: Any, stepped: se
     if not isinstance(shown, FlatShard):
         return state
     if state is None and not shown.place.size and stepped:
-        alike = next((other for other in shown.owner.trained_alike() if id(other) in stepped), None)
-        if alike is not None:
-            state = optimizer.state.get(alike)
+        other_parameter = next((other for other in shown.owner.stepped_with_it() if id(other) in stepped), None)
+        if other_parameter is not None:
+            state = optimizer.state.get(other_parameter)
         elif shown.requires_grad:
             state = next((state for key, state in optimizer.state.items() if id(key) in stepped), None)
         return None if state is None else {key: _without_elements(shown, value) for key, value in state.items()}

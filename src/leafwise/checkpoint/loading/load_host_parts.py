@@ -23,7 +23,7 @@ from leafwise.files.reading.scattering import ScatteredArray, can_scatter, scatt
 _BATCH = 1 << 28  # bytes that are read before arrays are made of them; on other devices, this bounds the memory here
 
 
-class LoadRooms:
+class LoadHostParts:
     """Fills new memory for the leaves of one load."""
 
     def __init__(self, source: SourceValues, reads: LoadReads, progress: Count) -> None:
@@ -32,13 +32,13 @@ class LoadRooms:
     def takes(self, target: LoadTarget) -> bool:
         """Whether the values of a target go through new memory."""
         is_whole = target.section is None and not self._reads.is_staged(target)
-        return is_whole and target.home.capability(Rebuilding).has_rooms(target.value)
+        return is_whole and target.home.capability(Rebuilding).has_host_parts(target.value)
 
     def fill(self, targets: list[LoadTarget], checked: bool) -> Iterator[tuple[LoadTarget, Any]]:
         """Reads the values of targets, and returns each with its array. Checksums are compared, and values that are
         cast must fit, unless that was `checked` before."""
         for batch in _batches(targets):
-            filled = [(target, self._rooms(target)) for target in batch]
+            filled = [(target, self._host_parts(target)) for target in batch]
             scattered = [self._is_scattered(*pair) for pair in filled]
             parts = [
                 part
@@ -48,8 +48,8 @@ class LoadRooms:
             ]
             try:
                 arrays = [
-                    ScatteredArray(target.feed.name, self._source.current(target.feed.source), rooms)
-                    for target, rooms in compress(filled, scattered)
+                    ScatteredArray(target.feed.name, self._source.current(target.feed.source), host_parts)
+                    for target, host_parts in compress(filled, scattered)
                 ]
                 scatter(arrays, self._source.verifies and not checked, self._progress)
                 self._read(parts, checked)
@@ -57,36 +57,36 @@ class LoadRooms:
                 self._verify(targets)  # to list every damaged leaf, not only those of the batch
                 raise
             for target, some in filled:
-                yield target, target.home.capability(Rebuilding).from_rooms(target.value, some)
+                yield target, target.home.capability(Rebuilding).from_host_parts(target.value, some)
 
-    def _rooms(self, target: LoadTarget) -> list[LocalPart]:
+    def _host_parts(self, target: LoadTarget) -> list[LocalPart]:
         try:
-            rooms = target.home.capability(Rebuilding).rooms(target.value)
+            host_parts = target.home.capability(Rebuilding).host_parts(target.value)
         except Unsupported as error:
             raise LoadError(f"cannot load {target.feed.name}: {error}; nothing was changed", self._plan) from error
         stored = self._source.current(target.feed.source)
         is_far = isinstance(stored, Stored) and not is_local(stored)
-        if len(rooms) > 1 and is_far:  # so that nothing is downloaded twice
+        if len(host_parts) > 1 and is_far:  # so that nothing is downloaded twice
             spec = target.home.spec(target.value)
             shape = spec.shape or ()
             return [LocalPart(reader.empty(spec_of(shape, spec.dtype))[0], (0,) * len(shape), shape)]
-        return rooms
+        return host_parts
 
-    def _parts(self, target: LoadTarget, rooms: list[LocalPart]) -> Iterator[LoadTarget]:
-        """A target for each room."""
+    def _parts(self, target: LoadTarget, host_parts: list[LocalPart]) -> Iterator[LoadTarget]:
+        """A target for each part."""
         shape = target.home.spec(target.value).shape
-        for number, room in enumerate(rooms):
-            handled = homes.find(type(room.value))
+        for number, host_part in enumerate(host_parts):
+            handled = homes.find(type(host_part.value))
             assert handled is not None
-            box = before_turn(room.inside(), target.feed.order)
-            section = None if room.shape == shape else self._source.section(target.feed.source, box)
-            yield LoadTarget(target.feed, handled[0], room.value, True, number, section)
+            box = before_turn(host_part.inside(), target.feed.order)
+            section = None if host_part.shape == shape else self._source.section(target.feed.source, box)
+            yield LoadTarget(target.feed, handled[0], host_part.value, True, number, section)
 
-    def _is_scattered(self, target: LoadTarget, rooms: list[LocalPart]) -> bool:
-        """Whether the bytes of one array of a file are copied to several rooms as they are."""
+    def _is_scattered(self, target: LoadTarget, host_parts: list[LocalPart]) -> bool:
+        """Whether the bytes of one array of a file are copied to several parts as they are."""
         stored = self._source.current(target.feed.source)
         is_plain = not target.is_cast and target.feed.order is None and isinstance(stored, Stored)
-        return len(rooms) > 1 and is_plain and can_scatter(stored)
+        return len(host_parts) > 1 and is_plain and can_scatter(stored)
 
     def _read(self, parts: list[LoadTarget], checked: bool) -> None:
         reads = [self._reads.of(part) for part in parts]
