@@ -39,7 +39,7 @@ from common import interleaved, machine
 
 from leafwise.core.results.moments import COUNTS, Moments
 from leafwise.kernels import reference
-from leafwise.kernels.xla import pallas_passes, xla, xla_passes
+from leafwise.kernels.xla import device_moments, pallas_passes, passes
 
 ROUNDS = 9
 LARGE = (11_008, 4096)
@@ -47,7 +47,7 @@ GPUS = [device for device in jax.devices() if device.platform == "gpu"]
 
 
 def measured(arrays: list[Any], histogram: bool = True) -> list[Moments]:
-    return xla.measure_arrays(arrays, histogram, lambda count: None)()
+    return device_moments.measure_arrays(arrays, histogram, lambda count: None)()
 
 
 # -- statistics on a CPU ---------------------------------------------------------------------------------------------
@@ -168,9 +168,9 @@ def check_gpu() -> bool:
         except AssertionError as error:
             wrong.append(name)
             print(f"# WRONG: {error}")
-    for error in xla._kernel_errors:
+    for error in device_moments._kernel_errors:
         print(f"# the Pallas kernel failed:\n{error}")
-    kernel = report("GPU: errors of the Pallas kernel", len(xla._kernel_errors), 0)
+    kernel = report("GPU: errors of the Pallas kernel", len(device_moments._kernel_errors), 0)
     return report("GPU: arrays with wrong results", len(wrong), 0) and kernel
 
 
@@ -222,7 +222,7 @@ def seven_billion() -> list[Any]:
 
 def started(arrays: list[Any], histogram: bool) -> list[Any]:
     """What is on its way to the host after the passes began."""
-    return [xla._started(group.arrays, histogram) for group in xla._grouped(arrays)]
+    return [device_moments._started(group.arrays, histogram) for group in device_moments._grouped(arrays)]
 
 
 def bench_compiling() -> list[bool]:
@@ -275,16 +275,16 @@ def bench_seven_billion(other_ways: bool = False) -> list[bool]:
 def time_other_ways(arrays: list[Any]) -> None:
     """Fewer arrays in one compiled function; and no command buffers, so that each kernel is launched on its own."""
     for histogram in (False, True):
-        xla._ARRAYS_AT_ONCE = 16
+        device_moments._ARRAYS_AT_ONCE = 16
         time_passes(arrays, histogram, ", 16 at once")
-        xla._ARRAYS_AT_ONCE = 64
+        device_moments._ARRAYS_AT_ONCE = 64
         pallas_passes.COMPILER_OPTIONS["xla_gpu_enable_command_buffer"] = ""
         pallas_passes.compiled.cache_clear()
-        failed_before = len(xla._kernel_errors)
+        failed_before = len(device_moments._kernel_errors)
         time_passes(arrays, histogram, ", without command buffers")
-        for error in xla._kernel_errors[failed_before:]:
+        for error in device_moments._kernel_errors[failed_before:]:
             print(f"# — that was XLA, because the kernel failed:\n{error}")
-        del xla._kernel_errors[failed_before:]
+        del device_moments._kernel_errors[failed_before:]
         pallas_passes.COMPILER_OPTIONS.clear()
         pallas_passes.compiled.cache_clear()
 
@@ -324,8 +324,8 @@ def write_compiled(arrays: list[Any]) -> None:
     on_cpu = large.device.platform == "cpu"
     by_tiling, four = pallas_passes.pass_of_tiling, (large,) * 4
     passes: dict[str, Callable[[], Any]] = {
-        "first": lambda: xla_passes.first_pass.lower((large,), False),
-        "window": lambda: xla_passes.window_pass.lower(large, np.int32(80)),
+        "first": lambda: passes.first_pass.lower((large,), False),
+        "window": lambda: passes.window_pass.lower(large, np.int32(80)),
         "kernel": lambda: by_tiling.lower(four, False, pallas_passes.TILING, on_cpu),
         "histogram": lambda: by_tiling.lower(four, True, pallas_passes.TILING_WITH_HISTOGRAM, on_cpu),
     }
@@ -367,7 +367,7 @@ def bench_kernels() -> list[bool]:
         print(f"# the fastest, histogram {histogram}: {best[histogram]}, {speeds[best[histogram]]:.0f} GB/s")
     del arrays
     pallas_passes.TILING, pallas_passes.TILING_WITH_HISTOGRAM = best[False], best[True]
-    xla._kernel_errors.clear()  # those of other tilings
+    device_moments._kernel_errors.clear()  # those of other tilings
     return [check_gpu(), *bench_seven_billion(other_ways=True), *bench_compiling()]
 
 
@@ -377,7 +377,7 @@ def bench_tiling(tiling: pallas_passes.Tiling, histogram: bool, arrays: tuple[An
     on_cpu = arrays[0].device.platform == "cpu"
     try:
         with jax.enable_x64(True):
-            right = jax.device_get(xla_passes.first_pass(arrays[:1], False))
+            right = jax.device_get(passes.first_pass(arrays[:1], False))
             begin = time.perf_counter()
             run = pallas_passes.pass_of_tiling.lower(arrays, histogram, tiling, on_cpu).compile()
             seconds = time.perf_counter() - begin

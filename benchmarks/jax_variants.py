@@ -1,4 +1,4 @@
-"""Other ways to write the passes of `leafwise.kernels.xla.xla_passes`, and to cut the kernel of
+"""Other ways to write the passes of `leafwise.kernels.xla.passes`, and to cut the kernel of
 `leafwise.kernels.xla.pallas_passes`, to find the one that reads memory fastest on a GPU.
 
 Each variant computes the same figures of arrays of bfloat16. `bench_jax.py variants` compares and times the passes,

@@ -82,7 +82,7 @@ def test_built_in_exceptions_contain_no_raw_names(sources: Nodes) -> None:
                 given = node.exc.args  # type: ignore[union-attr]
                 wrong += [f"{name}: {ast.unparse(one)}" for one in given if not is_plain(one)]
     # Errors of these modules are caught where the header is read or written.
-    inside = ("files/plain_values.py", "files/record.py")
+    inside = ("files/plain_encoding.py", "files/record.py")
     allowed = {
         "core/warn.py: explanation",  # a few fixed sentences
         "core/path.py: name",  # caught at once

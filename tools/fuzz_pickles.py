@@ -4,8 +4,8 @@ import pickle
 import random
 import struct
 
-from leafwise.files.arrays.arrays import ITEM_BYTES
-from leafwise.files.dcp.dcp import DCP_TABLE
+from leafwise.files.arrays.stored import ITEM_BYTES
+from leafwise.files.dcp.opening import DCP_TABLE
 from leafwise.files.pickles.torch_objects import QUANTIZED, STORAGES, TABLE
 
 _FORBIDDEN = [

@@ -55,7 +55,7 @@ _CORE = (
         ("            columns.further_rows.pop(leaf, None)\n", ""),
     ),
     *_mutants(
-        "core/pairing/pairing.py",
+        "core/pairing/row_pairs.py",
         "checkpoint/test_planning.py",
         ('[row for row in t.rows if columns.row_kinds[columns.ties.get(row, row)] != "transient"]', "t.rows"),
         ('columns.row_kinds[columns.ties.get(row, row)] != "transient"', 'columns.row_kinds[row] != "transient"'),
@@ -86,7 +86,7 @@ _CORE = (
         ("if columns.ties.get(row, row) in leaves)", "if row in leaves)"),
     ),
     *_mutants(
-        "core/memory/memory.py",
+        "core/memory/ops.py",
         "core/test_memory.py share/test_ties.py",
         # Two parameters over one memory become one leaf.
         ('            if how == "inside" and not region.own_gradient:', '            if how == "inside":'),
@@ -223,7 +223,7 @@ _CHECKPOINT = (
         "checkpoint/saving/save.py",
         "checkpoint/test_damage.py",
         (
-            "reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])",
+            "checked_reads.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])",
             "del named",
         ),
     ),
@@ -246,7 +246,7 @@ _CHECKPOINT = (
     *_mutants(
         "checkpoint/planning/optimizer_plan.py",
         "checkpoint/test_optimizer_state.py",
-        ("            planned.turns[place] = [key for key, _ in alike], order\n", "            pass\n"),
+        ("            planned.turns[place] = [key for key, _ in same_shape], order\n", "            pass\n"),
         ("            planned.saved.pop(place, None)\n", ""),
     ),
     *_mutants(
@@ -381,20 +381,20 @@ _FILES = (
         ("        crc = zlib.crc32(self._expected.before)\n", "        crc = 0\n"),
     ),
     *_mutants(
-        "files/reading/reader.py",
+        "files/reading/checked_reads.py",
         "checkpoint/test_damage.py files/test_checksums.py "
         "checkpoint/test_loading.py::test_a_part_of_a_damaged_leaf_is_not_taken",
         ("transfers, progress)\n    raise_damage(passes)\n", "transfers, progress)\n"),
         ("verify_storages({id(storage): (name, storage) for name, storage in before}.values(), lambda", "str(lambda"),
     ),
     *_mutants(
-        "files/reading/reader.py",
+        "files/reading/checked_reads.py",
         "checkpoint/test_faults.py::test_a_file_that_is_changed_while_it_is_loaded_is_an_error",
         ('raise FileError(f"{shown_file(source.name)} was changed while it was being read; open it again")', "pass"),
     ),
     *_mutants(
-        "files/arrays/sections.py",
-        "files/test_sections.py",
+        "files/arrays/subarrays.py",
+        "files/test_subarrays.py",
         (
             "min(-(-high // sums.piece) * sums.piece, storage.nbytes)",
             "min(high // sums.piece * sums.piece, storage.nbytes)",

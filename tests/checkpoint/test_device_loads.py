@@ -15,14 +15,14 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.core.dtypes import DTYPES
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.disk import Disk
 from leafwise.homes.torch.gpu import landing
 from leafwise.homes.torch.gpu.landing import EXACT_CASTS, TorchTransfer
 from leafwise.homes.torch.home import TorchHome
 from leafwise.homes.torch.tensors import as_numpy, tensor_over
-from leafwise.homes.torch.values.values import same_bits
+from leafwise.homes.torch.values.tensor_values import same_bits
 from leafwise.kernels import reading
 from leafwise.kernels.casting import cast_to
 from leafwise.kernels.reading import ReadRange
@@ -147,10 +147,10 @@ def test_pieces_of_a_distributed_checkpoint_are_read_to_the_device(counts: Count
 
 def test_joined_leaves_are_read_part_by_part(counts: Counts) -> None:
     from leafwise.core.roles.recipes import Joined, Taken
-    from leafwise.files.arrays.arrays import Storage, Strided, spec_of
     from leafwise.files.arrays.assembled import Assembled
+    from leafwise.files.arrays.stored import Storage, Strided, spec_of
+    from leafwise.files.reading.checked_reads import ReadRequest, fill
     from leafwise.files.reading.landings import Transfers
-    from leafwise.files.reading.reader import ReadRequest, fill
     from leafwise.files.sources.source import BytesSource
 
     arrays = {name: np.random.default_rng(0).normal(size=(300, 200)) for name in "ab"}
@@ -185,14 +185,14 @@ def test_values_are_read_once_if_the_device_has_spare_memory(
     path = lw.save({**values, **turned}, tmp_path / "a.safetensors")
     target = {**blank(values), **{name: torch.zeros(512, 512).t() for name in turned}}
     passes = []
-    verify_storages = reader.verify_storages
+    verify_storages = checked_reads.verify_storages
 
     def counted(storages: Any, *options: Any) -> int:
         listed = list(storages)
         passes.extend(name for name, _ in listed)
         return verify_storages(listed, *options)
 
-    monkeypatch.setattr(reader, "verify_storages", counted)
+    monkeypatch.setattr(checked_reads, "verify_storages", counted)
     lw.load(target, path)
     assert same(target, {**values, **turned})
     assert len(passes) == {0: 8, 3 * MIB: 5, 1 << 40: 0}[spare]
@@ -279,9 +279,9 @@ def test_elements_in_any_order_get_their_values(layout: str, counts: Counts, tmp
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_axes_are_turned_on_the_device(dtype: torch.dtype, counts: Counts) -> None:
-    from leafwise.files.arrays.arrays import Storage, spec_of
+    from leafwise.files.arrays.stored import Storage, spec_of
+    from leafwise.files.reading.checked_reads import ReadRequest, fill
     from leafwise.files.reading.landings import Transfers
-    from leafwise.files.reading.reader import ReadRequest, fill
     from leafwise.files.sources.source import BytesSource
 
     array = np.random.default_rng(0).normal(size=(30, 20, 500)).astype(np.float32)

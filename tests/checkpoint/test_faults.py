@@ -245,11 +245,11 @@ def test_a_reader_sees_whole_files_while_a_writer_saves(options: dict[str, Any],
 
 
 def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files.reading import reader
+    from leafwise.files.reading import checked_reads
 
     path = lw.save({"a": np.ones(1000)}, tmp_path / "model.safetensors")
     target = {"a": np.zeros(1000)}
-    proven: Callable[..., int] = reader.verify_storages
+    proven: Callable[..., int] = checked_reads.verify_storages
 
     def prove(*arguments: Any) -> int:
         done = proven(*arguments)
@@ -261,7 +261,7 @@ def test_a_file_that_is_changed_while_it_is_loaded_is_an_error(tmp_path: Path, m
         os.utime(path, ns=(1, 1))
         return done
 
-    monkeypatch.setattr(reader, "verify_storages", prove)
+    monkeypatch.setattr(checked_reads, "verify_storages", prove)
     with pytest.raises(lw.FileError, match=r"was changed while it was being read"):
         lw.load(target, path)
     assert not target["a"].any()
@@ -297,13 +297,13 @@ def test_a_file_that_is_written_to_while_it_is_copied_is_an_error(
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_being_written_is_not(tmp_path: Path) -> None:
-    from leafwise.files.folders.shard_names import own_front
+    from leafwise.files.folders.shard_names import own_prefix
     from leafwise.files.writing.writer import LocalOutput
 
     path = tmp_path / "model.safetensors"
     left = LocalOutput(str(path))
     left.close()
-    (tmp_path / f"{own_front('model.safetensors')}00000000-00001-of-00002.safetensors").write_bytes(b"left")
+    (tmp_path / f"{own_prefix('model.safetensors')}00000000-00001-of-00002.safetensors").write_bytes(b"left")
     (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"of somebody else")
     another = LocalOutput(str(tmp_path / "other.safetensors"))
     another.close()

@@ -571,7 +571,7 @@ def test_an_interrupted_load_says_that_the_model_is_partly_changed(
             return 0
 
         with monkeypatch.context() as patch:
-            patch.setattr("leafwise.files.reading.reader.fill", interrupted)
+            patch.setattr("leafwise.files.reading.checked_reads.fill", interrupted)
             with pytest.raises(stop) as caught:
                 lw.load(target, path)
         said = [*map(str, caught.value.args), *getattr(caught.value, "__notes__", ())]
@@ -579,7 +579,7 @@ def test_an_interrupted_load_says_that_the_model_is_partly_changed(
             "interrupted while lw.load was writing: the model is partly changed; load it again before you use it"
         ]
     with monkeypatch.context() as patch:  # before anything was written there is nothing to say
-        patch.setattr("leafwise.files.reading.reader.verify_storages", interrupted)
+        patch.setattr("leafwise.files.reading.checked_reads.verify_storages", interrupted)
         with pytest.raises(SystemExit) as caught:
             lw.load(target, path)
         assert not hasattr(caught.value, "__notes__")

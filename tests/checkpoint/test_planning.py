@@ -12,7 +12,7 @@ from tests.checkpoint.models import Tied
 from torch import nn
 
 import leafwise as lw
-from leafwise.core.pairing.row_matching import match
+from leafwise.core.pairing.row_matching import match_names
 
 # -- names -------------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ from leafwise.core.pairing.row_matching import match
 )
 def test_well_known_prefixes_are_left_off_also_stacked_and_on_either_side(front: str, behind: str) -> None:
     names = ["embed.weight", "layers.0.weight", "layers.0.bias"]
-    found = match([behind + name for name in names], [front + name for name in names])
+    found = match_names([behind + name for name in names], [front + name for name in names])
     assert found.sources == {0: 0, 1: 1, 2: 2}
     (prefix,) = found.prefixes
     assert prefix.times == 3
@@ -46,11 +46,11 @@ def test_well_known_prefixes_are_left_off_also_stacked_and_on_either_side(front:
 
 
 def test_wrappers_in_the_middle_of_names_are_left_off_and_two_candidates_are_not_guessed() -> None:
-    found = match(["a.b.weight", "head.weight"], ["a._orig_mod.b.weight", "model.head.weight"])
+    found = match_names(["a.b.weight", "head.weight"], ["a._orig_mod.b.weight", "model.head.weight"])
     assert found.sources == {0: 0, 1: 1}
-    assert match(["x.weight"], ["module.x.weight", "model.x.weight"]).sources == {}  # two candidates: no guess
-    assert match(["module.x.weight", "model.x.weight"], ["x.weight"]).sources == {}
-    assert match(["module.weight"], ["module.weight"]).prefixes == []
+    assert match_names(["x.weight"], ["module.x.weight", "model.x.weight"]).sources == {}  # two candidates: no guess
+    assert match_names(["module.x.weight", "model.x.weight"], ["x.weight"]).sources == {}
+    assert match_names(["module.weight"], ["module.weight"]).prefixes == []
 
 
 class Inner(nn.Module):
@@ -98,12 +98,12 @@ def test_a_rename_may_be_a_mapping_patterns_or_a_function() -> None:
         [(re.compile(r"^enc\.(\d+)"), r"body.\1"), ("^cls", "head")],
         lambda name: {"enc": "body", "cls": "head"}[name.partition(".")[0]] + "." + name.partition(".")[2],
     ):
-        assert match(targets, sources, rename).sources == {0: 0, 1: 1}
-    found = match(targets, [*sources, "ema.x"], {"enc": "body", "cls": "head", "ema": None, "no": "such"})
+        assert match_names(targets, sources, rename).sources == {0: 0, 1: 1}
+    found = match_names(targets, [*sources, "ema.x"], {"enc": "body", "cls": "head", "ema": None, "no": "such"})
     assert found.left_out == [2]
     assert found.idle == ["no"]
-    assert match(["weight"], ["a.weight"], {"a": ""}).sources == {0: 0}
-    assert match(["b.x", "c.x"], ["a.x", "a.b.x"], {"a": "b", "a.b": "c"}).sources == {0: 0, 1: 1}
+    assert match_names(["weight"], ["a.weight"], {"a": ""}).sources == {0: 0}
+    assert match_names(["b.x", "c.x"], ["a.x", "a.b.x"], {"a": "b", "a.b": "c"}).sources == {0: 0, 1: 1}
 
 
 # -- the plan ----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.tying import Place, Tying
 from leafwise.core.home import Capabilities, Spec
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.testing import registered
 
 FOLDER = Path(__file__).parent

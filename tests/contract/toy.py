@@ -10,7 +10,7 @@ from leafwise import testing
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.home import Capabilities, Home, Memory, Spec, Visit
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 
 
 def registered(home: "ToyHome | None" = None) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import leafwise as lw
-from leafwise.core.memory.memory import Memory, Op, Region, compare, may_repeat, relation, view_op
+from leafwise.core.memory.ops import Memory, Op, Region, compare, may_repeat, relation, view_op
 from leafwise.homes.numpy import HOME
 
 BASE = np.arange(6 * 4 * 5).reshape(6, 4, 5)

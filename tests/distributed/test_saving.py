@@ -277,7 +277,7 @@ VICTIM = 1
 
 def killed_while_saving(folder: Path, background: bool, moment: str) -> tuple[str, int | None, float]:
     import leafwise.homes.torch.parallel.messages as messages
-    from leafwise.checkpoint.saving.saving_together import JointSave
+    from leafwise.checkpoint.saving.joint_save import JointSave
     from leafwise.files.dcp import writer as dcp_writer
 
     model = fsdp(Net(), init_device_mesh("cpu", (distributed.get_world_size(),)))

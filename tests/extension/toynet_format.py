@@ -4,8 +4,8 @@ from math import prod
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.work.progress import Count
-from leafwise.files.arrays.arrays import Storage, Strided, spec_of
 from leafwise.files.arrays.slices import counts
+from leafwise.files.arrays.stored import Storage, Strided, spec_of
 from leafwise.files.formats.array_files import write_file, write_values
 from leafwise.files.formats.format import Format
 from leafwise.files.sources.source import Cursor, Source

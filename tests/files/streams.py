@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import leafwise as lw
-from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.stored import Stored
 from leafwise.files.writing.checkpoint_writer import Checkpoint, Item, write
 
 

@@ -14,7 +14,7 @@ from tests.files import writers
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.files.arrays import arrays as stored_arrays
+from leafwise.files.arrays import stored as stored_arrays
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.disk import Disk
 

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import leafwise as lw
-from leafwise.files.arrays.arrays import ITEM_BYTES
+from leafwise.files.arrays.stored import ITEM_BYTES
 from leafwise.files.dcp import writer as dcp_writer
 from leafwise.files.dcp.torch_items import tensor_zip, value_zip
 from leafwise.files.pickles.pickle_writer import pickled

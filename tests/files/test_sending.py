@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import leafwise as lw
-from leafwise.files.arrays.arrays import Storage
+from leafwise.files.arrays.stored import Storage
 from leafwise.files.limits import Limits
 from leafwise.files.reading import sending
 from leafwise.files.sources.remote import RemoteSource, remote, remote_source

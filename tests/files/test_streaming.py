@@ -21,10 +21,10 @@ from tests.files.streams import checkpoint_of, item_of, stored, stream
 from tests.long import short_or_long
 
 import leafwise as lw
-from leafwise.core.memory.memory import SAME
-from leafwise.files.arrays.arrays import InMemory, Storage, Stored, Strided, spec_of
+from leafwise.core.memory.ops import SAME
 from leafwise.files.arrays.computed import Combined
 from leafwise.files.arrays.ranges import boxes, fill_range
+from leafwise.files.arrays.stored import InMemory, Storage, Stored, Strided, spec_of
 from leafwise.files.casts import CastArray
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.disk import Disk
@@ -553,7 +553,7 @@ def test_memory_does_not_grow_with_the_leaf(way: str, tmp_path: Path) -> None:
     script = """
     import os, sys
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])  # each thread has buffers of its own
-    from leafwise.files.arrays.arrays import Storage, Strided, spec_of
+    from leafwise.files.arrays.stored import Storage, Strided, spec_of
     from leafwise.files.casts import CastArray
     from leafwise.files.writing.checkpoint_writer import Checkpoint, Item, write
     from leafwise.files.arrays.computed import Combined

@@ -248,7 +248,7 @@ def test_a_table_is_made_again_when_a_tensor_moves(on_device: list[int]) -> None
 
 
 def test_progress_counts_the_bytes_of_the_first_side(on_device: list[int], tmp_path: Path) -> None:
-    from leafwise.core.pairing.pairing import Side
+    from leafwise.core.pairing.row_pairs import Side
     from leafwise.inspect.value_comparison import compare_values
 
     a, b = tensors()

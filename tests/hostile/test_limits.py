@@ -424,13 +424,13 @@ def test_a_list_that_contains_itself_is_visited_once(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_windows_over_one_storage_are_compared_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     from leafwise.core.home import Memory
-    from leafwise.core.memory import memory
+    from leafwise.core.memory import ops
 
     pairs = []
-    relation = memory.relation
-    monkeypatch.setattr(memory, "relation", lambda *given: pairs.append(1) or relation(*given))
-    windows = [memory.Region(n, Memory(4 * n, (500,), (4,), 4, "float32"), False) for n in range(1500)]
-    merged, overlaps = memory.compare(windows)
+    relation = ops.relation
+    monkeypatch.setattr(ops, "relation", lambda *given: pairs.append(1) or relation(*given))
+    windows = [ops.Region(n, Memory(4 * n, (500,), (4,), 4, "float32"), False) for n in range(1500)]
+    merged, overlaps = ops.compare(windows)
     assert not merged
     assert [len(overlap.members) for overlap in overlaps] == [1500]
     assert len(pairs) < 102_000  # of 700,000 that overlap

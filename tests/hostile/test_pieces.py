@@ -16,8 +16,8 @@ from tests.files.writers import WRITERS
 from tests.long import short_or_long
 
 import leafwise as lw
-from leafwise.files.arrays.arrays import spec_of
 from leafwise.files.arrays.pieces import NotTiledError, Pieces, tiled
+from leafwise.files.arrays.stored import spec_of
 from leafwise.files.limits import Limits
 
 

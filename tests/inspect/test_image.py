@@ -492,7 +492,7 @@ def test_a_file_that_lw_saved_knows_its_roles(tmp_path: Path) -> None:
 
 
 def test_what_must_be_unpacked_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leafwise.files.arrays.arrays import Coded
+    from leafwise.files.arrays.stored import Coded
 
     array = np.random.default_rng(0).normal(size=(50, 40))
     np.savez_compressed(tmp_path / "w.npz", w=array)

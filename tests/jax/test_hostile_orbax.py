@@ -16,8 +16,8 @@ import pytest
 from tests.jax.orbax_folders import WRITERS, same, standard
 
 import leafwise as lw
-from leafwise.files.arrays.sections import section
-from leafwise.files.reading.reader import verify_sections
+from leafwise.files.arrays.subarrays import section
+from leafwise.files.reading.checked_reads import verify_sections
 
 TREE: dict[str, Any] = {"a": {"w": jnp.arange(6.0).reshape(2, 3)}, "b": [jnp.ones(2), jnp.zeros(3)], "step": 5}
 

@@ -13,7 +13,7 @@ from tests.kernels.cases import assert_agree, cases
 
 from leafwise.core.results.moments import Moments
 from leafwise.kernels import reference
-from leafwise.kernels.xla import pallas_passes, xla
+from leafwise.kernels.xla import device_moments, pallas_passes
 from leafwise.kernels.xla.pallas_passes import Tiling
 
 PRECISION = 2e-6
@@ -32,11 +32,11 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(
         pallas_passes, "first_pass", lambda arrays, histogram: measured.extend(arrays) or first_pass(arrays, histogram)
     )
-    monkeypatch.setattr(xla, "runs_kernel", lambda array: array.size >= 4096 and array.dtype in DTYPES)
-    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 1)
+    monkeypatch.setattr(device_moments, "runs_kernel", lambda array: array.size >= 4096 and array.dtype in DTYPES)
+    monkeypatch.setattr(device_moments, "_ARRAYS_AT_ONCE", 1)
     monkeypatch.setattr(pallas_passes, "TILING", TILING)
     monkeypatch.setattr(pallas_passes, "TILING_WITH_HISTOGRAM", TILING)
-    monkeypatch.setattr(xla, "_kernel_errors", [])
+    monkeypatch.setattr(device_moments, "_kernel_errors", [])
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         yield measured
@@ -44,7 +44,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 def measure(arrays: list[Any], histogram: bool = True) -> list[Moments]:
     on_cpu = [jax.device_put(array, CPU) for array in arrays]
-    return xla.measure_arrays(on_cpu, histogram, lambda count: None, lambda array: True)()
+    return device_moments.measure_arrays(on_cpu, histogram, lambda count: None, lambda array: True)()
 
 
 def sample() -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_all_cases_agree_with_the_reference(kernel: list[Any], dtype: Any) -> No
 
 
 def test_several_arrays_without_a_rest(kernel: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 64)
+    monkeypatch.setattr(device_moments, "_ARRAYS_AT_ONCE", 64)
     arrays = [array[:8192].reshape(64, 128) for array in sample().values()][:3]
     for array, found in zip(arrays, measure(arrays, False), strict=True):
         assert_agree(found, reference.measure(array, False), PRECISION)
@@ -94,9 +94,9 @@ def test_several_arrays_without_a_rest(kernel: list[Any], monkeypatch: pytest.Mo
 def test_ordinary_arrays_are_measured_only_once(kernel: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = sample()
     again: list[Any] = []
-    with_care, all_windows = xla._with_care, xla._all_windows
-    monkeypatch.setattr(xla, "_with_care", lambda *given: again.append(given[0]) or with_care(*given))
-    monkeypatch.setattr(xla, "_all_windows", lambda *given: again.append(given[0]) or all_windows(*given))
+    with_care, all_windows = device_moments._with_care, device_moments._all_windows
+    monkeypatch.setattr(device_moments, "_with_care", lambda *given: again.append(given[0]) or with_care(*given))
+    monkeypatch.setattr(device_moments, "_all_windows", lambda *given: again.append(given[0]) or all_windows(*given))
     ordinary = ("normal", "sparse", "zeros at first", "some subnormals", "zeros", "constant", "one exponent")
     measure([arrays[name] for name in ordinary])
     assert again == []
@@ -108,7 +108,7 @@ def test_while_a_function_is_traced_and_whatever_is_set(kernel: list[Any]) -> No
     array = jax.device_put(sample()["not finite"], CPU)
 
     def measured() -> str:
-        return repr(xla.measure_arrays([array], True, lambda count: None, lambda array: True)())
+        return repr(device_moments.measure_arrays([array], True, lambda count: None, lambda array: True)())
 
     right = measured()
 
@@ -131,28 +131,28 @@ def test_where_the_kernel_does_not_work_xla_measures(kernel: list[Any], monkeypa
 
     monkeypatch.setattr(pallas_passes, "first_pass", fails)
     array = sample()["normal"]
-    with pytest.warns(UserWarning, match="the kernel for statistics does not work here .*no such primitive"):
+    with pytest.warns(UserWarning, match="the kernel for device_moments does not work here .*no such primitive"):
         [found] = measure([array])
     check(found, array, "normal")
     [found] = measure([array])
     check(found, array, "normal")
     assert len(tries) == 1
-    assert len(xla._kernel_errors) == 1
+    assert len(device_moments._kernel_errors) == 1
 
 
 def test_a_deleted_array_is_not_a_failure_of_the_kernel(kernel: list[Any]) -> None:
     deleted = jax.device_put(np.ones(SIZE, np.float32), CPU)
     deleted.delete()
     with pytest.raises(RuntimeError, match="deleted"):
-        xla.measure_arrays([deleted], True, lambda count: None, lambda array: True)
-    assert xla._kernel_errors == []
+        device_moments.measure_arrays([deleted], True, lambda count: None, lambda array: True)
+    assert device_moments._kernel_errors == []
 
 
 def test_the_kernel_measures_large_floats_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1 << 16
-    assert not xla.runs_kernel(jnp.ones(size, device=CPU))
-    monkeypatch.setattr(xla, "runs_passes", lambda array: True)
-    assert all(xla.runs_kernel(jnp.ones(size, dtype, device=CPU)) for dtype in DTYPES)
-    assert not xla.runs_kernel(jnp.ones(size, jnp.int32, device=CPU))
-    assert not xla.runs_kernel(jnp.ones(size - 1, device=CPU))
+    assert not device_moments.runs_kernel(jnp.ones(size, device=CPU))
+    monkeypatch.setattr(device_moments, "runs_passes", lambda array: True)
+    assert all(device_moments.runs_kernel(jnp.ones(size, dtype, device=CPU)) for dtype in DTYPES)
+    assert not device_moments.runs_kernel(jnp.ones(size, jnp.int32, device=CPU))
+    assert not device_moments.runs_kernel(jnp.ones(size - 1, device=CPU))
     assert max(pallas_passes.TILING.chunk, pallas_passes.TILING_WITH_HISTOGRAM.chunk) <= size

@@ -14,7 +14,7 @@ import leafwise as lw
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.homes.jax.arrays import HOME
 from leafwise.kernels import cpu, reference
-from leafwise.kernels.xla import xla
+from leafwise.kernels.xla import device_moments
 
 CPUS = jax.devices("cpu")  # the default device may be a GPU
 SPECS = [
@@ -42,7 +42,7 @@ def test_every_sharding_gives_the_same_figures(spec: PartitionSpec) -> None:
     for dtype in (np.float32, ml_dtypes.bfloat16, np.int32):
         with np.errstate(invalid="ignore"):
             array = values(dtype)
-        [found] = xla.measure_arrays([sharded(array, spec)], True, lambda count: None)()
+        [found] = device_moments.measure_arrays([sharded(array, spec)], True, lambda count: None)()
         assert_agree(found, reference.measure(array), 1e-13)
 
 
@@ -50,19 +50,21 @@ def test_shards_of_whole_chunks_give_the_same_bits() -> None:
     array = np.random.default_rng(0).normal(1e-3, size=(8 * cpu.CHUNK // 512, 512)).astype(np.float32)
     [whole] = cpu.measure_arrays([array], True, lambda count: None)
     for spec in (PartitionSpec(("rows", "columns")), PartitionSpec("rows"), PartitionSpec()):
-        [found] = xla.measure_arrays([sharded(array, spec)], True, lambda count: None)()
+        [found] = device_moments.measure_arrays([sharded(array, spec)], True, lambda count: None)()
         assert repr(found) == repr(whole)
 
 
 def test_shards_are_measured_where_they_are_and_replicas_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     array = sharded(values(), PartitionSpec("rows"))  # each shard is on two devices
     measured: list[Any] = []
-    host_chunks = xla._host_chunks
+    host_chunks = device_moments._host_chunks
     monkeypatch.setattr(
-        xla, "_host_chunks", lambda arrays, histogram: measured.extend(arrays) or host_chunks(arrays, histogram)
+        device_moments,
+        "_host_chunks",
+        lambda arrays, histogram: measured.extend(arrays) or host_chunks(arrays, histogram),
     )
     counted: list[int] = []
-    [found] = xla.measure_arrays([array], True, counted.append)()
+    [found] = device_moments.measure_arrays([array], True, counted.append)()
     assert found.count == array.size
     assert sum(counted) == array.nbytes
     assert [part.shape for part in measured] == [(16, 48)] * 4
@@ -73,15 +75,15 @@ def test_shards_are_measured_where_they_are_and_replicas_only_once(monkeypatch: 
 def test_xla_measures_each_shard_on_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
     array = sharded(values(), PartitionSpec(("rows", "columns")))
     devices: list[Any] = []
-    started = xla._started
+    started = device_moments._started
 
     def noticing(arrays: tuple[Any, ...], histogram: bool) -> Any:
         results = started(arrays, histogram)
         devices.append((arrays[0].devices(), results.sums.devices()))
         return results
 
-    monkeypatch.setattr(xla, "_started", noticing)
-    [found] = xla.measure_arrays([array], True, lambda count: None, lambda part: True)()
+    monkeypatch.setattr(device_moments, "_started", noticing)
+    [found] = device_moments.measure_arrays([array], True, lambda count: None, lambda part: True)()
     assert_agree(found, reference.measure(values()), 2e-6)
     assert len(devices) == 8
     assert all(of_array == of_results for of_array, of_results in devices)
@@ -113,7 +115,7 @@ def test_what_has_no_values_is_skipped_with_the_reason() -> None:
     measured = lw.stats(t)
     assert list(measured) == ["good"]
     assert measured.skipped["deleted"].startswith("it was deleted, for example because it was donated")
-    assert measured.skipped["complex"] == "there are no statistics of complex64"
+    assert measured.skipped["complex"] == "there are no device_moments of complex64"
     measuring = HOME.capability(Measuring)
     with pytest.raises(lw.Unsupported, match="jax cannot measure an array: it was deleted"):
         measuring.measure([deleted], True, lambda count: None)
@@ -131,4 +133,4 @@ class Elsewhere:
 
 def test_an_array_of_several_processes_is_refused_by_name() -> None:
     with pytest.raises(lw.Unsupported, match="jax cannot measure an array that is sharded over several processes"):
-        xla.measure_arrays([Elsewhere()], True, lambda count: None)  # type: ignore[list-item]
+        device_moments.measure_arrays([Elsewhere()], True, lambda count: None)  # type: ignore[list-item]

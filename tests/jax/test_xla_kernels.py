@@ -16,7 +16,7 @@ from tests.kernels.cases import assert_agree, cases
 import leafwise as lw
 from leafwise.core.results.moments import NOTHING, Moments
 from leafwise.kernels import cpu, reference
-from leafwise.kernels.xla import xla, xla_passes
+from leafwise.kernels.xla import device_moments, passes
 
 PRECISION = 2e-6  # as for other GPU kernels
 SIX_BITS = ("float6_e2m3fn", "float6_e3m2fn")  # of these, JAX has no arrays
@@ -28,7 +28,7 @@ CPUS = jax.devices("cpu")  # the default device may be a GPU
 @pytest.fixture(autouse=True)
 def _one_array_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Because XLA takes long to compile functions of many arrays."""
-    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 1)
+    monkeypatch.setattr(device_moments, "_ARRAYS_AT_ONCE", 1)
 
 
 def on_jax(array: Any, device: Any = None) -> Any:
@@ -39,7 +39,7 @@ def on_jax(array: Any, device: Any = None) -> Any:
 
 
 def measure(arrays: Sequence[Any], histogram: bool = True, **options: Any) -> list[Moments]:
-    return xla.measure_arrays(list(arrays), histogram, lambda count: None, **(options or ALWAYS))()
+    return device_moments.measure_arrays(list(arrays), histogram, lambda count: None, **(options or ALWAYS))()
 
 
 def few_shapes(name: str, array: Any) -> Any:
@@ -67,12 +67,12 @@ def test_on_a_cpu_the_c_code_measures_the_memory_of_jax() -> None:
     arrays = [array for array in CASES.values() if array.flags.c_contiguous]
     by_c = cpu.measure_arrays(arrays, True, lambda count: None)
     on_cpu = [on_jax(array, CPUS[0]) for array in arrays]
-    assert repr(measure(on_cpu, by_xla=xla.runs_passes)) == repr(by_c)
+    assert repr(measure(on_cpu, by_xla=device_moments.runs_passes)) == repr(by_c)
     values = jnp.arange(1000.0, device=CPUS[0])
-    assert np.shares_memory(xla._host_values(values), np.asarray(values))
+    assert np.shares_memory(device_moments._host_values(values), np.asarray(values))
 
 
-@pytest.mark.parametrize("size", [xla_passes.SMALL, xla_passes.SMALL + 1, 200_003, 8 * 8192])
+@pytest.mark.parametrize("size", [passes.SMALL, passes.SMALL + 1, 200_003, 8 * 8192])
 def test_small_and_large_arrays_with_and_without_a_rest(size: int) -> None:
     rng = np.random.default_rng(size)
     healthy = rng.normal(size=size).astype(np.float32)
@@ -85,7 +85,7 @@ def test_small_and_large_arrays_with_and_without_a_rest(size: int) -> None:
 
 
 def test_all_values_of_a_row_have_one_exponent() -> None:
-    for size in (xla_passes.SMALL, 2 * xla_passes.SMALL):
+    for size in (passes.SMALL, 2 * passes.SMALL):
         values = np.full(size, 1.5, np.float32)
         values[::2] *= -1
         [found] = measure([on_jax(values)])
@@ -93,7 +93,7 @@ def test_all_values_of_a_row_have_one_exponent() -> None:
 
 
 def test_what_lies_outside_of_the_window_is_counted_too() -> None:
-    for size in (9_001, 2 * xla_passes.SMALL):
+    for size in (9_001, 2 * passes.SMALL):
         values = np.random.default_rng(1).normal(size=size).astype(np.float32)
         values[[17, 18, 19, 20]] = 1e-30, 1e10, 1e-40, 0
         [found] = measure([on_jax(values)])
@@ -127,12 +127,12 @@ def test_one_subnormal_among_ordinary_values_is_the_least() -> None:
 
 
 def test_many_arrays_of_few_shapes_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 3)
+    monkeypatch.setattr(device_moments, "_ARRAYS_AT_ONCE", 3)
     rng = np.random.default_rng(5)
     shapes = [(3, 5), (7,), (), (200, 201), (0, 4)]
     arrays = [np.asarray(rng.normal(size=shapes[number % 5]), np.float32) for number in range(30)]
     counted: list[int] = []
-    wait = xla.measure_arrays(list(map(on_jax, arrays)), True, counted.append, **ALWAYS)
+    wait = device_moments.measure_arrays(list(map(on_jax, arrays)), True, counted.append, **ALWAYS)
     for array, found in zip(arrays, wait(), strict=True):
         assert_agree(found, reference.measure(array), PRECISION)
     assert sum(counted) == sum(array.nbytes for array in arrays)
@@ -149,7 +149,7 @@ def test_without_a_histogram() -> None:
 
 
 def test_two_runs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "_ARRAYS_AT_ONCE", 8)
+    monkeypatch.setattr(device_moments, "_ARRAYS_AT_ONCE", 8)
     arrays = [on_jax(CASES[name]) for name in ("normal float32", "mixed float32", "far from zero")]
     assert repr(measure(arrays)) == repr(measure(arrays)) == repr([measure([array])[0] for array in arrays])
 
@@ -174,7 +174,9 @@ def test_settings_of_the_caller_neither_matter_nor_change() -> None:
 
 
 def test_the_values_are_not_kept_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xla, "_is_on_cpu", lambda array: False)  # then JAX would copy them, and keep the copy
+    monkeypatch.setattr(
+        device_moments, "_is_on_cpu", lambda array: False
+    )  # then JAX would copy them, and keep the copy
     made: list[Any] = []
     make = jax.make_array_from_single_device_arrays
     monkeypatch.setattr(
@@ -188,7 +190,7 @@ def test_the_values_are_not_kept_on_the_host(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_cannot_be_measured_is_refused() -> None:
     for array in (jnp.ones(3, jnp.complex64), jax.random.key(0)):
-        with pytest.raises(TypeError, match="there are no statistics of"):
+        with pytest.raises(TypeError, match="there are no device_moments of"):
             measure([array])
     deleted = jnp.ones(3)
     deleted.delete()
@@ -199,12 +201,12 @@ def test_what_cannot_be_measured_is_refused() -> None:
 
 def test_an_array_that_is_donated_before_its_statistics_are_read() -> None:
     healthy, sick = jnp.arange(9.0) - 4, jnp.array([1.0, math.nan])
-    wait = xla.measure_arrays([healthy], True, lambda count: None, **ALWAYS)
+    wait = device_moments.measure_arrays([healthy], True, lambda count: None, **ALWAYS)
     healthy.delete()
     assert wait()[0].l1 == 20
-    wait = xla.measure_arrays([sick], True, lambda count: None, **ALWAYS)
+    wait = device_moments.measure_arrays([sick], True, lambda count: None, **ALWAYS)
     sick.delete()
-    with pytest.raises(lw.Unsupported, match="read its statistics before it is donated"):
+    with pytest.raises(lw.Unsupported, match="read its device_moments before it is donated"):
         wait()
 
 
@@ -212,7 +214,7 @@ def test_an_array_that_is_donated_before_its_statistics_are_read() -> None:
 def test_statistics_do_not_keep_arrays_alive(options: Any) -> None:
     array = jnp.array([1.0, math.nan])
     alive = weakref.ref(array)
-    wait = xla.measure_arrays([array], True, lambda count: None, **options)
+    wait = device_moments.measure_arrays([array], True, lambda count: None, **options)
     assert wait()[0].nan == 1
     del array
     gc.collect()

@@ -12,7 +12,7 @@ import torch
 from tests.long import short_or_long
 
 from leafwise.errors import WriteError
-from leafwise.files.arrays.arrays import ITEM_BYTES
+from leafwise.files.arrays.stored import ITEM_BYTES
 from leafwise.kernels.casting import cast_to, misfit
 from leafwise.kernels.dtypes import numpy_dtype
 

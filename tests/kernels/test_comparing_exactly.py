@@ -10,7 +10,7 @@ import pytest
 
 import leafwise as lw
 from leafwise.core.results.comparison import Comparison, together
-from leafwise.files.arrays.arrays import ITEM_BYTES
+from leafwise.files.arrays.stored import ITEM_BYTES
 from leafwise.kernels import comparing, cpu, reference
 from leafwise.kernels.dtypes import numpy_dtype
 from leafwise.kernels.streams import compare_streams

@@ -13,7 +13,7 @@ from torch import nn
 
 import leafwise as lw
 from leafwise.cli import main
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 
 
 def test_every_op_is_reported() -> None:

@@ -33,7 +33,7 @@ USED = {
     "leafwise.core.capabilities.viewing": {"Viewing"},
     "leafwise.core.dtypes": {"DTYPES"},
     "leafwise.core.home": {"Capabilities", "Memory", "Spec", "Visit"},
-    "leafwise.core.memory.memory": {"Op"},
+    "leafwise.core.memory.ops": {"Op"},
     "leafwise.core.path": {"Entry"},
     "leafwise.core.roles.role_table": {"add_roles"},
     "leafwise.core.tree": {"Tree", "open"},
@@ -59,7 +59,7 @@ USED = {
     "leafwise.homes.torch.values.comparing": {"TorchComparing"},
     "leafwise.homes.torch.values.filling": {"TorchFilling"},
     "leafwise.homes.torch.values.measuring": {"TorchMeasuring"},
-    "leafwise.homes.torch.values.values": {"choose"},
+    "leafwise.homes.torch.values.tensor_values": {"choose"},
 }
 
 

@@ -13,7 +13,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
-from leafwise.files.plain_values import CONTAINERS, TooDeepError, encoded
+from leafwise.files.plain_encoding import CONTAINERS, TooDeepError, encoded
 from leafwise.files.record import HeaderRecord, NodeType
 from leafwise.files.stored_file import StoredFile
 

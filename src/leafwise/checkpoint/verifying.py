@@ -11,8 +11,8 @@ from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.fleet import each_checkpoint, is_pattern
 from leafwise.core.work.progress import bar
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import Stored
-from leafwise.files.reading import reader
+from leafwise.files.arrays.stored import Stored
+from leafwise.files.reading import checked_reads
 from leafwise.files.stored_file import StoredFile
 
 
@@ -92,7 +92,7 @@ def _verified(source: Any, progress: bool, workers: Workers | None) -> Verified:
             (columns.row_text(row), value) for row, value in values if isinstance(value, Stored) and value.is_checked()
         ]
         with bar(sum(array.spec.nbytes for _, array in checked), "verifying", progress) as count:
-            compared = reader.verify_arrays(checked, count, workers)
+            compared = checked_reads.verify_arrays(checked, count, workers)
         root, unchecked = columns.node_objects[0], len(leaves) - len(checked)
         if not isinstance(root, StoredFile):
             return Verified(len(checked), compared, unchecked)

@@ -20,7 +20,7 @@ from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.home import Axes, Home, LeafKind, Spec, capability_or_none
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
-from leafwise.core.memory.memory import SAME, Op, Overlap
+from leafwise.core.memory.ops import SAME, Op, Overlap
 from leafwise.core.path import Entry, Path, quote
 from leafwise.core.roles.sections import resolve_kinds
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.home import Axes, Home, Spec
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.memory.sharding import Sharding
 from leafwise.core.path import Path, escape
 from leafwise.errors import Error, Unsupported, WalkError, WriteError

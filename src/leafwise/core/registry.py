@@ -13,7 +13,7 @@ from leafwise.errors import Error, WalkError
 # imported are considered, so that a walk never imports one.
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "torch": ("leafwise.homes.torch.home", "leafwise.homes.torch.training.optimizers"),
-    "flax.nnx": ("leafwise.homes.jax.nnx.nnx",),
+    "flax.nnx": ("leafwise.homes.jax.nnx.home",),
     "equinox": ("leafwise.homes.jax.equinox_shared",),
     "jax": ("leafwise.homes.jax.arrays", "leafwise.homes.jax.pytrees"),
     "numpy": ("leafwise.homes.numpy",),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leafwise.core.columns import Columns, tally
 from leafwise.core.find import nothing_at, words_query
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
-from leafwise.core.memory.memory import SAME
+from leafwise.core.memory.ops import SAME
 from leafwise.core.opaque import OpaqueObject, opaque_objects
 from leafwise.core.parts import bytes_counted_twice, leaves_of, node_numbers, nodes_at, rows_below
 from leafwise.core.path import Path, quote

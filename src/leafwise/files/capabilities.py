@@ -9,12 +9,12 @@ from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.vetting import Danger, Vetting
 from leafwise.core.capabilities.viewing import Viewing
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.memory.runs import Run
 from leafwise.core.opaque import Opaque
 from leafwise.core.work.progress import Count
-from leafwise.files.arrays.arrays import Inflated, InMemory, Placed, Stored, Unreadable, as_bytes
-from leafwise.files.reading.reader import unchanged
+from leafwise.files.arrays.stored import Inflated, InMemory, Placed, Stored, Unreadable, as_bytes
+from leafwise.files.reading.checked_reads import unchanged
 from leafwise.files.sources.source import LocalSource
 from leafwise.files.stored_file import StoredFile
 

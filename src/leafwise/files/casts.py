@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from leafwise.core.dtypes import number_kind
 from leafwise.errors import QueryError
-from leafwise.files.arrays.arrays import CHUNK, Stored, as_bytes, numpy_dtype
 from leafwise.files.arrays.computed import Elementwise
+from leafwise.files.arrays.stored import CHUNK, Stored, as_bytes, numpy_dtype
 
 SATURATE = 'cast="saturate" uses the nearest value that fits'  # advice for a value that does not fit
 Cast = bool | Literal["saturate"]  # "saturate": values that do not fit become the nearest that do

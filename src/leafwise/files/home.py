@@ -16,8 +16,8 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec,
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
-from leafwise.files.arrays.arrays import Stored, Strided, Unreadable, shared_storages
 from leafwise.files.arrays.assembled import Assembled
+from leafwise.files.arrays.stored import Stored, Strided, Unreadable, shared_storages
 from leafwise.files.pickles.pickle_objects import StoredDeque
 from leafwise.files.record import Role
 from leafwise.files.stored_file import FileGroup, StoredFile

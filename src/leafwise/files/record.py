@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from leafwise.core.home import Axes, LeafKind
-from leafwise.core.memory.memory import SAME, Op
+from leafwise.core.memory.ops import SAME, Op
 from leafwise.errors import ChecksumError, FileError
-from leafwise.files.arrays.arrays import Stored, Strided, spec_of
 from leafwise.files.arrays.slices import sliced
+from leafwise.files.arrays.stored import Stored, Strided, spec_of
 from leafwise.files.checksums import DIGITS, ChunkChecksums, checksummer, count, flipped_byte
 from leafwise.files.limits import LimitError, Limits, filled_dict, json_cost
-from leafwise.files.plain_values import decoded, encoded
+from leafwise.files.plain_encoding import decoded, encoded
 from leafwise.files.sources.source import Source
 
 KEY = "leafwise"

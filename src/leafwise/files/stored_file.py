@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.dotted import Listing, VirtualNode
-from leafwise.files.arrays.arrays import Placed, Stored
+from leafwise.files.arrays.stored import Placed, Stored
 from leafwise.files.checksums import checksum
 from leafwise.files.record import HeaderRecord
 from leafwise.files.sources.source import Source

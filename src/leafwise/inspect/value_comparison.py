@@ -13,7 +13,7 @@ from leafwise.core.capabilities.measuring import reader
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.home import Home, Spec
 from leafwise.core.memory.runs import Run, UnreadError
-from leafwise.core.pairing.pairing import NamedArray, NamedArrays
+from leafwise.core.pairing.row_pairs import NamedArray, NamedArrays
 from leafwise.core.registry import home_of
 from leafwise.core.results.comparison import Comparison
 from leafwise.core.work.executor_tasks import Workers, run_each

@@ -8,7 +8,7 @@ from leafwise.core.capabilities.packing import DictSlot, PackedPart, Packing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, capability_or_none
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.parts import check_not_gathered, check_whole_leaves, first_rows
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree

@@ -14,7 +14,7 @@ from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Axes, Home, Spec
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.work.progress import Count
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words

@@ -9,7 +9,7 @@ from leafwise.core.capabilities.measuring import reader
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
-from leafwise.core.memory.memory import SAME, Op
+from leafwise.core.memory.ops import SAME, Op
 from leafwise.errors import Unsupported
 
 _CORNER = 64  # elements of the first row and column, compared before the rest

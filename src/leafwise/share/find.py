@@ -7,7 +7,7 @@ from leafwise.core import registry as homes
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping, check_known
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.parts import check_whole, first_rows
 from leafwise.core.results.result import Table
 from leafwise.core.tree import Tree

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, overload
 
 from leafwise.core.capabilities.tying import Keep
 from leafwise.core.leaf import Leaf, shape_text
-from leafwise.core.memory.memory import SAME, Op
+from leafwise.core.memory.ops import SAME, Op
 from leafwise.core.parts import check_not_gathered, rows_below
 from leafwise.core.path import Path
 from leafwise.core.tree import Tree

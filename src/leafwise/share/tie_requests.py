@@ -9,7 +9,7 @@ from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_float
 from leafwise.core.home import Home, Spec
 from leafwise.core.leaf import shape_text
-from leafwise.core.memory.memory import SAME, Op
+from leafwise.core.memory.ops import SAME, Op
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree, tree
 from leafwise.errors import TieError, Unsupported

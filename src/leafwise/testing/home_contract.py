@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import leafwise as lw
-from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.stored import Stored
 from leafwise.files.stored_file import StoredFile
 from leafwise.testing import Case, same_bytes
 

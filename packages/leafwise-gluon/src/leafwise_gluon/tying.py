@@ -5,10 +5,10 @@ from typing import Any
 import torch
 
 from leafwise.core.capabilities.tying import DeclaredTie, Keep, Place, TiedPlaces
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.errors import Unsupported
 from leafwise.homes.torch.ties.tying import TorchTying
-from leafwise.homes.torch.values.values import choose
+from leafwise.homes.torch.values.tensor_values import choose
 from leafwise_gluon.block import Block
 
 

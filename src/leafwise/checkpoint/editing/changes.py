@@ -10,7 +10,7 @@ from leafwise.checkpoint.editing.contents import Contents, EditedArray, TiedName
 from leafwise.checkpoint.editing.result import Steps
 from leafwise.core.dtypes import is_float
 from leafwise.core.leaf import shape_text
-from leafwise.core.memory.memory import SAME, Op
+from leafwise.core.memory.ops import SAME, Op
 from leafwise.core.path import escape
 from leafwise.core.roles.recipes import Cut, Lengthened, Recipe, RecipeError, Taken, Turned, axis_of, concatenated, cut
 from leafwise.files.arrays.derived import MeanAlong

@@ -16,14 +16,14 @@ from leafwise.checkpoint.saving.collecting import (
     stored_and_tied,
 )
 from leafwise.core.home import Spec
-from leafwise.core.memory.memory import Op
-from leafwise.core.pairing.pairing import saved_rows
+from leafwise.core.memory.ops import Op
+from leafwise.core.pairing.row_pairs import saved_rows
 from leafwise.core.parts import not_understood
 from leafwise.core.query import Query
 from leafwise.core.roles.recipes import Recipe, Taken
 from leafwise.core.tree import Tree
-from leafwise.files.arrays.arrays import ITEM_BYTES, Stored
 from leafwise.files.arrays.assembled import Assembled, Live
+from leafwise.files.arrays.stored import ITEM_BYTES, Stored
 from leafwise.files.casts import CastArray
 from leafwise.files.orbax.zarr_arrays import SMALL_INTEGERS
 from leafwise.files.record import NodeType, Role

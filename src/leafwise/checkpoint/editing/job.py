@@ -14,8 +14,8 @@ from leafwise.core.roles.recipes import Recipe, Taken, Turned
 from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import bar
 from leafwise.errors import EditError, WriteError
-from leafwise.files.arrays.arrays import Stored, same_values
 from leafwise.files.arrays.computed import Combined
+from leafwise.files.arrays.stored import Stored, same_values
 from leafwise.files.casts import SATURATE, CastArray
 from leafwise.files.formats.format import Format
 from leafwise.files.writing.item_writer import Checkpoint, Item

@@ -17,8 +17,8 @@ from leafwise.core.path import escape, shown_file
 from leafwise.core.roles.recipes import Taken
 from leafwise.core.verbs import opened
 from leafwise.errors import FileError, QueryError
-from leafwise.files.arrays.arrays import Stored
 from leafwise.files.arrays.derived import LowRankSum
+from leafwise.files.arrays.stored import Stored
 
 CONFIG = "adapter_config.json"
 _MAX_CONFIG = 1 << 24  # bytes

@@ -7,8 +7,8 @@ from leafwise.checkpoint.editing.result import Steps
 from leafwise.core.dtypes import number_kind
 from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
-from leafwise.files.arrays.arrays import ITEM_BYTES, Stored, same_values
 from leafwise.files.arrays.computed import Combined
+from leafwise.files.arrays.stored import ITEM_BYTES, Stored, same_values
 
 
 class Merge:

@@ -12,7 +12,7 @@ from leafwise.checkpoint.saving.collecting import cannot_be_a_name
 from leafwise.core.home import MANY_VALUES
 from leafwise.core.path import escape
 from leafwise.errors import QueryError
-from leafwise.files.plain_values import copied
+from leafwise.files.plain_encoding import copied
 from leafwise.files.record import NodeType
 
 

@@ -15,9 +15,9 @@ from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.work.pieces import bundled
 from leafwise.core.work.progress import Count
 from leafwise.errors import ChecksumError, LoadError, Unsupported
-from leafwise.files.arrays.arrays import Stored, spec_of
-from leafwise.files.arrays.sections import before_turn
-from leafwise.files.reading import reader
+from leafwise.files.arrays.stored import Stored, spec_of
+from leafwise.files.arrays.subarrays import before_turn
+from leafwise.files.reading import checked_reads
 from leafwise.files.reading.scattering import ScatteredArray, can_scatter, scatter
 
 _BATCH = 1 << 28  # bytes that are read before arrays are made of them; on other devices, this bounds the memory here
@@ -31,7 +31,7 @@ class LoadHostParts:
 
     def takes(self, target: LoadTarget) -> bool:
         """Whether the values of a target go through new memory."""
-        is_whole = target.section is None and not self._reads.is_staged(target)
+        is_whole = target.subarray is None and not self._reads.is_staged(target)
         return is_whole and target.home.capability(Rebuilding).has_host_parts(target.value)
 
     def fill(self, targets: list[LoadTarget], checked: bool) -> Iterator[tuple[LoadTarget, Any]]:
@@ -69,7 +69,7 @@ class LoadHostParts:
         if len(host_parts) > 1 and is_far:  # so that nothing is downloaded twice
             spec = target.home.spec(target.value)
             shape = spec.shape or ()
-            return [LocalPart(reader.empty(spec_of(shape, spec.dtype))[0], (0,) * len(shape), shape)]
+            return [LocalPart(checked_reads.empty(spec_of(shape, spec.dtype))[0], (0,) * len(shape), shape)]
         return host_parts
 
     def _parts(self, target: LoadTarget, host_parts: list[LocalPart]) -> Iterator[LoadTarget]:
@@ -79,8 +79,8 @@ class LoadHostParts:
             handled = homes.find(type(host_part.value))
             assert handled is not None
             box = before_turn(host_part.inside(), target.feed.order)
-            section = None if host_part.shape == shape else self._source.section(target.feed.source, box)
-            yield LoadTarget(target.feed, handled[0], host_part.value, True, number, section)
+            subarray = None if host_part.shape == shape else self._source.subarray(target.feed.source, box)
+            yield LoadTarget(target.feed, handled[0], host_part.value, True, number, subarray)
 
     def _is_scattered(self, target: LoadTarget, host_parts: list[LocalPart]) -> bool:
         """Whether the bytes of one array of a file are copied to several parts as they are."""
@@ -92,16 +92,16 @@ class LoadHostParts:
         reads = [self._reads.of(part) for part in parts]
         direct = [read for read in reads if read is not None]
         if not checked:  # what is read whole is compared while it is read
-            on_the_way = {part.key for part, read in zip(parts, reads, strict=True) if read and part.section is None}
+            on_the_way = {part.key for part, read in zip(parts, reads, strict=True) if read and part.subarray is None}
             self._verify([part for part in parts if part.key not in on_the_way])
         for is_section in (False, True):
             requests = [
                 request
                 for read in direct
-                if (read.target.section is not None) == is_section
+                if (read.target.subarray is not None) == is_section
                 for request in read.requests
             ]
-            reader.fill(requests, self._source.verifies and not checked and not is_section, self._progress)
+            checked_reads.fill(requests, self._source.verifies and not checked and not is_section, self._progress)
         for part, read in zip(parts, reads, strict=True):
             if read is None:
                 array = self._reads.array(part)

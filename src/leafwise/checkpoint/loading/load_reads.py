@@ -6,12 +6,12 @@ from leafwise.checkpoint.loading.source_values import SourceValues
 from leafwise.checkpoint.planning.plan import Feed, turned
 from leafwise.core.capabilities.loading import Landing, Loading
 from leafwise.core.home import Home, Spec
-from leafwise.files.arrays.arrays import Storage, Stored, as_bytes, spec_of
-from leafwise.files.arrays.sections import is_checked_whole
+from leafwise.files.arrays.stored import Storage, Stored, as_bytes, spec_of
+from leafwise.files.arrays.subarrays import is_checked_whole
 from leafwise.files.casts import cast_to
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
+from leafwise.files.reading.checked_reads import ReadRequest
 from leafwise.files.reading.landings import Transfers
-from leafwise.files.reading.reader import ReadRequest
 from leafwise.files.sources.source import BytesSource
 
 TargetKey = tuple[int, int]  # identifies a target: the row of the leaf, and the number of the part
@@ -21,14 +21,14 @@ _Runs = list[tuple[Storage, int, int, int]]  # storages, the byte to begin at, t
 class LoadTarget(NamedTuple):
     """A leaf that gets values, or a part of it in this process: the array they go into, and its home.
 
-    A part has a `number`, and `section` are the values of the source for it."""
+    A part has a `number`, and `subarray` are the values of the source for it."""
 
     feed: Feed
     home: Home
     value: Any
     fresh: bool  # whether `value` is new memory that will replace the current array
     number: int = 0
-    section: Stored | None = None
+    subarray: Stored | None = None
 
     @property
     def is_cast(self) -> bool:
@@ -45,7 +45,7 @@ class LoadTarget(NamedTuple):
     @property
     def is_far(self) -> bool:
         """Whether it is a part that is on another machine, so that it is read only once."""
-        return self.section is not None and not is_local(self.section)
+        return self.subarray is not None and not is_local(self.subarray)
 
 
 class TargetReads(NamedTuple):
@@ -106,21 +106,21 @@ class LoadReads:
 
     def stored(self, target: LoadTarget) -> Any:
         """The values of the source for a target."""
-        return self._source.current(target.feed.source) if target.section is None else target.section
+        return self._source.current(target.feed.source) if target.subarray is None else target.subarray
 
     def array(self, target: LoadTarget) -> Any:
         """The values of the source for a target, with its axes."""
         array = self._staged.get(target.key)
         if array is None:
-            array = self._source.array(target.feed.source) if target.section is None else self.section(target)
+            array = self._source.array(target.feed.source) if target.subarray is None else self.subarray(target)
         return turned(array, target.feed.order)
 
-    def section(self, target: LoadTarget) -> Any:
+    def subarray(self, target: LoadTarget) -> Any:
         """The values of the source for a target that is a part."""
-        assert target.section is not None
-        if self._source.verifies and target.is_far and not is_checked_whole(target.section):
-            return reader.checked_section(target.feed.name, target.section)
-        return target.section.read()
+        assert target.subarray is not None
+        if self._source.verifies and target.is_far and not is_checked_whole(target.subarray):
+            return checked_reads.checked_subarray(target.feed.name, target.subarray)
+        return target.subarray.read()
 
     def check_cast(self, array: Any, target: LoadTarget) -> None:
         """Raises if one of the values for a target does not fit into its dtype. A cast may only round."""

@@ -13,19 +13,19 @@ from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home, Memory, Spec
-from leafwise.core.memory.memory import Op, meeting
+from leafwise.core.memory.ops import Op, meeting
 from leafwise.core.path import listed
 from leafwise.core.rebuild import check_part, rebuilt, replaced_leaves
 from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import drop_gathered
 from leafwise.errors import Error, LoadError, WriteError
-from leafwise.files.arrays.arrays import Stored, Strided, agree_in_memory, same_values
 from leafwise.files.arrays.assembled import Assembled
-from leafwise.files.arrays.sections import before_turn
+from leafwise.files.arrays.stored import Stored, Strided, agree_in_memory, same_values
+from leafwise.files.arrays.subarrays import before_turn
 from leafwise.files.casts import cast_to, misfit
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
+from leafwise.files.reading.checked_reads import ReadRequest
 from leafwise.files.reading.landings import Transfers
-from leafwise.files.reading.reader import ReadRequest
 from leafwise.share.tie_requests import TieRequest, make_ties
 
 
@@ -73,7 +73,9 @@ class Load:
             raise LoadError(f"{error}; nothing was changed", self.plan) from error
         self._check_casts(self.in_place)
         self._unverified = [
-            target for target in self.in_place if target.section is None and target.key not in {*self.staged, *verified}
+            target
+            for target in self.in_place
+            if target.subarray is None and target.key not in {*self.staged, *verified}
         ]
         self.optimizers.read()
 
@@ -138,8 +140,8 @@ class Load:
             parts = self.columns.home(value).capability(Distributing).parts(value)
             return all(
                 same_values(
-                    turned(self.source.section(first, before_turn(part.inside(), order)).read(), order),
-                    self.source.section(second, part.inside()).read(),
+                    turned(self.source.subarray(first, before_turn(part.inside(), order)).read(), order),
+                    self.source.subarray(second, part.inside()).read(),
                 )
                 for part in parts
             )
@@ -192,8 +194,8 @@ class Load:
             if not fresh:
                 self._sharded.append((home, value))
             for number, part in enumerate(home.capability(Distributing).parts(value)):
-                section = self.source.section(feed.source, before_turn(part.inside(), feed.order))
-                targets.append(LoadTarget(feed, home, part.value, fresh, number, section))
+                subarray = self.source.subarray(feed.source, before_turn(part.inside(), feed.order))
+                targets.append(LoadTarget(feed, home, part.value, fresh, number, subarray))
         return targets
 
     def _allocated(self, home: Home, value: Any, shape: tuple[int, ...], name: str) -> Any:
@@ -204,11 +206,13 @@ class Load:
 
     def _verify_sections(self, targets: list[LoadTarget]) -> None:
         """Verifies the parts of the source that this process needs for sharded leaves; what is far, when it is read."""
-        sections = [
-            (target.feed.name, target.section) for target in targets if target.section is not None and not target.is_far
+        subarrays = [
+            (target.feed.name, target.subarray)
+            for target in targets
+            if target.subarray is not None and not target.is_far
         ]
         sharded = ((feed.source, feed.name) for feed in self.plan.feeds if self._is_sharded(feed.row))
-        self.source.verify_sections(sections, sharded)
+        self.source.verify_subarrays(subarrays, sharded)
 
     def _is_sharded(self, row: int) -> bool:
         value = self.columns.current(row)
@@ -227,10 +231,10 @@ class Load:
                 others.append(target)
             else:
                 reads.append(read)
-        self._fill([read for read in reads if read.target.section is None], self.verify)
-        self._fill([read for read in reads if read.target.section is not None], False)
+        self._fill([read for read in reads if read.target.subarray is None], self.verify)
+        self._fill([read for read in reads if read.target.subarray is not None], False)
         others += [read.target for read in reads if read.landing is not None and not read.landing.fits()]
-        self._verify([target for target in others if target.section is None])
+        self._verify([target for target in others if target.subarray is None])
         self._check_casts(others)
         for target in others:
             if target.home.in_place:
@@ -241,7 +245,7 @@ class Load:
 
     def _fill(self, reads: list[TargetReads], verify: bool) -> None:
         requests = [request for read in reads for request in read.requests]
-        reader.fill(requests, verify, self.progress, self.reads.transfers)
+        checked_reads.fill(requests, verify, self.progress, self.reads.transfers)
 
     def _put(self, row: int, new: Any) -> None:
         self.exchanged[id(self.columns.current(row))] = new
@@ -266,10 +270,10 @@ class Load:
         for target in targets:
             value = self.reads.stored(target)
             if target.feed.source in shared:
-                array = self.source.array(target.feed.source) if target.section is None else target.section.read()
+                array = self.source.array(target.feed.source) if target.subarray is None else target.subarray.read()
                 self.staged[target.key] = array.copy()
             if target.is_far:
-                self.staged[target.key] = self.reads.section(target).copy()
+                self.staged[target.key] = self.reads.subarray(target).copy()
                 continue
             if not isinstance(value, Strided | Assembled) or is_local(value):
                 continue
@@ -278,9 +282,9 @@ class Load:
                 self._verify([target])
                 self.staged[target.key] = value.read().copy()
             else:
-                self.staged[target.key], view = reader.empty(value.spec)
+                self.staged[target.key], view = checked_reads.empty(value.spec)
                 requests.append(ReadRequest(run[0], run[1], view, target.feed.name))
-        reader.fill(requests, self.verify, self.progress)
+        checked_reads.fill(requests, self.verify, self.progress)
 
     def _in_written_memory(self, targets: list[LoadTarget]) -> set[int]:
         """The rows of a live source whose memory will be overwritten, or might be."""
@@ -312,9 +316,9 @@ class Load:
         and verified, for that."""
         checks = [check for target in targets if target.is_cast and (check := self.reads.to_check(target)) is not None]
         for verify in (True, False):  # the sections of sharded leaves have been verified
-            some = [check for check in checks if (check.target.section is None) == verify]
+            some = [check for check in checks if (check.target.subarray is None) == verify]
             requests = [request for check in some for request in check.requests]
-            reader.fill(requests, verify and self.verify, lambda count: None, self.reads.transfers)
+            checked_reads.fill(requests, verify and self.verify, lambda count: None, self.reads.transfers)
         fitting = [check.target for check in checks if check.landing is not None and check.landing.fits()]
         self.cast_on_device = {target.key for target in fitting}
         return {check.target.key for check in checks}
@@ -327,7 +331,7 @@ class Load:
         """Reads values to spare memory of their devices, and verifies them on the way. When everything is known to be
         right, they are copied from there; otherwise they would have to be read a second time."""
         kept = self.reads.to_keep([target for target in targets if not target.is_cast])
-        reader.fill([keep.request for keep in kept], self.verify, self.progress, self.reads.transfers)
+        checked_reads.fill([keep.request for keep in kept], self.verify, self.progress, self.reads.transfers)
         self.kept = {keep.target.key: keep for keep in kept}
 
     # -- writing -----------------------------------------------------------------------------------------

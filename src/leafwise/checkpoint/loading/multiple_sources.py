@@ -8,7 +8,7 @@ from leafwise.checkpoint.planning.plan import Feed, Plan, turned
 from leafwise.core.rebuild import rebuilt
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
-from leafwise.files.arrays.arrays import same_values
+from leafwise.files.arrays.stored import same_values
 
 
 def plans_for_parts(

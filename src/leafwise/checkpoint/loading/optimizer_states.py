@@ -11,11 +11,11 @@ from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.home import Home
 from leafwise.core.work.progress import Count
-from leafwise.files.arrays.arrays import Stored
-from leafwise.files.arrays.sections import before_turn
+from leafwise.files.arrays.stored import Stored
+from leafwise.files.arrays.subarrays import before_turn
 from leafwise.files.casts import cast_to
-from leafwise.files.reading import reader
-from leafwise.files.reading.reader import ReadRequest
+from leafwise.files.reading import checked_reads
+from leafwise.files.reading.checked_reads import ReadRequest
 
 State = dict[str, Any]
 
@@ -64,7 +64,7 @@ class OptimizerStates:
                 if saved.rows or saved.values
             }
             self._read.append(_ReadStates(planned, states, options, own))
-        reader.fill(self._requests, self._source.verifies, self._progress)
+        checked_reads.fill(self._requests, self._source.verifies, self._progress)
         self._fill_sharded()
         for number, read in enumerate(self._read):
             kept = read.plan.own or read.plan.more
@@ -81,7 +81,7 @@ class OptimizerStates:
         for key, row in rows.items():
             value, name = self._source.current(row), self._source.columns.row_text(row)
             if isinstance(value, Stored) and (run := value.plain_run()) is not None:
-                array, view = reader.empty(value.spec)
+                array, view = checked_reads.empty(value.spec)
                 self._requests.append(ReadRequest(run[0], run[1], view, name))
             else:
                 self._source.verify([(row, name)])
@@ -116,21 +116,21 @@ class OptimizerStates:
         """Reads the parts of sharded state that are in this process."""
         names = self._source.columns.row_text
         pairs = [
-            (state, part, self._source.section(state.row, before_turn(part.inside(), state.order)))
+            (state, part, self._source.subarray(state.row, before_turn(part.inside(), state.order)))
             for state in self._sharded
             for part in state.home.capability(Distributing).parts(state.array)
         ]
-        self._source.verify_sections(
-            [(names(state.row), section) for state, _, section in pairs],
+        self._source.verify_subarrays(
+            [(names(state.row), subarray) for state, _, subarray in pairs],
             [(state.row, names(state.row)) for state in self._sharded],
         )
-        for state, part, section in pairs:
-            array = turned(section.read(), state.order)
-            if state.dtype != section.spec.dtype:
+        for state, part, subarray in pairs:
+            array = turned(subarray.read(), state.order)
+            if state.dtype != subarray.spec.dtype:
                 self._source.check_cast(array, state.dtype, names(state.row))
                 array = cast_to(array, state.dtype, self._plan.saturate)
             state.home.write(part.value, array)
-            self._progress(section.spec.nbytes)
+            self._progress(subarray.spec.nbytes)
 
     def _lay_out(self, state: State, rows: dict[str, int]) -> None:
         """Gives arrays the memory layout that they had when they were saved."""

@@ -7,11 +7,11 @@ from typing import Any
 from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core.path import escape
 from leafwise.errors import LoadError, Unsupported
-from leafwise.files.arrays.arrays import Stored
 from leafwise.files.arrays.assembled import Live
-from leafwise.files.arrays.sections import Box, is_checked_whole, section
+from leafwise.files.arrays.stored import Stored
+from leafwise.files.arrays.subarrays import Box, is_checked_whole, subarray
 from leafwise.files.casts import SATURATE, misfit
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
 
 
 class SourceValues:
@@ -34,27 +34,29 @@ class SourceValues:
                 f"cannot load {self.columns.row_text(row)}: {error}; nothing was changed", self.plan
             ) from error
 
-    def section(self, row: int, box: Box) -> Stored:
+    def subarray(self, row: int, box: Box) -> Stored:
         """A part of an array, which is not read yet."""
         value = self.current(row)
         if isinstance(value, Stored):
-            return section(value, box)
+            return subarray(value, box)
         home = self.columns.home(value)
-        return section(Live(home.spec(value), partial(home.read, value)), box)
+        return subarray(Live(home.spec(value), partial(home.read, value)), box)
 
     def verify(self, rows: Iterable[tuple[int, str]]) -> None:
         """Verifies the checksums of values, given by row and by a name for errors."""
         if self.verifies:
-            reader.verify_arrays(self._stored(rows))
+            checked_reads.verify_arrays(self._stored(rows))
 
-    def verify_sections(self, sections: Iterable[tuple[str, Stored]], rows: Iterable[tuple[int, str]]) -> None:
+    def verify_subarrays(self, subarrays: Iterable[tuple[str, Stored]], rows: Iterable[tuple[int, str]]) -> None:
         """Verifies the parts that this process needs of arrays that are loaded by several, given by row. If a checksum
         covers a whole array, one of the processes compares it for all."""
         if not self.verifies:
             return
-        reader.verify_sections([(name, section) for name, section in sections if not is_checked_whole(section)])
+        checked_reads.verify_subarrays(
+            [(name, subarray) for name, subarray in subarrays if not is_checked_whole(subarray)]
+        )
         position, count = self._place
-        reader.verify_arrays([pair for pair in self._stored(rows) if is_checked_whole(pair[1])][position::count])
+        checked_reads.verify_arrays([pair for pair in self._stored(rows) if is_checked_whole(pair[1])][position::count])
 
     def _stored(self, rows: Iterable[tuple[int, str]]) -> list[tuple[str, Stored]]:
         values = ((name, self.current(row)) for row, name in rows)
@@ -70,4 +72,4 @@ class SourceValues:
         """Raises if a file has changed since it was opened."""
         values = (self.current(feed.source) for feed in self.plan.feeds)
         sources = {storage.source for value in values if isinstance(value, Stored) for storage in value.storages()}
-        reader.unchanged(sources)
+        checked_reads.unchanged(sources)

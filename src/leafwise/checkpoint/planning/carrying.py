@@ -11,8 +11,8 @@ from typing import NamedTuple
 from leafwise.checkpoint.plain_values import record_of
 from leafwise.checkpoint.planning.plan import Plan, few, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
-from leafwise.core.pairing.pairing import Side
-from leafwise.core.pairing.row_matching import match
+from leafwise.core.pairing.row_matching import match_names
+from leafwise.core.pairing.row_pairs import Side
 from leafwise.core.path import listed
 from leafwise.core.roles.layer_parts import CarriedLeaf, LeafParts, axes_by_name, is_own_state, parts_of_both
 from leafwise.core.roles.named_axes import laid_out, regrouped
@@ -217,7 +217,7 @@ class _Carrying:
         sources, targets = parts_of_both(list(filter(_has_parts, stored)), list(filter(_has_parts, wanted)))
         given, self._needed = _pieces(sources), _pieces(targets)
         keys, their_keys = list(self._needed), list(given)
-        partners = {keys[ours]: their_keys[theirs] for ours, theirs in match(keys, their_keys).sources.items()}
+        partners = {keys[ours]: their_keys[theirs] for ours, theirs in match_names(keys, their_keys).sources.items()}
         self._given = {key: given[partner] for key, partner in partners.items()}
         for key in keys:
             # A cell without this bias is one whose bias is zero, if it has the others.

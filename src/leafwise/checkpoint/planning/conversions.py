@@ -15,12 +15,12 @@ from leafwise.checkpoint.planning.plan import Plan, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.dtypes import number_kind
-from leafwise.core.pairing.pairing import Side
-from leafwise.core.pairing.row_matching import Rename, Renaming, match
+from leafwise.core.pairing.row_matching import Rename, Renaming, match_names
+from leafwise.core.pairing.row_pairs import Side
 from leafwise.core.roles.recipes import Recipe, Shape, Taken, folded
 from leafwise.core.tree import Tree
-from leafwise.files.arrays.arrays import Stored
 from leafwise.files.arrays.assembled import Assembled, Live
+from leafwise.files.arrays.stored import Stored
 
 Shapes = Mapping[str, Shape | None]
 
@@ -154,7 +154,7 @@ def _chosen(plan: Plan, node: int, stored: Shapes, wanted: Shapes) -> Reading | 
 def _paired(wanted: Shapes, given: Shapes) -> dict[str, str]:
     """The leaves that get values from arrays with these names, and the names."""
     names, given_names = list(wanted), list(given)
-    return {names[target]: given_names[source] for target, source in match(names, given_names).sources.items()}
+    return {names[target]: given_names[source] for target, source in match_names(names, given_names).sources.items()}
 
 
 def _score(wanted: Shapes, given: Shapes) -> tuple[int, int]:

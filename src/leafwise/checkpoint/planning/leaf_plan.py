@@ -9,9 +9,9 @@ from leafwise.checkpoint.planning.plan import Feed, MustAgree, Plan, the_source,
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
 from leafwise.core.leaf import Leaf, shape_text
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.opaque import Opaque
-from leafwise.core.pairing.pairing import Pairing
+from leafwise.core.pairing.row_pairs import Pairing
 from leafwise.core.path import listed
 from leafwise.core.roles.role_table import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree

@@ -4,7 +4,7 @@ from leafwise.checkpoint.planning.plan import Plan
 from leafwise.checkpoint.planning.saved_optimizers import SavedOptimizers, seen_from
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns
-from leafwise.core.pairing.pairing import Pairing
+from leafwise.core.pairing.row_pairs import Pairing
 from leafwise.core.tree import Tree
 from leafwise.errors import WalkError
 

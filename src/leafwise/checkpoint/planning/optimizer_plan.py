@@ -18,7 +18,7 @@ from leafwise.checkpoint.planning.saved_optimizers import OptimizerPrefixes, Sav
 from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Stepping
 from leafwise.core.leaf import shape_text
 from leafwise.core.opaque import Opaque
-from leafwise.core.pairing.pairing import Pairing
+from leafwise.core.pairing.row_pairs import Pairing
 from leafwise.core.tree import Tree
 from leafwise.errors import Unsupported
 from leafwise.files.record import NodeType

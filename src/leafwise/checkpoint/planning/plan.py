@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.pairing.proposals import Proposal, as_renames
 from leafwise.core.pairing.row_matching import Prefix
 from leafwise.core.parts import not_understood

@@ -14,8 +14,8 @@ from leafwise.checkpoint.planning.saved_optimizers import OptimizerPrefixes
 from leafwise.checkpoint.planning.value_plan import plan_values, stored_numbers, values_of
 from leafwise.core.capabilities.naming import Naming
 from leafwise.core.home import capability_or_none
-from leafwise.core.pairing.pairing import Pairing, Side, saved_rows
 from leafwise.core.pairing.row_matching import Renaming, is_auto
+from leafwise.core.pairing.row_pairs import Pairing, Side, saved_rows
 from leafwise.core.parts import unlisted
 from leafwise.core.path import listed
 from leafwise.core.rebuild import recomputed

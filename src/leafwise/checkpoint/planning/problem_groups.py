@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from leafwise.checkpoint.planning.plan import Kind, Plan, Problem
 from leafwise.core.pairing.name_groups import ALL, FEWEST, grouped
-from leafwise.core.pairing.pairing import saved_rows
+from leafwise.core.pairing.row_pairs import saved_rows
 
 
 class ProblemGroup(NamedTuple):

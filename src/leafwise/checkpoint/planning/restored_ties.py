@@ -4,8 +4,8 @@ from leafwise.checkpoint.plain_values import record_of
 from leafwise.checkpoint.planning.leaf_plan import is_same_leaf
 from leafwise.checkpoint.planning.plan import Plan, RestoredTie, the_source
 from leafwise.core.capabilities.stepping import Stepping
-from leafwise.core.memory.memory import Op
-from leafwise.core.pairing.pairing import Pairing
+from leafwise.core.memory.ops import Op
+from leafwise.core.pairing.row_pairs import Pairing
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import Error, Unsupported

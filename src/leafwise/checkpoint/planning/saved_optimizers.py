@@ -7,13 +7,13 @@ from typing import Any
 
 from leafwise.checkpoint.plain_values import PlainValues, prefixes_of, record_of
 from leafwise.core.capabilities.stepping import is_optimizer
-from leafwise.core.pairing.pairing import saved_rows
 from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.pairing.row_matching import Renaming
+from leafwise.core.pairing.row_pairs import saved_rows
 from leafwise.core.path import Path
 from leafwise.core.roles.section_keys import OPTIMIZER
 from leafwise.core.tree import Tree
-from leafwise.files.arrays.arrays import same_values
+from leafwise.files.arrays.stored import same_values
 
 _GROUPS = "param_groups."
 _FIRST_GROUP = f"{_GROUPS}0.params"  # below the prefix of an optimizer; identifies an optimizer in a source

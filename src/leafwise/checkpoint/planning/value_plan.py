@@ -17,14 +17,14 @@ from leafwise.core.columns import Columns
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.leaf import shape_text
 from leafwise.core.opaque import Opaque
-from leafwise.core.pairing.pairing import Pairing
 from leafwise.core.pairing.row_matching import Renaming, match_keys
+from leafwise.core.pairing.row_pairs import Pairing
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
-from leafwise.files.arrays.arrays import Stored
-from leafwise.files.plain_values import as_loaded, identical
-from leafwise.files.reading import reader
+from leafwise.files.arrays.stored import Stored
+from leafwise.files.plain_encoding import as_loaded, identical
+from leafwise.files.reading import checked_reads
 
 # The kinds of arrays whose single value is exactly a value of the type.
 _KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float"}
@@ -59,7 +59,7 @@ def stored_numbers(plan: Plan, pairing: Pairing, wanted: dict[str, PlainValue]) 
             )
         elif not home.cannot_read(value):
             if isinstance(value, Stored):
-                reader.verify_arrays([(key, value)])
+                checked_reads.verify_arrays([(key, value)])
             stored.values[key] = kind(home.read(value))
             used.add(row)
     pairing.sources_left = [row for row in pairing.sources_left if row not in used]
@@ -204,30 +204,30 @@ def _in_pieces_message(plan: Plan, key: str, now: Any, parts: list[str], is_know
     return f"{key} is stored in parts in {the_source(plan.source)} ({names}), {reason}, but has {now!r:.60}"
 
 
-Steps = tuple[Any, ...]
+ItemPath = tuple[Any, ...]
 _NEVER_IN_PIECES = frozenset({str, int, float, complex, bool, bytes, type(None)})  # a list of these is one value
 
 
-def _parts(value: Any, steps: Steps = (), names: tuple[str, ...] = ()) -> dict[str, Steps]:
+def _parts(value: Any, item_path: ItemPath = (), names: tuple[str, ...] = ()) -> dict[str, ItemPath]:
     """The keys and indices that lead to each value inside a container, by its path below the container."""
     items: Iterable[tuple[Any, Any]] = ()
     if type(value) is dict:
         items = value.items()
     elif type(value) in (list, tuple) and not _NEVER_IN_PIECES.issuperset(map(type, value)):
         items = enumerate(value)
-    parts: dict[str, Steps] = {}
-    for step, item in items:
-        parts |= _parts(item, (*steps, step), (*names, str(step)))
-    return parts or {".".join(names): steps}
+    parts: dict[str, ItemPath] = {}
+    for item_key, item in items:
+        parts |= _parts(item, (*item_path, item_key), (*names, str(item_key)))
+    return parts or {".".join(names): item_path}
 
 
-def _with_parts(value: Any, new: dict[Steps, Any], steps: Steps = ()) -> Any:
+def _with_parts(value: Any, new: dict[ItemPath, Any], item_path: ItemPath = ()) -> Any:
     """A copy of a container with new values, given by the keys and indices that lead to them."""
-    if steps in new:
-        return new[steps]
+    if item_path in new:
+        return new[item_path]
     if type(value) is dict:
-        return {key: _with_parts(item, new, (*steps, key)) for key, item in value.items()}
-    return type(value)(_with_parts(item, new, (*steps, number)) for number, item in enumerate(value))
+        return {key: _with_parts(item, new, (*item_path, key)) for key, item in value.items()}
+    return type(value)(_with_parts(item, new, (*item_path, number)) for number, item in enumerate(value))
 
 
 def _report_unused(plan: Plan, unused: list[str]) -> None:

@@ -9,13 +9,13 @@ from leafwise.checkpoint.saving.write_arguments import is_text
 from leafwise.core.columns import Columns
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.home import Spec
-from leafwise.core.memory.memory import SAME, Op
+from leafwise.core.memory.ops import SAME, Op
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 from leafwise.errors import WalkError
-from leafwise.files.arrays.arrays import ITEM_BYTES
+from leafwise.files.arrays.stored import ITEM_BYTES
 from leafwise.files.formats.safetensors import CODES
-from leafwise.files.plain_values import copied
+from leafwise.files.plain_encoding import copied
 from leafwise.files.record import KINDS
 
 METADATA = "__metadata__"  # the key of the metadata of a file

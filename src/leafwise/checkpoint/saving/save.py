@@ -8,8 +8,8 @@ from typing import Any, Literal, overload
 
 from leafwise.checkpoint.joint_call import joint_call_of
 from leafwise.checkpoint.saving.background import BackgroundSave, finish_saves
+from leafwise.checkpoint.saving.joint_save import JointSave, refused_format
 from leafwise.checkpoint.saving.saved_content import collect
-from leafwise.checkpoint.saving.saving_together import JointSave, refused_format
 from leafwise.checkpoint.saving.write_arguments import (
     byte_count,
     check_name,
@@ -22,10 +22,10 @@ from leafwise.core.parts import sharded_rows
 from leafwise.core.verbs import opened
 from leafwise.core.work.progress import bar
 from leafwise.errors import QueryError
-from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.stored import Stored
 from leafwise.files.casts import checked_cast, checked_dtype
 from leafwise.files.formats.safetensors import CODES
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
 
 
 @overload
@@ -157,7 +157,7 @@ def save(
             def work() -> str:
                 # Verified first: damaged values must not be saved with new, valid checksums.
                 named = zip(checkpoint.items, values, strict=True)
-                reader.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
+                checked_reads.verify_arrays([(item.name, value) for item, value in named if isinstance(value, Stored)])
                 with bar(sum(item.nbytes for item in checkpoint.items), "saving", progress) as count:
                     return written(checkpoint, format, target, size, count)
 

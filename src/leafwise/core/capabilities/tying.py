@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.path import Path
 
 if TYPE_CHECKING:

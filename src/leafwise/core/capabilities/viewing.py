@@ -3,7 +3,7 @@
 from typing import Any
 
 from leafwise.core.capabilities import Capability
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 
 
 class Viewing(Capability):

@@ -6,7 +6,7 @@ from leafwise.core.capabilities.tying import Tying
 from leafwise.core.columns import Columns
 from leafwise.core.home import Memory, capability_or_none
 from leafwise.core.leaf import UndoneTie, asking_raised
-from leafwise.core.memory.memory import Overlap, Region, compare, extent
+from leafwise.core.memory.ops import Overlap, Region, compare, extent
 from leafwise.core.path import Entry, Path
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from leafwise.core.memory.memory import SAME
-from leafwise.core.pairing.pairing import Pairing, Side
+from leafwise.core.memory.ops import SAME
+from leafwise.core.pairing.row_pairs import Pairing, Side
 
 
 class TieChange(NamedTuple):

@@ -7,14 +7,14 @@ from leafwise.core.pairing.families import Family, Pair, common_end
 from leafwise.core.pairing.name_words import contradicts
 
 _MAX_CHANGES = 20_000  # pairs of names in a group whose difference is tried out on all names
-Steps = tuple[str, ...]
+Entries = tuple[str, ...]
 
 
 class _StepChange(NamedTuple):
     """Consecutive entries of names, and the entries that replace them."""
 
-    old: Steps
-    new: Steps
+    old: Entries
+    new: Entries
 
     def describe(self) -> str:
         old, new = ".".join(self.old), ".".join(self.new)
@@ -25,7 +25,7 @@ class _StepChange(NamedTuple):
 
 def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, Hashable]) -> list[Pair]:
     """Pairs that one change makes equal, if it works for every name with the changed entries, and no other one does."""
-    ours, theirs = _FamiliesBySteps(targets, keys), _FamiliesBySteps(sources, keys)
+    ours, theirs = _FamiliesByEntries(targets, keys), _FamiliesByEntries(sources, keys)
     valid = []
     for change in _candidates(ours, theirs):
         pairs = _applied(change, ours, theirs)
@@ -53,36 +53,36 @@ def by_one_change(targets: list[Family], sources: list[Family], keys: dict[int, 
     return list(certain.values())
 
 
-class _FamiliesBySteps:
+class _FamiliesByEntries:
     """Families by their names, and by the entries in their names."""
 
     def __init__(self, families: list[Family], keys: dict[int, Hashable]) -> None:
-        self.groups: dict[Hashable, list[tuple[Steps, Family]]] = {}
-        self.by_steps: dict[Steps, tuple[Family, Hashable]] = {}
-        self._with_step: dict[str, list[tuple[Steps, Family]]] = {}
+        self.groups: dict[Hashable, list[tuple[Entries, Family]]] = {}
+        self.by_entries: dict[Entries, tuple[Family, Hashable]] = {}
+        self._with_entry: dict[str, list[tuple[Entries, Family]]] = {}
         for family in families:
             for name in family.templates():
                 steps = tuple(name.split("."))
                 key = keys[id(family)]
                 self.groups.setdefault(key, []).append((steps, family))
-                self.by_steps[steps] = family, key
+                self.by_entries[steps] = family, key
                 for step in set(steps):
-                    self._with_step.setdefault(step, []).append((steps, family))
+                    self._with_entry.setdefault(step, []).append((steps, family))
 
-    def having(self, part: Steps) -> Iterator[tuple[Steps, int, Family]]:
+    def having(self, part: Entries) -> Iterator[tuple[Entries, int, Family]]:
         """The names that contain these consecutive entries, and where."""
-        for steps, family in self._with_step.get(part[0], ()):
+        for steps, family in self._with_entry.get(part[0], ()):
             for at in range(len(steps) - len(part) + 1):
                 if steps[at : at + len(part)] == part:
                     yield steps, at, family
 
 
-def _candidates(ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> list[_StepChange]:
+def _candidates(ours: _FamiliesByEntries, theirs: _FamiliesByEntries) -> list[_StepChange]:
     """Differences between names that could be partners, if the difference may be one change. Added or removed entries
     are one change: everywhere, or only below an entry that several layers have. Replaced entries are one change if
     several layers below them confirm it: two independent changes next to each other are not one change."""
-    behind: dict[_StepChange, set[Steps]] = {}
-    below: dict[_StepChange, set[Steps]] = {}
+    behind: dict[_StepChange, set[Entries]] = {}
+    below: dict[_StepChange, set[Entries]] = {}
     for key, sources in theirs.groups.items():
         targets = ours.groups.get(key, [])
         if len(targets) * len(sources) > _MAX_CHANGES:
@@ -100,7 +100,7 @@ def _candidates(ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> list[_StepC
     ]
 
 
-def _is_one_change(change: _StepChange, layers: set[Steps]) -> bool:
+def _is_one_change(change: _StepChange, layers: set[Entries]) -> bool:
     if not change.old or not change.new:
         return len(change.old + change.new) == 1 or len(layers) > 1
     if len(layers - {()}) < 2 or set(change.old) & set(change.new) or any(map(str.isdigit, change.old + change.new)):
@@ -108,7 +108,7 @@ def _is_one_change(change: _StepChange, layers: set[Steps]) -> bool:
     return not contradicts(".".join(change.old), ".".join(change.new))
 
 
-def _difference(old: Steps, new: Steps) -> tuple[_StepChange, Steps]:
+def _difference(old: Entries, new: Entries) -> tuple[_StepChange, Entries]:
     """The entries in which two names differ, and the layer below them that both have.
 
     >>> _difference(("a", "b", "c", "weight"), ("a", "x", "y", "c", "weight"))
@@ -121,7 +121,9 @@ def _difference(old: Steps, new: Steps) -> tuple[_StepChange, Steps]:
     return _StepChange(old[start : len(old) - stop], new[start : len(new) - stop]), old[len(old) - stop : -1]
 
 
-def _applied(change: _StepChange, ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> dict[int, tuple[Family, Family]]:
+def _applied(
+    change: _StepChange, ours: _FamiliesByEntries, theirs: _FamiliesByEntries
+) -> dict[int, tuple[Family, Family]]:
     """The pairs that a change makes, by source; none if it does not work for every name with the changed entries."""
     pairs: dict[int, tuple[Family, Family]] = {}
     partner: dict[int, int] = {}
@@ -133,8 +135,8 @@ def _applied(change: _StepChange, ours: _FamiliesBySteps, theirs: _FamiliesBySte
         for steps, at, family in index.having(part):
             concerned.setdefault(id(family), False)
             changed = steps[:at] + replacement + steps[at + len(part) :]
-            match, key = partner_index.by_steps.get(changed, (None, None))
-            if match is None or key != index.by_steps[steps][1]:
+            match, key = partner_index.by_entries.get(changed, (None, None))
+            if match is None or key != index.by_entries[steps][1]:
                 continue
             concerned[id(family)] = True
             source, target = (family, match) if index is theirs else (match, family)
@@ -148,7 +150,7 @@ def _applied(change: _StepChange, ours: _FamiliesBySteps, theirs: _FamiliesBySte
     return pairs
 
 
-def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _FamiliesBySteps, theirs: _FamiliesBySteps) -> bool:
+def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _FamiliesByEntries, theirs: _FamiliesByEntries) -> bool:
     """Whether a name that a change does not affect is an equally good partner for one of its pairs: it has all the
     entries of a name from which entries were removed, or ends with as many equal entries as a name in which entries
     were replaced."""
@@ -156,7 +158,7 @@ def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _FamiliesBySteps,
     for source, target in pairs.values():
         old, new = tuple(source.template.split(".")), tuple(target.template.split("."))
         for name, partner, index in ((old, new, ours), (new, old, theirs)):
-            for steps, family in index.groups[index.by_steps[partner][1]]:
+            for steps, family in index.groups[index.by_entries[partner][1]]:
                 if id(family) in covered:
                     continue
                 if _is_within(name, partner) or _is_within(partner, name):
@@ -167,7 +169,7 @@ def _has_rivals(pairs: dict[int, tuple[Family, Family]], ours: _FamiliesBySteps,
     return False
 
 
-def _is_within(short: Steps, long: Steps) -> bool:
+def _is_within(short: Entries, long: Entries) -> bool:
     """Whether the longer name is the shorter one with entries added."""
     steps = iter(long)
     return all(step in steps for step in short)

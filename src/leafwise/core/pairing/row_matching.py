@@ -61,10 +61,10 @@ class Matching(NamedTuple):
         )
 
 
-def match(targets: Sequence[str], sources: Sequence[str], rename: Rename = None) -> Matching:
+def match_names(targets: Sequence[str], sources: Sequence[str], rename: Rename = None) -> Matching:
     """Finds the source of each target.
 
-    >>> matching = match(["0.weight", "0.bias"], ["module.0.weight", "module.0.bias", "extra"])
+    >>> matching = match_names(["0.weight", "0.bias"], ["module.0.weight", "module.0.bias", "extra"])
     >>> matching.sources, matching.sources_left, matching.prefixes[0].describe()
     ({0: 0, 1: 1}, [2], 'prefix "module." removed from 2 names')
     """
@@ -104,7 +104,7 @@ def match_keys(targets: Iterable[str], sources: Iterable[str]) -> dict[str, str]
     targets, sources = list(targets), list(sources)
     if not targets or not sources:
         return {}
-    return {targets[target]: sources[source] for target, source in match(targets, sources).sources.items()}
+    return {targets[target]: sources[source] for target, source in match_names(targets, sources).sources.items()}
 
 
 def _renamed(sources: Sequence[str], rename: Rename) -> tuple[dict[int, str], list[int], list[str]]:

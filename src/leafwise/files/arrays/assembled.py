@@ -8,9 +8,9 @@ from leafwise.core.dtypes import number_kind
 from leafwise.core.home import Memory, Spec
 from leafwise.core.roles.recipes import Cut, Flipped, Joined, Lengthened, Recipe, Reshaped, Summed, Taken, Turned, Zeros
 from leafwise.errors import WriteError
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Unreadable, numpy_dtype, spec_of
 from leafwise.files.arrays.computed import Computed
 from leafwise.files.arrays.slices import Index, box_of, c_strides, is_c_order, sliced
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Unreadable, numpy_dtype, spec_of
 from leafwise.files.casts import SATURATE, cast_to, misfit
 
 Box = list[tuple[int, int]]  # start and stop along each axis

@@ -6,9 +6,9 @@ from typing import Any
 
 from leafwise.core.dtypes import is_inexact
 from leafwise.errors import WriteError
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, numpy_dtype, part_indices, spec_of
 from leafwise.files.arrays.ranges import Ranged, fill_range, over, scratch
 from leafwise.files.arrays.slices import Index
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, numpy_dtype, part_indices, spec_of
 
 
 class Computed(Stored):

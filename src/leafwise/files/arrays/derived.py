@@ -6,9 +6,9 @@ from threading import Lock
 from typing import Any
 
 from leafwise.core.dtypes import DTYPES
-from leafwise.files.arrays.arrays import Stored, numpy_dtype, spec_of
 from leafwise.files.arrays.computed import Computed
 from leafwise.files.arrays.slices import Index, box_of
+from leafwise.files.arrays.stored import Stored, numpy_dtype, spec_of
 from leafwise.files.casts import cast_to
 
 _BLOCK = 1 << 21  # elements that are computed at a time

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from leafwise.core.home import Memory, Spec
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, numpy_dtype
 from leafwise.files.arrays.slices import Index, c_strides, expanded, is_c_order
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, numpy_dtype
 from leafwise.files.limits import Limits
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from leafwise.core.memory.runs import boxes
-from leafwise.files.arrays.arrays import ITEM_BYTES, Stored
+from leafwise.files.arrays.stored import ITEM_BYTES, Stored
 
 
 class Ranged(Stored):

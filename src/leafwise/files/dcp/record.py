@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from leafwise.core.path import shown_file
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files import record
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, spec_of
 from leafwise.files.arrays.pieces import NotTiledError, Piece, Pieces
 from leafwise.files.arrays.slices import is_shape
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Strided, spec_of
 from leafwise.files.checksums import CHUNK, checksum, running_checksum
 from leafwise.files.dcp.metadata import Shape
 from leafwise.files.formats.safetensors import without_duplicates

@@ -10,8 +10,8 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-from leafwise.files.arrays.arrays import ITEM_BYTES
 from leafwise.files.arrays.slices import c_strides
+from leafwise.files.arrays.stored import ITEM_BYTES
 from leafwise.files.pickles.pickle_writer import Call, Global, Reference, pickled
 from leafwise.files.pickles.torch_objects import TYPED_STORAGES
 

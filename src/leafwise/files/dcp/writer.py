@@ -20,7 +20,7 @@ from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files.checksums import CHUNK, running_checksum
-from leafwise.files.dcp import dcp
+from leafwise.files.dcp import opening
 from leafwise.files.dcp.metadata import Shape, StoredBox, StoredTensor, metadata_bytes
 from leafwise.files.dcp.names import Keys, TorchNames, flat_name
 from leafwise.files.dcp.record import (
@@ -239,7 +239,7 @@ def ending(plan: SavePlan, checkpoint: Checkpoint, folder: str) -> FileTransacti
 
     def check_staged(staged: dict[str, Output]) -> None:
         files = {os.path.basename(output.path): output.source for output in staged.values()}
-        read = partial(dcp.read, StagedFolder(folder, files, beside=True))
+        read = partial(opening.read, StagedFolder(folder, files, beside=True))
         check_names(folder, "checkpoint", read, checkpoint.names, checkpoint.scalars.keys())
 
     return FileTransaction(staged_name(0), check_staged, lambda: _remove_former(folder, plan.save, former))
@@ -255,7 +255,7 @@ def _files_of_former(folder: str) -> set[str]:
     with suppress(FileError, OSError):
         files = Folder(folder)
         if any(map(_TORCH_FILE.fullmatch, files.names)):  # otherwise it is not worth reading the pickle
-            return {name for name in dcp.data_files(files) if _TORCH_FILE.fullmatch(name)}
+            return {name for name in opening.data_files(files) if _TORCH_FILE.fullmatch(name)}
     return set()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import Storage, Stored, Unreadable, as_bytes, spec_of
+from leafwise.files.arrays.stored import Storage, Stored, Unreadable, as_bytes, spec_of
 from leafwise.files.checksums import Crc32
 from leafwise.files.formats import detect
 from leafwise.files.pickles.torch_shards import Box, PartOfTensor, whole_or_part

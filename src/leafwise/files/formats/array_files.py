@@ -6,7 +6,7 @@ from typing import Any
 from leafwise.core.path import escape
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WriteError
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
 from leafwise.files.writing.destination import check_readable, destination
 from leafwise.files.writing.item_writer import Item
 from leafwise.files.writing.output import Output
@@ -16,7 +16,7 @@ def write_file(items: list[Item], path: str, progress: Count, fill: Callable[[Ou
     """Writes a file durably; `fill` writes its content. Values that have checksums are compared with them first, and
     the file is read back before it replaces the one that is there."""
     arrays = [(item.name, item.array) for item in items if item.array is not None]
-    reader.verify_arrays(arrays)
+    checked_reads.verify_arrays(arrays)
     place = destination(path)
 
     def check(staged: dict[str, Output]) -> None:
@@ -27,7 +27,7 @@ def write_file(items: list[Item], path: str, progress: Count, fill: Callable[[Ou
         output = transaction.open(path)
         fill(output, output.counted(progress))
         sources = {id(storage.source): storage.source for _, array in arrays for storage in array.storages()}
-        reader.unchanged(sources.values())
+        checked_reads.unchanged(sources.values())
 
 
 def write_values(item: Item, write: Callable[[Any], Any], progress: Count) -> None:

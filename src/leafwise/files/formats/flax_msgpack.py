@@ -12,9 +12,9 @@ from typing import Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.roles.recipes import Joined, Reshaped, Taken
-from leafwise.files.arrays.arrays import Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.assembled import Assembled
 from leafwise.files.arrays.slices import counts
+from leafwise.files.arrays.stored import Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.formats.format import Format
 from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile

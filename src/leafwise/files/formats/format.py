@@ -123,10 +123,10 @@ FORMATS = (
         suffixes=(".pkl", ".pickle"), is_general=True, saved_by="pickle.dump for a pickle",
     ),
     Format(
-        "DCP", "PyTorch", "leafwise.files.dcp.dcp:read", in_folder=lambda names: ".metadata" in names
+        "DCP", "PyTorch", "leafwise.files.dcp.opening:read", in_folder=lambda names: ".metadata" in names
     ),
     Format(
-        "Orbax", "Orbax", "leafwise.files.orbax.orbax:read",
+        "Orbax", "Orbax", "leafwise.files.orbax.opening:read",
         in_folder=lambda names: "_METADATA" in names or "_CHECKPOINT_METADATA" in names,
     ),
     Format(

@@ -8,8 +8,8 @@ from typing import Any
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.errors import Unsupported
-from leafwise.files.arrays.arrays import Coded, Storage, Stored, Strided, spec_of
 from leafwise.files.arrays.slices import counts
+from leafwise.files.arrays.stored import Coded, Storage, Stored, Strided, spec_of
 from leafwise.files.limits import names_cost
 from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile

@@ -6,8 +6,8 @@ All versions are read; versions 2 and 3 are written.
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from leafwise.files.arrays.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import counts
+from leafwise.files.arrays.stored import ITEM_BYTES, InMemory, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.limits import ALLOW_MORE, names_cost
 from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
-from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import counts
+from leafwise.files.arrays.stored import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.checksums import Crc32
 from leafwise.files.formats.torch_zip import has_checksums, opened_zip, start_of
 from leafwise.files.limits import names_cost

@@ -4,7 +4,7 @@ pickles come before the storages."""
 from functools import partial
 from typing import Any
 
-from leafwise.files.arrays.arrays import Storage
+from leafwise.files.arrays.stored import Storage
 from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
 from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnpicklingError
 from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, storage_reference

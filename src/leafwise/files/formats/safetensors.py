@@ -9,8 +9,8 @@ from typing import Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
-from leafwise.files.arrays.arrays import Coded, Placed, Storage, Stored, Strided, unpacked
 from leafwise.files.arrays.slices import is_shape
+from leafwise.files.arrays.stored import Coded, Placed, Storage, Stored, Strided, unpacked
 from leafwise.files.checksums import checksum
 from leafwise.files.limits import GROUP, LISTED, LimitError, header_cost, json_cost, names_cost
 from leafwise.files.record import KEY, TENSORS, add_ties, is_sealed, is_trusted, read_record

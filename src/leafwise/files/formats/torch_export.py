@@ -6,8 +6,8 @@ from typing import Any
 
 from leafwise.core.home import LeafKind
 from leafwise.core.opaque import Opaque
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import c_strides, is_shape
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.formats.torch_zip import entries, has_checksums, opened_zip, read_content, stored
 from leafwise.files.limits import json_cost, names_cost
 from leafwise.files.sources.source import PartSource, Source

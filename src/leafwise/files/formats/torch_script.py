@@ -13,7 +13,7 @@ from typing import Any
 
 from leafwise.core.home import LeafKind, Visit
 from leafwise.core.opaque import Opaque
-from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.stored import Stored
 from leafwise.files.formats.torch_zip import opened_zip, start_of, unpickled
 from leafwise.files.pickles import pickled_content
 from leafwise.files.pickles.pickle_objects import Table, UnexpectedArgumentsError

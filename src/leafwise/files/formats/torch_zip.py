@@ -6,7 +6,7 @@ import zlib
 from typing import Any
 
 from leafwise.errors import ChecksumError
-from leafwise.files.arrays.arrays import Storage
+from leafwise.files.arrays.stored import Storage
 from leafwise.files.checksums import Crc32
 from leafwise.files.limits import LimitError
 from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError

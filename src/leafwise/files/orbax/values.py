@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from leafwise.core.path import escape
 from leafwise.errors import WalkError
 from leafwise.files.orbax.metadata import SCALAR, STRING, Keys, OrbaxKey, stored_name
-from leafwise.files.plain_values import decoded, encoded
+from leafwise.files.plain_encoding import decoded, encoded
 from leafwise.files.record import NodeType
 from leafwise.files.sources.source import Source
 

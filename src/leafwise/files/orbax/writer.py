@@ -20,10 +20,10 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.core.path import escape, shown_file
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WalkError
-from leafwise.files.arrays.arrays import CHUNK
+from leafwise.files.arrays.stored import CHUNK
 from leafwise.files.limits import Limits
 from leafwise.files.orbax import metadata as orbax_metadata
-from leafwise.files.orbax import orbax
+from leafwise.files.orbax import opening
 from leafwise.files.orbax.metadata import METADATA, RANDOM_KEYS, SCALAR, STRING, Keys, stored_name
 from leafwise.files.orbax.names import COMMITTED, PROCESS, STEP, UNFINISHED
 from leafwise.files.orbax.values import (
@@ -34,7 +34,7 @@ from leafwise.files.orbax.values import (
     with_whole_lists,
 )
 from leafwise.files.orbax.zarr_arrays import ZarrArray, short_reason, tensorstore
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
 from leafwise.files.record import KEY
 from leafwise.files.sources import disk as local
 from leafwise.files.sources.folder import Folder
@@ -44,7 +44,7 @@ from leafwise.files.writing.writer import write_errors
 _AHEAD = 8 * CHUNK  # bytes that may wait to be written
 _HANDLER = "orbax.checkpoint._src.handlers.pytree_checkpoint_handler.PyTreeCheckpointHandler"
 _METADATA_OF_SOURCE = "__metadata__"  # the name of the metadata of a file that is saved again
-_OWN_NAMES = {METADATA, STEP, COMMITTED, orbax.MANIFEST, orbax.STRINGS, orbax.ARRAY_METADATA, "_sharding", "d"}
+_OWN_NAMES = {METADATA, STEP, COMMITTED, opening.MANIFEST, opening.STRINGS, opening.ARRAY_METADATA, "_sharding", "d"}
 
 
 def write(checkpoint: Checkpoint, path: str, progress: Count) -> str:
@@ -55,7 +55,7 @@ def write(checkpoint: Checkpoint, path: str, progress: Count) -> str:
     folder = os.path.realpath(path)
     _check_target(folder)
     arrays = [(item.name, item.array) for item in checkpoint.items if item.array is not None]
-    reader.verify_arrays(arrays)
+    checked_reads.verify_arrays(arrays)
     _remove_abandoned(folder)
     staged = _Staged(f"{folder}{UNFINISHED}-leafwise-{secrets.token_hex(8)}", path)
     try:
@@ -66,12 +66,12 @@ def write(checkpoint: Checkpoint, path: str, progress: Count) -> str:
             if isinstance(error, FileError):
                 raise
             raise FileError(f"cannot write {shown_file(path)}: {escape(short_reason(error))}") from error
-        reader.unchanged(storage.source for _, array in arrays for storage in array.storages())
+        checked_reads.unchanged(storage.source for _, array in arrays for storage in array.storages())
         if strings := content.strings():
-            staged.write(orbax.STRINGS, json.dumps(strings))
+            staged.write(opening.STRINGS, json.dumps(strings))
         staged.write(METADATA, metadata)
         if keys := content.random_keys():
-            staged.write(os.path.join(orbax.ARRAY_METADATA, "process_0"), _key_metadata(keys))
+            staged.write(os.path.join(opening.ARRAY_METADATA, "process_0"), _key_metadata(keys))
         staged.write(COMMITTED, f"Checkpoint commit was successful to {folder}")
         staged.finish({name for name, _ in content.items()})
     except BaseException:
@@ -348,7 +348,7 @@ class _Staged:
 
     def _check_readable(self, arrays: set[str]) -> None:
         try:
-            opened = orbax.read_tree(Folder(self.path, limits=Limits.none()))
+            opened = opening.read_tree(Folder(self.path, limits=Limits.none()))
         except FileError as error:
             raise FileError(f"the new checkpoint cannot be read back, so nothing was replaced: {error}") from error
         names = set(_names_in(opened.content))

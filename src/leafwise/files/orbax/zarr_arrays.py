@@ -9,8 +9,8 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
 from leafwise.errors import Error, FileError
-from leafwise.files.arrays.arrays import CHUNK, ITEM_BYTES, Stored, numpy_dtype
 from leafwise.files.arrays.slices import Index, expanded, is_shape
+from leafwise.files.arrays.stored import CHUNK, ITEM_BYTES, Stored, numpy_dtype
 from leafwise.files.sources.source import Source
 
 _BATCH = 500  # arrays that are opened at a time

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.opaque import Opaque
-from leafwise.files.arrays.arrays import ITEM_BYTES, InMemory, Storage, Stored, Strided, numpy_dtype, spec_of
 from leafwise.files.arrays.slices import c_strides, is_shape
+from leafwise.files.arrays.stored import ITEM_BYTES, InMemory, Storage, Stored, Strided, numpy_dtype, spec_of
 from leafwise.files.pickles.pickle_objects import (
     StoredBytes,
     Table,

@@ -1,6 +1,6 @@
 """The bytes of a pickle: all of them, or a window of a file, from which long arrays are left out."""
 
-from leafwise.files.arrays.arrays import Storage
+from leafwise.files.arrays.stored import Storage
 from leafwise.files.limits import Limits
 from leafwise.files.pickles.pickle_objects import TruncatedPickleError
 from leafwise.files.sources.source import Source

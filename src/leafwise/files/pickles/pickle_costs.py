@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from leafwise.core.opaque import Opaque
-from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.stored import Stored
 from leafwise.files.limits import Limits, names_cost
 from leafwise.files.pickles.pickle_objects import StoredDeque, UnfinishedArray, UnpicklingError, shown
 from leafwise.files.pickles.pickled_content import ContentOf

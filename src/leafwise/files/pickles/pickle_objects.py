@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
-from leafwise.files.arrays.arrays import Storage
+from leafwise.files.arrays.stored import Storage
 
 if TYPE_CHECKING:
     from leafwise.files.pickles.unpickler import Unpickler

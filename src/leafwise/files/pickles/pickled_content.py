@@ -10,7 +10,7 @@ from typing import Any
 from leafwise.core.dotted import DistinctNames, split
 from leafwise.core.home import LeafKind, Visit
 from leafwise.core.opaque import MODULE_INTERNALS, Opaque
-from leafwise.files.arrays.arrays import Stored
+from leafwise.files.arrays.stored import Stored
 from leafwise.files.pickles.pickle_objects import TensorParts
 
 ContentOf = Callable[[Opaque, Callable[[Any], bool]], Visit | None]

@@ -7,8 +7,8 @@ from typing import Any
 from leafwise.core.home import Spec
 from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import ITEM_BYTES, Signed, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.slices import c_strides, is_shape
+from leafwise.files.arrays.stored import ITEM_BYTES, Signed, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.limits import ALLOW_MORE, Limits
 from leafwise.files.pickles.numpy_objects import NUMPY_TABLE
 from leafwise.files.pickles.pickle_objects import (

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from leafwise.core.home import Spec
 from leafwise.core.opaque import Opaque
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.arrays.pieces import NotTiledError, Piece, Pieces
 from leafwise.files.arrays.slices import is_shape, sliced
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.limits import Limits
 from leafwise.files.pickles.pickle_objects import TensorParts
 

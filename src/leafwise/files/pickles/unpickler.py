@@ -14,7 +14,7 @@ from typing import Any
 
 from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import Storage
+from leafwise.files.arrays.stored import Storage
 from leafwise.files.limits import HashClock, LimitError, Limits
 from leafwise.files.pickles.pickle_bytes import MARGIN, STOP, PickleBytes
 from leafwise.files.pickles.pickle_calls import warning_text

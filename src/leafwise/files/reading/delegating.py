@@ -13,7 +13,7 @@ from leafwise.core.work import executor_tasks
 from leafwise.core.work.executor_tasks import Workers, run_each, task_bundles
 from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored
 from leafwise.files.sources.source import LocalSource
 
 

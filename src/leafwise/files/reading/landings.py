@@ -14,7 +14,7 @@ from leafwise.core.capabilities.loading import Landing, Transfer
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import READERS, THREADS, in_threads
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import Storage
+from leafwise.files.arrays.stored import Storage
 from leafwise.files.checksums import ChecksumPass
 from leafwise.files.sources.source import LocalSource, Source
 

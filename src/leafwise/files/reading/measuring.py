@@ -13,8 +13,8 @@ from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_threads
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import ITEM_BYTES, Coded, Storage, Stored, Strided
-from leafwise.files.reading.reader import unchanged
+from leafwise.files.arrays.stored import ITEM_BYTES, Coded, Storage, Stored, Strided
+from leafwise.files.reading.checked_reads import unchanged
 from leafwise.files.sources.source import LocalSource
 from leafwise.kernels import cpu
 from leafwise.kernels.cpu import PIECE, lies_densely

@@ -12,10 +12,10 @@ from leafwise.core.memory.runs import boxes
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import READERS, in_threads
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored
 from leafwise.files.arrays.ranges import over, scratch
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored
 from leafwise.files.checksums import ChecksumPass
-from leafwise.files.reading.reader import raise_damage
+from leafwise.files.reading.checked_reads import raise_damage
 from leafwise.files.sources.source import LocalSource
 
 _TASK = 1 << 20  # bytes that a thread reads at a time; few enough for its cache

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from leafwise.core.path import shown_file
 from leafwise.core.work.executor_tasks import place
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import InMemory, Placed, Storage, Stored
 from leafwise.files.arrays.derived import MeanAlong
 from leafwise.files.arrays.pieces import Pieces
+from leafwise.files.arrays.stored import InMemory, Placed, Storage, Stored
 from leafwise.files.limits import Limits
 from leafwise.files.sources.remote import RemoteSource, is_url, remote, remote_source
 from leafwise.files.sources.source import BytesSource, LocalSource, Source

@@ -10,7 +10,7 @@ import secrets
 from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count
 from leafwise.files import record
-from leafwise.files.arrays.arrays import ITEM_BYTES
+from leafwise.files.arrays.stored import ITEM_BYTES
 from leafwise.files.checksums import CHUNK, DIGITS, checksum, count
 from leafwise.files.folders.shard_names import own_prefix
 from leafwise.files.formats.safetensors import rows_of

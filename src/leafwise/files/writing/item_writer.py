@@ -16,7 +16,7 @@ from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError
 from leafwise.files import record
-from leafwise.files.arrays.arrays import ITEM_BYTES, Storage, Stored, Strided, spec_of
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Strided, spec_of
 from leafwise.files.checksums import ChunkHasher
 from leafwise.files.record import NodeType, Role, TieRow
 from leafwise.files.writing import live_arrays

@@ -13,8 +13,8 @@ from leafwise.core.capabilities.saving import Extraction, Part
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import WRITERS, in_order
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import ITEM_BYTES, numpy_dtype
 from leafwise.files.arrays.ranges import over, scratch
+from leafwise.files.arrays.stored import ITEM_BYTES, numpy_dtype
 from leafwise.files.casts import cast_into
 from leafwise.files.checksums import CHUNK, checksummer, count
 from leafwise.files.writing.output import Output

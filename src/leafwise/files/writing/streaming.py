@@ -20,12 +20,12 @@ from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_order
 from leafwise.errors import FileError, WriteError
-from leafwise.files.arrays.arrays import ITEM_BYTES, Inflated, Storage, Stored
 from leafwise.files.arrays.computed import Elementwise
 from leafwise.files.arrays.ranges import Ranged, fill_range, scratch
+from leafwise.files.arrays.stored import ITEM_BYTES, Inflated, Storage, Stored
 from leafwise.files.casts import SATURATE
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums, ChunkHasher, checksummer, count
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
 from leafwise.files.sources.source import InflatedSource
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import LocalOutput, SharedOutput, WrittenParts
@@ -52,7 +52,7 @@ class Streaming:
             for leaf in _leaves(way.array)
             if not isinstance(leaf, _Watched | Inflated)  # these are verified while they are read
         ]
-        reader.verify_arrays(apart, workers=workers)
+        checked_reads.verify_arrays(apart, workers=workers)
 
     def write(self, output: Output, places: list[tuple[str, int]], progress: Count) -> list[list[str]]:
         """Writes arrays into gaps of a file: `places` are their names, and the offset of the first byte of each.
@@ -109,7 +109,7 @@ class Streaming:
     def check_sources(self) -> None:
         """Raises if the values that were read are damaged, or if a source was changed meanwhile. To be called before
         the new files replace others."""
-        reader.raise_damage(
+        checked_reads.raise_damage(
             [
                 (name, leaf.storage, leaf.checksum_pass)
                 for name, way in self._ways.items()
@@ -117,7 +117,7 @@ class Streaming:
                 if isinstance(leaf, _Watched)
             ]
         )
-        reader.unchanged(storage.source for array in self._arrays.values() for storage in array.storages())
+        checked_reads.unchanged(storage.source for array in self._arrays.values() for storage in array.storages())
 
 
 class _Way(NamedTuple):

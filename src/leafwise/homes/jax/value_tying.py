@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from leafwise.core.capabilities.tying import Keep, Place, TiedPlaces, Tying
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.core.path import Path
 from leafwise.errors import Unsupported
 

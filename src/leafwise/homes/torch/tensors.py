@@ -12,7 +12,7 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.torch.checkpoints.unsupported_tensors import not_understood
 from leafwise.homes.torch.gpu.launching import check_not_capturing
-from leafwise.homes.torch.values.values import WORDS
+from leafwise.homes.torch.values.tensor_values import WORDS
 
 K = TypeVar("K")
 

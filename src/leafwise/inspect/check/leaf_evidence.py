@@ -10,7 +10,7 @@ from leafwise.core.capabilities.searching import Lines, Searching
 from leafwise.core.columns import Facts
 from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.leaf import Leaf
-from leafwise.core.pairing.pairing import NamedArray
+from leafwise.core.pairing.row_pairs import NamedArray
 from leafwise.core.path import spelled
 from leafwise.core.registry import home_of
 from leafwise.core.work.executor_tasks import Workers, run_each

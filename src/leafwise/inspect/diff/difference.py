@@ -11,10 +11,10 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Spec
 from leafwise.core.pairing.leaf_pairs import LeafPairs, TieChange
-from leafwise.core.pairing.pairing import NamedArray, NamedArrays, Pairing, Side
 from leafwise.core.pairing.plain_pairs import PlainPairs, compare_plain
 from leafwise.core.pairing.proposals import Proposal
 from leafwise.core.pairing.row_matching import Prefix
+from leafwise.core.pairing.row_pairs import NamedArray, NamedArrays, Pairing, Side
 from leafwise.core.parts import check_listed
 from leafwise.core.path import shown_url
 from leafwise.core.results.result import Table, rendered, whole_number

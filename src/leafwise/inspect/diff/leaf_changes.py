@@ -8,7 +8,7 @@ from typing import Any, overload
 from leafwise.core.capabilities.comparing import RepeatedResult
 from leafwise.core.home import Spec
 from leafwise.core.pairing.leaf_pairs import TieChange
-from leafwise.core.pairing.pairing import Side
+from leafwise.core.pairing.row_pairs import Side
 from leafwise.core.results.comparison import Comparison
 from leafwise.inspect.diff.changes import KINDS, Change
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from leafwise.core.capabilities.delegating import Delegating
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.sharding import Team
-from leafwise.core.pairing.pairing import NamedArray
+from leafwise.core.pairing.row_pairs import NamedArray
 from leafwise.core.results.moments import Moments
 from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import Count

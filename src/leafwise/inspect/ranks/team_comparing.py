@@ -19,7 +19,7 @@ from leafwise.core.capabilities.sharding import Distributing, Team
 from leafwise.core.home import Home, Spec
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.memory.sharding import LocalPart
-from leafwise.core.pairing.pairing import NamedArray, NamedArrays
+from leafwise.core.pairing.row_pairs import NamedArray, NamedArrays
 from leafwise.core.results.comparison import Comparison, together
 from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import is_shared_out

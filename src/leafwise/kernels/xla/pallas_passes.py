@@ -17,8 +17,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as pallas_triton
 
 from leafwise.kernels.dtypes import smallest_normal
-from leafwise.kernels.xla import xla_passes
-from leafwise.kernels.xla.xla_passes import BINS, COUNTED, FOLDS, Figures
+from leafwise.kernels.xla import passes
+from leafwise.kernels.xla.passes import BINS, COUNTED, FOLDS, Figures
 
 
 class Tiling(NamedTuple):
@@ -203,19 +203,19 @@ def _first_pass(arrays: tuple[Any, ...], histogram: bool, tiling: Tiling, interp
     cut = size - size % tiling.chunk
     rest = jnp.stack([x.reshape(-1)[cut:] for x in arrays]) if cut < size else None
     if rest is not None:
-        of_rest = xla_passes.fast(rest).over_rows()
+        of_rest = passes.fast(rest).over_rows()
         by_chunk = [
             jnp.concatenate([rows.astype(last.dtype), last[:, None]], 1)
             for rows, last in zip(by_chunk, of_rest, strict=True)
         ]
     wide = [rows.astype(jnp.int64 if jnp.issubdtype(rows.dtype, jnp.integer) else jnp.float64) for rows in by_chunk]
-    figures = xla_passes.measured(xla_passes.reduced(wide, FOLDS, 1), len(COUNTED))
+    figures = passes.measured(passes.reduced(wide, FOLDS, 1), len(COUNTED))
     if histogram:
         bins = _placed(windows[0], whole[..., 4])
         if rest is not None:
-            last = xla_passes.measured(of_rest, len(COUNTED))
-            lowest = xla_passes.window_below(last.extremes, dtype)
-            counts = xla_passes.window_counts(rest, lowest[:, None]).astype(jnp.int32)
+            last = passes.measured(of_rest, len(COUNTED))
+            lowest = passes.window_below(last.extremes, dtype)
+            counts = passes.window_counts(rest, lowest[:, None]).astype(jnp.int32)
             bins += _placed(counts[:, None], lowest[:, None])
         # In the first bin are zeros, and numbers that are subnormal in 32 bits: of float16, none is.
         first_bin = figures.counts[:, int(smallest_normal(dtype.name) == smallest_normal("float32"))]

@@ -11,7 +11,7 @@ from leafwise.share.find import Ties, bytes_saved
 
 if TYPE_CHECKING:
     from leafwise.core.leaf import Leaf
-    from leafwise.core.memory.memory import Op
+    from leafwise.core.memory.ops import Op
 
 _MAX_LISTED = 20  # groups of equal but untied leaves that are shown
 

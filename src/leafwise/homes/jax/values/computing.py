@@ -77,14 +77,16 @@ class JaxMeasuring(Measuring):
     """On a GPU by XLA, on a CPU by C code, and shard by shard."""
 
     def cannot_measure(self, value: Any) -> str:
-        from leafwise.kernels.xla.xla import unknown_jax_dtype  # late, because averages and clipping do not need it
+        from leafwise.kernels.xla.device_moments import (
+            unknown_jax_dtype,  # late, because averages and clipping do not need it
+        )
 
         if reason := why_unreadable(value):
             return reason
         return "" if is_key_dtype(value.dtype) else unknown_jax_dtype(value.dtype.name)
 
     def measure(self, values: list[Any], histogram: bool, count: Count) -> Callable[[], list[Moments]]:
-        from leafwise.kernels.xla.xla import measure_arrays
+        from leafwise.kernels.xla.device_moments import measure_arrays
 
         for value in values:
             if reason := self.cannot_measure(value):

@@ -13,7 +13,7 @@ from leafwise.homes.torch.checkpoints.state import EXTRA, has_extra_state, load_
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded, not_understood
 from leafwise.homes.torch.parallel.sharding import empty_like_sharded
 from leafwise.homes.torch.ties.keepers import bonds_at
-from leafwise.homes.torch.values.values import same_memory
+from leafwise.homes.torch.values.tensor_values import same_memory
 
 
 class TorchRebuilding(Rebuilding):

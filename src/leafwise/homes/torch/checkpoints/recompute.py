@@ -16,7 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from leafwise.homes.torch.ties.tied_views import plain_class
-from leafwise.homes.torch.values.values import same_bits
+from leafwise.homes.torch.values.tensor_values import same_bits
 
 Buffers = dict[str, torch.Tensor]
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from leafwise.core.path import escape
-from leafwise.homes.torch.values.values import same_memory
+from leafwise.homes.torch.values.tensor_values import same_memory
 
 EXTRA = "_extra_state"  # PyTorch's key for the result of `get_extra_state`
 # Methods of these packages do not count as a module's own: PyTorch itself, wrappers that only delegate, and packed

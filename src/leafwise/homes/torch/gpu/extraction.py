@@ -17,7 +17,7 @@ from leafwise.errors import WalkError
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.gpu.pinned import BUFFER, PinnedBuffer, PinnedPool, pinned_pool
 from leafwise.homes.torch.tensors import cannot_read
-from leafwise.homes.torch.values.values import WORDS
+from leafwise.homes.torch.values.tensor_values import WORDS
 
 EXTRACTED = frozenset({"cuda"})  # the types of devices whose tensors are copied out through pinned memory
 # Bytes of a buffer. Pinning memory takes time, so small models get small buffers, but each takes a part of any array.

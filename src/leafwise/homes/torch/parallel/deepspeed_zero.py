@@ -27,7 +27,7 @@ from leafwise.homes.torch.parallel.flat_shards import (
     stand_in,
     stand_in_at,
 )
-from leafwise.homes.torch.values.values import same_bits
+from leafwise.homes.torch.values.tensor_values import same_bits
 
 _OWN_FILES = "use engine.save_checkpoint and engine.load_checkpoint"
 _ON_NVME = f"DeepSpeed has moved its values to NVMe; {_OWN_FILES}"

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.tying import Keep
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.errors import TieWarning
-from leafwise.homes.torch.values.values import same_memory, seen_through
+from leafwise.homes.torch.values.tensor_values import same_memory, seen_through
 
 KEEPER = "_leafwise_keeper"  # the attribute of a module for its `keepers.TieKeeper`
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from leafwise.errors import TieError
 from leafwise.homes.torch.ties.bonds import Bond, TensorSlot
-from leafwise.homes.torch.values.values import choose, same_bits, seen_through
+from leafwise.homes.torch.values.tensor_values import choose, same_bits, seen_through
 
 
 class StateDictCheck:

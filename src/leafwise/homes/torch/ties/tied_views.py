@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.viewing import Viewing
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.errors import TieError, Unsupported
 from leafwise.homes.torch.ties.bonds import KEEPER, Bond
 from leafwise.homes.torch.ties.keepers import TieKeeper
-from leafwise.homes.torch.values.values import seen, seen_through
+from leafwise.homes.torch.values.tensor_values import seen, seen_through
 
 _VIEWS = "_leafwise_views"
 

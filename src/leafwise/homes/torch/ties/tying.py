@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from leafwise.core.capabilities.tying import DeclaredTie, Keep, Place, TiedPlaces, Tying
 from leafwise.core.home import Spec
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.errors import TieWarning
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.tensors import is_expanded
@@ -27,7 +27,7 @@ from leafwise.homes.torch.ties.tied_views import (
     plain_class,
     views_of,
 )
-from leafwise.homes.torch.values.values import choose, seen_through
+from leafwise.homes.torch.values.tensor_values import choose, seen_through
 
 # -- keeping -----------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from leafwise.homes.torch.parallel.flat_shards import FlatShard, is_shown_itself
 from leafwise.homes.torch.parallel.sharding import local_tensor
 from leafwise.homes.torch.tensors import tensor_over
 from leafwise.homes.torch.training.optimizers import is_optimizer, keeps_own_state, parameters_of, shown_state
-from leafwise.homes.torch.values.values import same_bits
+from leafwise.homes.torch.values.tensor_values import same_bits
 
 # The state of PyTorch's own optimizers that has an element for each element of the parameter.
 _LIKE_PARAMETER = frozenset({

@@ -13,7 +13,7 @@ from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, shortage_explained
 from leafwise.homes.torch.gpu.snapshots import have_plain_memory
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
-from leafwise.homes.torch.values.values import same_bits, words_of
+from leafwise.homes.torch.values.tensor_values import same_bits, words_of
 
 
 class TorchComparing(Comparing):

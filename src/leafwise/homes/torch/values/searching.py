@@ -11,7 +11,7 @@ import torch
 from leafwise.core.capabilities.searching import Lines, LineSums, Searching
 from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, start_kernels
 from leafwise.homes.torch.tensors import dtype_name, positions_by_key
-from leafwise.homes.torch.values.values import words_of
+from leafwise.homes.torch.values.tensor_values import words_of
 from leafwise.kernels.dtypes import byte_values, is_byte_float
 from leafwise.kernels.lines import SAMPLED, Directions
 

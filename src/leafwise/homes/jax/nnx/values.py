@@ -9,7 +9,7 @@ from leafwise.core import registry as homes
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.results.moments import Moments
 from leafwise.core.work.progress import Count
-from leafwise.homes.jax.nnx.nnx import array_in, put_array
+from leafwise.homes.jax.nnx.home import array_in, put_array
 from leafwise.homes.jax.values.computing import JaxAveraging, JaxClipping
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import listed, shown_file
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import Unreadable
+from leafwise.files.arrays.stored import Unreadable
 from leafwise.files.checksums import checksum
 from leafwise.files.limits import names_cost
 from leafwise.files.orbax import metadata as orbax_metadata

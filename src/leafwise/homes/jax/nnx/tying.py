@@ -16,10 +16,10 @@ from flax import nnx
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.tying import DeclaredTie, Keep, Place, TiedPlaces, Tying
 from leafwise.core.home import Spec
-from leafwise.core.memory.memory import SAME, Op
+from leafwise.core.memory.ops import SAME, Op
 from leafwise.core.path import Path
 from leafwise.errors import PathError, QueryError, TieError, Unsupported
-from leafwise.homes.jax.nnx.nnx import array_in, child_of, put_array
+from leafwise.homes.jax.nnx.home import array_in, child_of, put_array
 
 # The names that are tied, relative to the module: a tuple of keys for each tie. NNX neither prints attributes with this
 # prefix nor lists them in an `nnx.Dict`.

@@ -32,7 +32,7 @@ from leafwise.core.path import Entry
 from leafwise.core.roles.recipes import Recipe, Shape, Taken
 from leafwise.errors import Unsupported, WriteError
 from leafwise.homes.jax.arrays import ArraysHome, new_array, why_irreplaceable, why_unreadable
-from leafwise.homes.jax.nnx.nnx_freezing import is_frozen
+from leafwise.homes.jax.nnx.freezing import is_frozen
 from leafwise.homes.jax.pytrees import LayerFilling
 from leafwise.homes.jax.roles import role_in_container, role_of
 from leafwise.homes.jax.values.placing import JaxRebuilding
@@ -134,21 +134,21 @@ class NnxHome(ArraysHome):
     walks = "Flax NNX modules"
     roles_by_class = True
     capabilities: ClassVar[Capabilities] = {
-        Averaging: "leafwise.homes.jax.nnx.nnx_values:NnxAveraging",
-        Clipping: "leafwise.homes.jax.nnx.nnx_values:NnxClipping",
+        Averaging: "leafwise.homes.jax.nnx.values:NnxAveraging",
+        Clipping: "leafwise.homes.jax.nnx.values:NnxClipping",
         Comparing: "leafwise.homes.jax.values.reading:JaxComparing",
         Converting: NnxConverting,
         Filling: LayerFilling,
-        Freezing: "leafwise.homes.jax.nnx.nnx_freezing:NnxFreezing",
+        Freezing: "leafwise.homes.jax.nnx.freezing:NnxFreezing",
         Grouping: "leafwise.homes.jax.training:JaxGrouping",
         Loading: NnxLoading,
-        Measuring: "leafwise.homes.jax.nnx.nnx_values:NnxMeasuring",
+        Measuring: "leafwise.homes.jax.nnx.values:NnxMeasuring",
         Packing: "leafwise.homes.jax.training:JaxPacking",
         Rebuilding: NnxRebuilding,
         Saving: "leafwise.homes.jax.values.reading:JaxSaving",
         Sorting: NnxSorting,
         Stepping: "leafwise.homes.jax.training:JaxStepping",
-        Tying: "leafwise.homes.jax.nnx.nnx_tying:NnxTying",
+        Tying: "leafwise.homes.jax.nnx.tying:NnxTying",
     }
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:

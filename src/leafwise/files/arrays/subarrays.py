@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from math import prod
 
-from leafwise.core.memory.memory import extent
-from leafwise.files.arrays.arrays import ITEM_BYTES, Signed, Storage, Stored, Strided, spec_of
+from leafwise.core.memory.ops import extent
 from leafwise.files.arrays.pieces import Piece, Pieces
 from leafwise.files.arrays.slices import Index, expanded, sliced
+from leafwise.files.arrays.stored import ITEM_BYTES, Signed, Storage, Stored, Strided, spec_of
 from leafwise.files.checksums import Crc32
 from leafwise.files.limits import Limits
 
 Box = tuple[slice, ...]  # a slice with a start and a stop for each axis
 
 
-def section(array: Stored, box: Box) -> Stored:
+def subarray(array: Stored, box: Box) -> Stored:
     """The part of a stored array in a box, as an array of its own. Reading it reads as little else as possible."""
     shape = array.spec.shape or ()
     size = tuple(part.stop - part.start for part in box)
@@ -28,7 +28,7 @@ def section(array: Stored, box: Box) -> Stored:
         if isinstance(array, Signed):
             return Signed(spec, array.storage, offset, strides, array.signs)
         return Strided(spec, array.storage, offset, strides, array.big_endian)
-    return Section(array, box)
+    return Subarray(array, box)
 
 
 def before_turn(box: Box, order: tuple[int, ...] | None) -> Box:
@@ -51,14 +51,14 @@ def _cut(pieces: Iterable[Piece], box: Box) -> Iterator[Piece]:
             inside = tuple(slice(start - at, stop - at) for (start, stop), at in zip(ends, position, strict=True))
             new_position = tuple(start - part.start for (start, _), part in zip(ends, box, strict=True))
             new_size = tuple(stop - start for start, stop in ends)
-            yield new_position, new_size, cache(partial(_section_of, open_piece, inside))
+            yield new_position, new_size, cache(partial(_subarray_of, open_piece, inside))
 
 
-def _section_of(open_piece: Callable[[], Stored], box: Box) -> Stored:
-    return section(open_piece(), box)
+def _subarray_of(open_piece: Callable[[], Stored], box: Box) -> Stored:
+    return subarray(open_piece(), box)
 
 
-class Section(Stored):
+class Subarray(Stored):
     """A part of an array that must be decoded, assembled or unpacked."""
 
     __slots__ = ("box", "checks_itself", "checks_parts", "of", "reads_parts")

@@ -14,7 +14,7 @@ from leafwise.core.dtypes import number_kind
 from leafwise.core.home import Home, Spec
 from leafwise.core.pairing.families import Unmatched
 from leafwise.core.pairing.proposals import Proposal, certain_pairs, propose
-from leafwise.core.pairing.row_matching import Matching, Prefix, Rename, Renaming, is_auto, match
+from leafwise.core.pairing.row_matching import Matching, Prefix, Rename, Renaming, is_auto, match_names
 from leafwise.core.path import quote
 from leafwise.core.tree import Tree
 
@@ -191,7 +191,7 @@ class Pairing:
         keeps_names = rename is None or is_auto(rename)
         self.is_in_order = keeps_names and target.names == source.names and target.has_unique_names
         nothing_left = Matching({}, [], [], [], [], [])
-        matching = nothing_left if self.is_in_order else match(target.names, source.names, rename)
+        matching = nothing_left if self.is_in_order else match_names(target.names, source.names, rename)
         if matching.targets_left and matching.sources_left:
             self.proposals = propose(*self._unmatched(matching, once_per_leaf))
             if is_auto(rename):

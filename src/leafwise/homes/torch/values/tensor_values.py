@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from leafwise.core.capabilities.tying import Keep
-from leafwise.core.memory.memory import Op
+from leafwise.core.memory.ops import Op
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 
 # The dtypes of integers by their size in bytes, for the bits of elements of other dtypes.

@@ -16,8 +16,8 @@ from leafwise.core.path import shown_file
 from leafwise.core.tree import Tree
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, RankError, WalkError
-from leafwise.files.arrays.arrays import ITEM_BYTES
 from leafwise.files.arrays.pieces import tiled
+from leafwise.files.arrays.stored import ITEM_BYTES
 from leafwise.files.dcp import writer as dcp_writer
 from leafwise.files.dcp.metadata import Shape
 from leafwise.files.dcp.record import OWN_FILE, data_name

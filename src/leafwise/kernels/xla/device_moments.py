@@ -34,8 +34,8 @@ from leafwise.core.work.threads import in_threads
 from leafwise.errors import Unsupported
 from leafwise.kernels import cpu
 from leafwise.kernels.dtypes import check_known, is_whole, smallest_normal, unknown_dtype
-from leafwise.kernels.xla import xla_passes
-from leafwise.kernels.xla.xla_passes import Figures
+from leafwise.kernels.xla import passes
+from leafwise.kernels.xla.passes import Figures
 
 # Integers of less than a byte, which are measured as these.
 _NARROW = {"int1": "int8", "int2": "int8", "int4": "int8", "uint1": "uint8", "uint2": "uint8", "uint4": "uint8"}
@@ -244,10 +244,10 @@ def _by_kernel(arrays: tuple[Any, ...], histogram: bool) -> Figures:
 
 def _by_xla(arrays: tuple[Any, ...], histogram: bool) -> Figures:
     with _ready():
-        figures: Figures = xla_passes.first_pass(arrays, histogram)
+        figures: Figures = passes.first_pass(arrays, histogram)
         if isinstance(figures.lowest, tuple):
-            bins = tuple(map(xla_passes.window_pass, arrays, figures.lowest))
-            figures = figures._replace(lowest=xla_passes.join_bins(figures.lowest), bins=xla_passes.join_bins(bins))
+            bins = tuple(map(passes.window_pass, arrays, figures.lowest))
+            figures = figures._replace(lowest=passes.join_bins(figures.lowest), bins=passes.join_bins(bins))
     return figures
 
 
@@ -324,7 +324,7 @@ def _of_group(group: _Group, results: Figures) -> list[Moments]:
     """The moments of each array of a group, from the results of the first pass."""
     results = jax.device_get(results)
     dtype = group.arrays[0].dtype.name
-    every = _facts(dtype, results, xla_passes.COUNTED, xla_passes.SUMMED)
+    every = _facts(dtype, results, passes.COUNTED, passes.SUMMED)
     histograms = _counted_windows(results) if results.bins is not None else [None] * len(every)
     moments = []
     for array, facts, histogram in zip(group.arrays, every, histograms, strict=True):
@@ -352,9 +352,9 @@ def _with_care(array: Any, shift: float, histogram: bool) -> Moments:
     dtype = array.dtype.name
     for _ in range(3):
         with _ready():
-            results = xla_passes.careful_pass(array, jax.device_put(np.float64(shift), array.sharding))
+            results = passes.careful_pass(array, jax.device_put(np.float64(shift), array.sharding))
         stacked = Figures(*(None if result is None else result[None] for result in jax.device_get(results)))
-        [facts] = _facts(dtype, stacked, xla_passes.COUNTED_WITH_CARE, xla_passes.SUMMED_WITH_CARE)
+        [facts] = _facts(dtype, stacked, passes.COUNTED_WITH_CARE, passes.SUMMED_WITH_CARE)
         finite = array.size - facts.nonfinite
         if not finite:
             return facts.moments(array, None, NOTHING if histogram else None)
@@ -388,10 +388,10 @@ def _extremes(dtype: str, keys: Any) -> Any:
 
 def _counted_windows(results: Figures) -> list[Histogram]:
     """The histograms of arrays, as far as the first pass counted them."""
-    bins = np.zeros((len(results.bins), xla_passes.BINS), np.int64)
+    bins = np.zeros((len(results.bins), passes.BINS), np.int64)
     places = results.lowest[:, None] + np.arange(results.bins.shape[1])
     np.put_along_axis(bins, places, results.bins, 1)
-    zeros = results.counts[:, xla_passes.COUNTED.index("zeros")]
+    zeros = results.counts[:, passes.COUNTED.index("zeros")]
     bins[:, 0] = np.maximum(bins[:, 0] - zeros, 0)  # where zeros are, if this bin was counted
     return cpu.trimmed(bins)
 
@@ -400,13 +400,13 @@ def _all_windows(array: Any, facts: _Facts) -> Histogram:
     """The histogram of all finite values, counted from the largest magnitude down."""
     magnitude = facts.magnitude
     exponent = magnitude.bit_length() - 1 if isinstance(magnitude, int) else math.frexp(magnitude)[1] - 1
-    bins = np.zeros(xla_passes.BINS, np.int64)
+    bins = np.zeros(passes.BINS, np.int64)
     start = min(max(exponent, LOWEST), HIGHEST) - LOWEST + 1
     remaining = array.size - facts.nonfinite - facts.counts["zeros"]
     while remaining:
-        stop, start = start, max(start - xla_passes.WINDOW, 0)
+        stop, start = start, max(start - passes.WINDOW, 0)
         with _ready():
-            counts = jax.device_get(xla_passes.window_pass(array, jax.device_put(np.int32(start), array.sharding)))
+            counts = jax.device_get(passes.window_pass(array, jax.device_put(np.int32(start), array.sharding)))
         bins[start:stop] = counts[: stop - start]
         if stop == len(bins):
             bins[-1] -= facts.nonfinite

@@ -13,9 +13,9 @@ from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads
 from leafwise.errors import ChecksumError, FileError
-from leafwise.files.arrays.arrays import Signed, Storage, Stored, Strided, numpy_dtype
 from leafwise.files.arrays.ranges import scratch
-from leafwise.files.arrays.sections import Section, is_dense, joined, touched
+from leafwise.files.arrays.stored import Signed, Storage, Stored, Strided, numpy_dtype
+from leafwise.files.arrays.subarrays import Subarray, is_dense, joined, touched
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums
 from leafwise.files.reading.landings import LandingRead, Transfers, fill_landings
 from leafwise.files.sources.remote import RemoteSource
@@ -136,15 +136,15 @@ def verify_arrays(
     return compared + sum(array.spec.nbytes for array in alone)
 
 
-def verify_sections(sections: Iterable[tuple[str, Stored]]) -> None:
+def verify_subarrays(subarrays: Iterable[tuple[str, Stored]]) -> None:
     """Compares the checksums of parts of arrays, and of as little else as possible: each checksum that covers a byte of
     a part, once. Raises an error that lists every damaged array."""
     used: dict[int, list[tuple[int, int]]] = {}
     passes: dict[int, tuple[str, Storage, ChecksumPass]] = {}
     alone: dict[int, Stored] = {}
-    for name, array in sections:
+    for name, array in subarrays:
         if array.checks_itself:
-            alone[id(array.of if isinstance(array, Section) and not array.checks_parts else array)] = array
+            alone[id(array.of if isinstance(array, Subarray) and not array.checks_parts else array)] = array
         for storage, start, stop in touched(array):
             assert storage.checksums is not None
             used.setdefault(id(storage), []).append((start, stop))
@@ -160,13 +160,13 @@ def verify_sections(sections: Iterable[tuple[str, Stored]]) -> None:
     in_threads(lambda array: array.check(), list(alone.values()))
 
 
-def checked_section(name: str, array: Stored) -> Any:
+def checked_subarray(name: str, array: Stored) -> Any:
     """The values of a part of an array, compared with their checksums. If they are close together, nothing is read
     twice, which matters for files on other machines."""
     storages = array.storages()
     sums = storages[0].checksums if len(storages) == 1 and array.spec.size else None
     if sums is None or not isinstance(array, Strided) or array.checks_itself or not is_dense(array):
-        verify_sections([(name, array)])
+        verify_subarrays([(name, array)])
         return array.read().copy()
     ((storage, start, stop),) = touched(array)
     data = storage.read(start, stop)

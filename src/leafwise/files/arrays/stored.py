@@ -8,7 +8,7 @@ from typing import Any
 
 from leafwise.core.dtypes import WORDS, stored_itemsizes
 from leafwise.core.home import Memory, Spec
-from leafwise.core.memory.memory import extent
+from leafwise.core.memory.ops import extent
 from leafwise.core.path import escape
 from leafwise.errors import Unsupported
 from leafwise.files.arrays.slices import Index, c_strides, expanded, is_c_order, sliced

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leafwise as lw
-from leafwise.files.arrays.arrays import Stored, Strided
 from leafwise.files.arrays.pieces import Pieces
-from leafwise.files.arrays.sections import section, touched
+from leafwise.files.arrays.stored import Stored, Strided
+from leafwise.files.arrays.subarrays import subarray, touched
 from leafwise.files.checksums import CHUNK
 from leafwise.files.limits import Limits
-from leafwise.files.reading import reader
+from leafwise.files.reading import checked_reads
 
 SHAPE = (7, 5, 4)
 VALUES = np.arange(prod(SHAPE), dtype=np.float32).reshape(SHAPE)
@@ -59,7 +59,7 @@ def arrays(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stored]:
 
 
 def _piece(whole: Stored, box: Any) -> Any:
-    return lambda: section(whole, box)
+    return lambda: subarray(whole, box)
 
 
 @pytest.mark.slow
@@ -68,14 +68,14 @@ def _piece(whole: Stored, box: Any) -> Any:
 def test_a_section_has_the_values_of_its_box(arrays: dict[str, Stored], box: Any, index: Any) -> None:
     expected = VALUES[box]
     for name, array in arrays.items():
-        part = section(array, box)
+        part = subarray(array, box)
         assert part.spec.shape == expected.shape, name
         assert part.spec.nbytes == expected.nbytes, name
         assert np.array_equal(part.read(), expected), name
         assert np.array_equal(part.read(index), expected[index]), name
         assert b"".join(map(bytes, part.chunks())) == expected.tobytes(), name
         if expected.size:
-            assert np.array_equal(reader.checked_section(name, part), expected), name
+            assert np.array_equal(checked_reads.checked_subarray(name, part), expected), name
         runs = part.runs()
         if runs is not None:
             memory = bytearray(expected.nbytes)
@@ -87,7 +87,7 @@ def test_a_section_has_the_values_of_its_box(arrays: dict[str, Stored], box: Any
 def test_an_index_into_a_section_counts_from_the_start_of_the_section(arrays: dict[str, Stored]) -> None:
     box = slice(2, 6), slice(1, 5), slice(1, 3)
     for name, array in arrays.items():
-        part = section(array, box)
+        part = subarray(array, box)
         for index in ((0,), (3, slice(None), 1), (-1, 2, 0)):
             assert np.array_equal(part.read(index), VALUES[box][index]), name
 
@@ -104,9 +104,12 @@ def test_only_the_checksums_of_a_section_are_compared(tmp_path: Path) -> None:
     with lw.open(path) as t:
         array = t.columns.row_values[0]
         for row in range(rows):
-            part = section(array, (slice(row, row + 1), slice(0, 10)))
+            part = subarray(array, (slice(row, row + 1), slice(0, 10)))
             assert [(start, stop) for _, start, stop in touched(part)] == [(row * CHUNK, (row + 1) * CHUNK)]
-            for check in (lambda part=part: reader.verify_sections([("w", part)]), lambda part=part: part_of(part)):
+            for check in (
+                lambda part=part: checked_reads.verify_subarrays([("w", part)]),
+                lambda part=part: part_of(part),
+            ):
                 if row == 3:
                     with pytest.raises(lw.ChecksumError, match="w is damaged"):
                         check()
@@ -115,4 +118,4 @@ def test_only_the_checksums_of_a_section_are_compared(tmp_path: Path) -> None:
 
 
 def part_of(part: Stored) -> Any:
-    return reader.checked_section("w", part)
+    return checked_reads.checked_subarray("w", part)

@@ -7,9 +7,9 @@ from typing import Any
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape
 from leafwise.errors import FileError
-from leafwise.files.arrays.arrays import ITEM_BYTES, Stored, spec_of
 from leafwise.files.arrays.pieces import NotTiledError, Piece, Pieces
 from leafwise.files.arrays.slices import counts
+from leafwise.files.arrays.stored import ITEM_BYTES, Stored, spec_of
 from leafwise.files.checksums import checksum
 from leafwise.files.dcp import record
 from leafwise.files.formats.torch_zip import entries, unpickled
