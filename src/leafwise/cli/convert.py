@@ -9,7 +9,7 @@ from typing import Any
 from leafwise.cli import target
 from leafwise.cli.output import caution, say
 from leafwise.cli.rename import add_rename, renames
-from leafwise.core.path import shown_file, shown_url
+from leafwise.core.path import plural, shown_file, shown_url
 from leafwise.errors import EditError, Error
 
 
@@ -61,7 +61,7 @@ def _own_options() -> Iterator[None]:
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.editing.planning import EditOptions, prepared
     from leafwise.files.formats.format import SAFETENSORS, all_formats, suffixes_of
-    from leafwise.render.phrases import bytes_text, plural
+    from leafwise.render.phrases import bytes_text
 
     if options.format is None and not options.destination.endswith(SAFETENSORS.suffixes):
         suffixes = suffixes_of(known for known in all_formats() if known.write is not None)

@@ -6,6 +6,7 @@ from typing import Any
 
 from leafwise.cli import target
 from leafwise.cli.output import say, show
+from leafwise.core.leaf import shape_text
 from leafwise.core.path import escape
 from leafwise.core.results.result import Result
 from leafwise.errors import Error
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
             text = np.array2string(array.astype("float32") if array.dtype.kind == "V" else array)
         for line in text.splitlines():
             print(escape(line))
-        say(f"{'×'.join(map(str, array.shape)) or 'scalar'} {leaf.dtype}", sys.stderr)
+        say(f"{shape_text(array.shape)} {leaf.dtype}", sys.stderr)
     return 0
 
 

@@ -232,6 +232,15 @@ def spelled(path: str) -> str:
     return f'"{path}"' if not set(path) & set('"\\\n') else repr(path)
 
 
+def plural(count: int, noun: str, nouns: str) -> str:
+    """A number with its noun.
+
+    >>> plural(1, "leaf", "leaves"), plural(1200, "leaf", "leaves")
+    ('1 leaf', '1,200 leaves')
+    """
+    return f"{count:,} {noun if count == 1 else nouns}"
+
+
 def listed(names: Sequence[str], limit: int = 8) -> str:
     """A list of names for a message: the first ones, and how many more there are.
 

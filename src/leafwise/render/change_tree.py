@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from leafwise.core.path import quote, split_names
+from leafwise.core.path import plural, quote, split_names
 from leafwise.core.results.outline import Line, Span, Style
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.render.change_text import figures, nonfinite, notes
 from leafwise.render.layout import FOLD_FROM, follows
-from leafwise.render.phrases import plural
 
 FIGURES = ("relative L2", "cosine", "largest", "changed")
 _STYLES: dict[str, Style] = {"changed": "warn", "removed": "error", "added": "tie", "unknown": "warn", "same": "dim"}

@@ -12,15 +12,6 @@ _VALUE_CHARS = 60
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def plural(count: int, noun: str, nouns: str) -> str:
-    """A number with its noun.
-
-    >>> plural(1, "leaf", "leaves"), plural(1200, "leaf", "leaves")
-    ('1 leaf', '1,200 leaves')
-    """
-    return f"{count:,} {noun if count == 1 else nouns}"
-
-
 def bytes_text(count: int) -> str:
     """A number of bytes in readable units; empty for zero.
 

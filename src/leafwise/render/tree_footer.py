@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.parts import bytes_counted_twice, not_understood, unlisted
-from leafwise.core.path import listed, quote
+from leafwise.core.path import listed, plural, quote
 from leafwise.core.results.outline import Hint, Span
-from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
+from leafwise.render.phrases import SECTIONS, bytes_text, value_text
 from leafwise.render.subtrees import Subtrees, SubtreeSums
 
 if TYPE_CHECKING:

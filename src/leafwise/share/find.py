@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, overload
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.stepping import Stepping, check_known
-from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie
+from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie, shape_text
 from leafwise.core.memory.ops import Op
 from leafwise.core.parts import check_whole, first_rows
 from leafwise.core.results.result import Table
@@ -190,7 +190,7 @@ def optimizer_mismatches(t: Tree, optimizer: Any) -> list[OptimizerMismatch]:
         if row is None:
             spec = columns.home(values[key]).spec(values[key])
             like = [columns.row_text(r) for r in absent if columns.facts([r])[0].spec[:2] == spec[:2]]
-            place = f"{places[0]} ({'×'.join(map(str, spec.shape or ())) or 'a scalar'})"
+            place = f"{places[0]} ({shape_text(spec.shape or ())})"
             problems.append(OptimizerMismatch("stale", "", _stale(place, like), tuple(like), place))
         elif len(places) > 1:
             path = columns.row_text(row)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.capabilities.measuring import reader
-from leafwise.core.leaf import Leaf
+from leafwise.core.leaf import Leaf, shape_text
 from leafwise.errors import QueryError
 from leafwise.inspect.image.bins import Bins
 from leafwise.inspect.image.grids import axis_down, filter_places, style_of
@@ -194,7 +194,7 @@ class FilterLayout(PixelLayout):
         self.down, self.across = "filters", "inputs" if self.per_line == 1 else "filters"
         inputs = f" × {self.ins:,} inputs" if self.ins > 1 else ""
         inputs += " (as one group: their number is not known)" if not groups_of(leaf, self.shape) else ""
-        self.note = f"{self.outs:,} filters{inputs} of {'×'.join(map(str, space))}"
+        self.note = f"{self.outs:,} filters{inputs} of {shape_text(tuple(space))}"
 
     def read(self, top: int, bottom: int, left: int, right: int) -> Any:
         high, wide = self.high + 1, self.wide + 1

@@ -26,7 +26,7 @@ from leafwise.checkpoint.saving.write_arguments import (
     target_path,
 )
 from leafwise.core.parts import check_listed
-from leafwise.core.path import escape, shown_file
+from leafwise.core.path import escape, plural, shown_file
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import check_sendable, opened
 from leafwise.core.work.fleet import refuse_pattern
@@ -418,5 +418,5 @@ def _refusal(problems: list[str], target: str) -> list[str]:
     lines = [f"cannot write {shown_file(target)}; nothing was written"]
     lines += [f"  {problem}" for problem in problems[:_LISTED]]
     if more := len(problems[_LISTED:]):
-        lines.append(f"  … and {more:,} more problem{'s' * (more > 1)}; error.problems lists them all")
+        lines.append(f"  … and {plural(more, 'more problem', 'more problems')}; error.problems lists them all")
     return lines

@@ -13,7 +13,7 @@ from leafwise.checkpoint.planning.plan import Plan, few, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.pairing.row_matching import match_names
 from leafwise.core.pairing.row_pairs import Side
-from leafwise.core.path import listed
+from leafwise.core.path import listed, plural
 from leafwise.core.roles.layer_parts import CarriedLeaf, LeafParts, axes_by_name, is_own_state, parts_of_both
 from leafwise.core.roles.named_axes import laid_out, regrouped
 from leafwise.core.roles.recipes import Recipe, RecipeError, Shape, Summed, Taken, Zeros, concatenated, cut
@@ -96,7 +96,7 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     what = "counts of batches and random streams are not carried between frameworks"
     dropped = [leaf.name for leaf in stored if leaf.name not in used and is_own_state(leaf)]
     if dropped:
-        leaves = "1 leaf" if len(dropped) == 1 else f"{len(dropped):,} leaves"
+        leaves = plural(len(dropped), "leaf", "leaves")
         plan.notes.append(f"{leaves} of {the_source(plan.source)} not used ({listed(dropped, 3)}): {what}")
     return CarriedSource(Reading(framework, recipes, keeps, what), set(dropped))
 

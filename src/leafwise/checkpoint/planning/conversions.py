@@ -17,6 +17,7 @@ from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.dtypes import number_kind
 from leafwise.core.pairing.row_matching import Rename, Renaming, match_names
 from leafwise.core.pairing.row_pairs import Side
+from leafwise.core.path import plural
 from leafwise.core.roles.recipes import Recipe, Shape, Taken, folded
 from leafwise.core.tree import Tree
 from leafwise.files.arrays.assembled import Assembled, Live
@@ -256,7 +257,7 @@ def _summary(plan: Plan, source: Side, names: dict[int, str], consumed: int) -> 
     renamed = sum(source.name_of[row] != name for row, name in names.items())
     counts = [f"{renamed:,} renamed"] if renamed else []
     if plan.recipes:
-        made = "1 leaf is" if len(plan.recipes) == 1 else f"{len(plan.recipes):,} leaves are"
+        made = plural(len(plan.recipes), "leaf is", "leaves are")
         counts.append(f"{made} made from {consumed:,} stored")
     changes = f": {', '.join(counts)}" if counts else ""
     return f"read as {plan.library} stores it{changes}"

@@ -12,7 +12,7 @@ from leafwise.core.leaf import Leaf, shape_text
 from leafwise.core.memory.ops import Op
 from leafwise.core.opaque import Opaque
 from leafwise.core.pairing.row_pairs import Pairing
-from leafwise.core.path import listed
+from leafwise.core.path import listed, plural
 from leafwise.core.roles.role_table import KEY_DTYPE, other_implementations
 from leafwise.core.tree import Tree
 
@@ -80,7 +80,7 @@ def plan_leaves(plan: Plan, pairing: Pairing, cast: bool) -> None:
             "values, and fails if they differ"
         )
     if plan.kept:
-        keep = "1 leaf keeps its value" if len(plan.kept) == 1 else f"{len(plan.kept):,} leaves keep their values"
+        keep = plural(len(plan.kept), "leaf keeps its value", "leaves keep their values")
         plan.notes.append(f"{keep}: {plan.keeps_what}")
     _plan_unused(plan, pairing, unused)
 

@@ -17,7 +17,7 @@ from leafwise.core.home import capability_or_none
 from leafwise.core.pairing.row_matching import Renaming, is_auto
 from leafwise.core.pairing.row_pairs import Pairing, Side, saved_rows
 from leafwise.core.parts import unlisted
-from leafwise.core.path import listed
+from leafwise.core.path import listed, plural
 from leafwise.core.rebuild import recomputed
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
@@ -135,15 +135,14 @@ def _pair(plan: Plan, optimizers: OptimizerPrefixes, rename: Any) -> Pairing:
         plan.notes.append(_not_applied_note(plan))
     plan.notes += [f"rename: {rule!r} matches no name in {the_source(plan.source)}" for rule in pairing.idle]
     if pairing.left_out:
-        count = len(pairing.left_out)
-        leaves = "1 leaf" if count == 1 else f"{count:,} leaves"
+        leaves = plural(len(pairing.left_out), "leaf", "leaves")
         plan.notes.append(f"rename leaves out {leaves} of {the_source(plan.source)}")
     return pairing
 
 
 def _not_applied_note(plan: Plan) -> str:
     count = sum(len(proposal.pairs) for proposal in plan.proposals)
-    names = "1 rename is" if count == 1 else f"{count:,} renames are"
+    names = plural(count, "rename is", "renames are")
     return f'{names} not certain, so rename="auto" did not apply {"it" if count == 1 else "them"}'
 
 

@@ -19,7 +19,7 @@ from leafwise.core.leaf import shape_text
 from leafwise.core.opaque import Opaque
 from leafwise.core.pairing.row_matching import Renaming, match_keys
 from leafwise.core.pairing.row_pairs import Pairing
-from leafwise.core.path import listed
+from leafwise.core.path import listed, plural
 from leafwise.core.tree import Tree
 from leafwise.errors import QueryError
 from leafwise.files.arrays.stored import Stored
@@ -137,7 +137,7 @@ def _report_missing(plan: Plan, missing: dict[str, int], misfits: Mapping[str, s
         reason = misfits.get(key) or f"{key} is in the model but not in {the_source(plan.source)}"
         plan.add("missing", key, reason)
     if kept:
-        values = "1 plain value keeps its value" if len(kept) == 1 else f"{len(kept):,} plain values keep their values"
+        values = plural(len(kept), "plain value keeps its value", "plain values keep their values")
         plan.notes.append(f"{values}, because settings are not carried between frameworks: {listed(kept, 3)}")
 
 
@@ -248,7 +248,7 @@ def _report_unused(plan: Plan, unused: list[str]) -> None:
         plan.add("unexpected", key, f"the value {key} is in {the_source(plan.source)} but not in the model")
     unused = [key for key in unused if key not in set(lost)] if lost else unused
     if unused:
-        count = "1 plain value" if len(unused) == 1 else f"{len(unused):,} plain values"
+        count = plural(len(unused), "plain value", "plain values")
         plan.notes.append(f"{count} of {the_source(plan.source)} not used: {few(unused, 4)}")
 
 

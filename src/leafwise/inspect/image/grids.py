@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.capabilities.measuring import Reader
+from leafwise.core.leaf import shape_text
+from leafwise.core.path import plural
 from leafwise.inspect.image.bins import Bins, bin_sizes, joint_norm, largest_of, norm_of, wrapped
 from leafwise.inspect.image.picture import gaps, side
 
@@ -172,7 +174,7 @@ def _strip(values: _BandReader, size: int) -> Grid:
     for _, part in values.bands():
         bins.add(0, at, part.reshape(1, -1))
         at += part.size
-    notes = [_plural(count, "value")]
+    notes = [plural(count, "value", "values")]
     if shared > 1:
         notes.append(f"each cell shows the largest magnitude of {shared:,}")
     return Grid(bins.cells(), tuple(notes))
@@ -188,7 +190,7 @@ def _matrix(values: _BandReader, axis: int, axes: tuple[str, ...] | None, size: 
         live = part != 0
         live_rows[row : row + len(part)] |= live.any(1)
         live_columns[column : column + part.shape[1]] |= live.any(0)
-    notes = [f"{_plural(rows, 'row')}, {_plural(columns, 'column')}"]
+    notes = [f"{plural(rows, 'row', 'rows')}, {plural(columns, 'column', 'columns')}"]
     if sum(extent > 1 for extent in values.shape) > 2:
         axis_name = f"'{axes[axis]}'" if axes else f"axis {axis}"
         notes[0] += f" ({axis_name} down, the other axes flattened across)"
@@ -207,7 +209,7 @@ def _norms(values: _BandReader, axis: int, size: int) -> Grid:
     shared = -(-len(norms) // (size * size))
     binned = np.maximum.reduceat(norms, np.arange(0, len(norms), shared))
     across = math.ceil(math.sqrt(len(binned)))
-    notes = [f"norms of {_plural(len(norms), 'row')}, in reading order, {across:,} per line"]
+    notes = [f"norms of {plural(len(norms), 'row', 'rows')}, in reading order, {across:,} per line"]
     if shared > 1:
         notes.append(f"each cell shows the largest of {shared:,}")
     cells = wrapped(binned.reshape(-1, 1, 1), across)
@@ -218,8 +220,8 @@ def _norms(values: _BandReader, axis: int, size: int) -> Grid:
 def _filters(values: _BandReader, places: list[int], size: int) -> Grid:
     outs, ins, *space = (values.shape[place] for place in places)
     depth, high, wide = (1,) * (3 - len(space)) + tuple(space)
-    shape = "×".join(map(str, space))
-    notes = [f"{_plural(outs, 'filter')} of {shape}" + (f", {ins:,} inputs each" if ins > 1 else "")]
+    shape = shape_text(tuple(space))
+    notes = [f"{plural(outs, 'filter', 'filters')} of {shape}" + (f", {ins:,} inputs each" if ins > 1 else "")]
     per_row = _filters_across(outs, ins, depth, high, wide) if ins <= _FEW else None
     tiles = -(-outs // (per_row or 1)), (per_row or 1) * ins * depth
     levels = [1, depth] + [ins * depth] * bool(per_row)  # a gap follows after this many tiles
@@ -299,8 +301,4 @@ def _dead(noun: str, live: Any) -> tuple[str, ...]:
     if not dead.size:
         return ()
     first_few = ", ".join(map(str, dead[:3])) + (", …" if dead.size > 3 else "")
-    return (f"{_plural(dead.size, noun)} all zero ({first_few})",)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    return (f"{plural(dead.size, noun, f'{noun}s')} all zero ({first_few})",)

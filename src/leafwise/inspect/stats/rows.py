@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from leafwise.core.dtypes import DTYPES
-from leafwise.core.path import escape
+from leafwise.core.path import escape, plural
 from leafwise.core.results.moments import FIELDS, HIGHEST, Histogram, Moments
 from leafwise.errors import QueryError
 
@@ -129,6 +129,6 @@ class Row(Moments):
         path = f"{self.path}: " if self.path else ""
         nonfinite = "".join(f", {count:,} {label}" for label, count in self.nonfinite_counts().items())
         return escape(
-            f"<{path}{self.count:,} value{'s' * (self.count != 1)}, mean {self.mean:.4g}, std {self.std:.4g}, "
+            f"<{path}{plural(self.count, 'value', 'values')}, mean {self.mean:.4g}, std {self.std:.4g}, "
             f"from {self.min:.4g} to {self.max:.4g}{nonfinite}>"
         )

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from leafwise.core.path import plural
 from leafwise.core.results.comparison import together
 from leafwise.core.results.outline import Doc, Span, Style
 from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
@@ -11,7 +12,6 @@ from leafwise.render.change_text import changed_value_text, figure_texts
 from leafwise.render.change_tree import FIGURES, ChangeTree
 from leafwise.render.data import TableRows, finite, plain_value
 from leafwise.render.layout import MAX_LINES, fitting
-from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
 
 _MIN_LINES = 2  # minimum length of the outline: the title, and how many lines are left out

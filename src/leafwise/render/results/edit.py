@@ -3,10 +3,10 @@
 from typing import Any
 
 from leafwise.checkpoint.editing.result import Edit, EditSize, Step
-from leafwise.core.path import shown_url
+from leafwise.core.path import plural, shown_url
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.render.data import TableRows
-from leafwise.render.phrases import bytes_text, plural
+from leafwise.render.phrases import bytes_text
 
 _BY_NAME = {"keep", "drop", "rename", "compute"}
 _MAX_LINES = 30  # of one kind of step, unless `full` is given

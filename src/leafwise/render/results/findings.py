@@ -3,11 +3,12 @@
 from itertools import groupby
 from typing import Any
 
+from leafwise.core.path import plural
 from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.inspect.check.findings import LEVELS, Finding, Findings
 from leafwise.render.data import TableRows
 from leafwise.render.layout import more
-from leafwise.render.phrases import SECTIONS, plural
+from leafwise.render.phrases import SECTIONS
 from leafwise.render.results.stats import left_out
 
 _STYLES: dict[str, Style] = {"error": "error", "warning": "warn", "note": "dim"}

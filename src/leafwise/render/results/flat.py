@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from leafwise.core.path import plural
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.iterate.flat import Flat
 from leafwise.render.data import TableRows
 from leafwise.render.layout import MAX_LINES, cut
-from leafwise.render.phrases import plural
 
 
 def to_doc(flat: Flat, *, full: bool = False) -> Doc:

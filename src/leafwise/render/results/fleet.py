@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from leafwise.core.path import shown_url
+from leafwise.core.path import plural, shown_url
 from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.core.results.result import kind_of
 from leafwise.core.work.fleet import Fleet
 from leafwise.inspect.check.findings import LEVELS, Findings
 from leafwise.render.data import TableRows
 from leafwise.render.layout import MAX_LINES, SHOW_ALL, more
-from leafwise.render.phrases import bytes_text, plural
+from leafwise.render.phrases import bytes_text
 from leafwise.render.results import findings as findings_page
 from leafwise.render.results import verified as verified_page
 from leafwise.render.results.stats import totals_doc

@@ -4,12 +4,12 @@ import math
 from typing import Any
 
 from leafwise.core.pairing.name_groups import grouped
-from leafwise.core.path import listed
+from leafwise.core.path import listed, plural
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.iterate.groups import GroupAccount, Groups
 from leafwise.iterate.rules import option_text
 from leafwise.render.data import TableRows
-from leafwise.render.phrases import SECTIONS, plural
+from leafwise.render.phrases import SECTIONS
 
 _DECAY = {True: "decayed", False: "not decayed", None: "with the optimizer's own weight decay"}
 

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from leafwise.core.leaf import shape_text
+from leafwise.core.path import plural
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.core.results.totals import LargeLeaf, Largest
 from leafwise.render.data import TableRows
-from leafwise.render.phrases import bytes_text, plural
+from leafwise.render.phrases import bytes_text
 from leafwise.render.results.stats import share_text
 
 _COLUMNS = ("shape", "dtype", "bytes", "share")
@@ -26,7 +28,7 @@ def to_doc(largest: Largest, *, full: bool = False) -> Doc:
 
 
 def _line(leaf: LargeLeaf, whole: int, full: bool) -> Line:
-    shape = "" if leaf.shape is None else "×".join(map(str, leaf.shape)) or "scalar"
+    shape = "" if leaf.shape is None else shape_text(leaf.shape)
     cells = (
         Span(shape),
         Span(leaf.dtype, "dim"),

@@ -3,12 +3,11 @@
 import math
 from typing import Any
 
-from leafwise.core.path import listed
+from leafwise.core.path import listed, plural
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.iterate.clipping import Norms
 from leafwise.render.data import TableRows, finite
 from leafwise.render.layout import MAX_LINES, cut
-from leafwise.render.phrases import plural
 
 
 def to_doc(norms: Norms, *, full: bool = False) -> Doc:

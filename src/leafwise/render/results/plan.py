@@ -6,9 +6,9 @@ from leafwise.checkpoint.planning.plan import Feed, Plan, Problem, advice
 from leafwise.checkpoint.planning.problem_groups import ProblemGroup, counts_text, grouped_problems
 from leafwise.core.leaf import shape_text
 from leafwise.core.pairing.name_groups import ALL, grouped, grouped_renames
+from leafwise.core.path import plural
 from leafwise.core.results.outline import Doc, Hint, Line, Span, Style
 from leafwise.render.data import TableRows
-from leafwise.render.phrases import plural
 from leafwise.render.proposals import proposal_lines
 
 _MAX_LINES = 30  # for leaves that get a value, and for each kind of problem, unless `full` is given

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from leafwise.core.path import plural
 from leafwise.core.results.outline import Doc, Hint, Line, Span
-from leafwise.render.phrases import plural
 from leafwise.share.shard_units import ShardUnits, UnitTie
 
 _MAX_UNITS = 20  # units that are shown

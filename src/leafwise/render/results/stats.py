@@ -5,14 +5,14 @@ from typing import Any
 
 from leafwise.core.columns import Section
 from leafwise.core.dtypes import is_float
-from leafwise.core.path import Path, listed, quote
+from leafwise.core.path import Path, listed, plural, quote
 from leafwise.core.results.moments import HISTOGRAM_DROP, Histogram, TableColumn, merged_moments, table_columns
 from leafwise.core.results.outline import Doc, Line, Span, Style
 from leafwise.inspect.stats.rows import Row
 from leafwise.inspect.stats.statistics import Stats
 from leafwise.render.data import TableRows, finite
 from leafwise.render.layout import MAX_LINES
-from leafwise.render.phrases import SECTIONS, plural
+from leafwise.render.phrases import SECTIONS
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TOO_FEW = 5  # lines; with fewer, a tree with many leaves is opened one level more

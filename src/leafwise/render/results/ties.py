@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.leaf import shape_text
-from leafwise.core.path import listed
+from leafwise.core.path import listed, plural
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.render.data import TableRows, shared_memory_json, undone_json
-from leafwise.render.phrases import bytes_text, plural
+from leafwise.render.phrases import bytes_text
 from leafwise.share.find import Ties, bytes_saved
 
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from leafwise.core.path import plural
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.core.results.totals import Total, Totals
 from leafwise.render.data import TableRows
 from leafwise.render.layout import MAX_LINES
-from leafwise.render.phrases import bytes_text, plural
+from leafwise.render.phrases import bytes_text
 from leafwise.render.results.largest import shared_line
 from leafwise.render.results.stats import share_text
 

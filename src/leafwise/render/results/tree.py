@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from leafwise.core.columns import Section
 from leafwise.core.leaf import shape_text
 from leafwise.core.parts import node_numbers
-from leafwise.core.path import quote
+from leafwise.core.path import plural, quote
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.render.data import TableRows, plain_value, shared_memory_json, undone_json
 from leafwise.render.layout import FOLD_FROM, MAX_LINES, fitting, follows
-from leafwise.render.phrases import SECTIONS, bytes_text, plural, value_text
+from leafwise.render.phrases import SECTIONS, bytes_text, value_text
 from leafwise.render.subtrees import Subtrees
 from leafwise.render.tree_footer import footer_of, metadata_line, metadata_nodes
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from leafwise.core.path import plural
 from leafwise.core.results.outline import Doc, Line, Span
 from leafwise.render.data import TableRows, finite
 from leafwise.render.layout import MAX_LINES, cut
-from leafwise.render.phrases import plural
 from leafwise.share.uses import Uses
 
 

@@ -3,8 +3,9 @@
 from typing import Any
 
 from leafwise.checkpoint.verifying import Verified
+from leafwise.core.path import plural
 from leafwise.core.results.outline import Doc, Span
-from leafwise.render.phrases import bytes_text, plural
+from leafwise.render.phrases import bytes_text
 
 
 def to_doc(verified: Verified, *, full: bool = False) -> Doc:

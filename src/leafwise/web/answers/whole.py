@@ -5,10 +5,9 @@ from typing import Any
 
 from leafwise import __version__
 from leafwise.core.parts import first_rows
-from leafwise.core.path import escape, without_secrets
+from leafwise.core.path import escape, plural, without_secrets
 from leafwise.core.results.totals import Total
 from leafwise.core.tree import Tree
-from leafwise.render.phrases import plural
 from leafwise.web.answers import MOST_LISTED, cut
 from leafwise.web.session import Session, short_name
 
