@@ -90,10 +90,6 @@ class FailingDisk(Disk):
         self._step()
         super().skip(file, length)
 
-    def copy(self, source: int, start: int, file: int, length: int) -> None:
-        self._step()
-        super().copy(source, start, file, length)
-
     def sync(self, file: int) -> None:
         self._step()
         super().sync(file)

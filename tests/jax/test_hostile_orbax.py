@@ -16,8 +16,8 @@ import pytest
 from tests.jax.orbax_folders import WRITERS, same, standard
 
 import leafwise as lw
-from leafwise.files.arrays.subarrays import section
-from leafwise.files.reading.checked_reads import verify_sections
+from leafwise.files.arrays.subarrays import subarray
+from leafwise.files.reading.checked_reads import verify_subarrays
 
 TREE: dict[str, Any] = {"a": {"w": jnp.arange(6.0).reshape(2, 3)}, "b": [jnp.ones(2), jnp.zeros(3)], "step": 5}
 
@@ -210,11 +210,11 @@ def test_a_part_of_an_array_is_checked_without_the_rest(tmp_path: Path) -> None:
     with lw.open(tmp_path / "run") as t:
         (stored,) = t.columns.row_values
         assert stored.chunk_shape[0] < 4
-        sound, damaged = section(stored, (slice(3, 4), slice(0, 5))), section(stored, (slice(0, 1), slice(0, 8)))
-        verify_sections([("w", sound)])
+        sound, damaged = subarray(stored, (slice(3, 4), slice(0, 5))), subarray(stored, (slice(0, 1), slice(0, 8)))
+        verify_subarrays([("w", sound)])
         assert same(sound.read(), array[3:4, :5])
         with pytest.raises(lw.FileError, match="w cannot be read"):
-            verify_sections([("w", sound), ("w", damaged)])
+            verify_subarrays([("w", sound), ("w", damaged)])
 
 
 def test_a_chunk_that_an_older_release_left_out_is_read_as_zeros(plain: Path) -> None:

@@ -131,7 +131,7 @@ def test_where_the_kernel_does_not_work_xla_measures(kernel: list[Any], monkeypa
 
     monkeypatch.setattr(pallas_passes, "first_pass", fails)
     array = sample()["normal"]
-    with pytest.warns(UserWarning, match="the kernel for device_moments does not work here .*no such primitive"):
+    with pytest.warns(UserWarning, match="the kernel for statistics does not work here .*no such primitive"):
         [found] = measure([array])
     check(found, array, "normal")
     [found] = measure([array])

@@ -115,7 +115,7 @@ def test_what_has_no_values_is_skipped_with_the_reason() -> None:
     measured = lw.stats(t)
     assert list(measured) == ["good"]
     assert measured.skipped["deleted"].startswith("it was deleted, for example because it was donated")
-    assert measured.skipped["complex"] == "there are no device_moments of complex64"
+    assert measured.skipped["complex"] == "there are no statistics of complex64"
     measuring = HOME.capability(Measuring)
     with pytest.raises(lw.Unsupported, match="jax cannot measure an array: it was deleted"):
         measuring.measure([deleted], True, lambda count: None)

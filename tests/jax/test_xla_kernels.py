@@ -190,7 +190,7 @@ def test_the_values_are_not_kept_on_the_host(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_cannot_be_measured_is_refused() -> None:
     for array in (jnp.ones(3, jnp.complex64), jax.random.key(0)):
-        with pytest.raises(TypeError, match="there are no device_moments of"):
+        with pytest.raises(TypeError, match="there are no statistics of"):
             measure([array])
     deleted = jnp.ones(3)
     deleted.delete()

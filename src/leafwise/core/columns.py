@@ -346,13 +346,14 @@ class Columns:
             node = self.node_parents[node]
         return nodes[::-1]
 
-    def key_prefixes(self, below: int) -> dict[int, str]:
+    def key_prefixes(self, below: int, spelled: Callable[[str], str] = str) -> dict[int, str]:
         """For `below` and each node under it, the prefix of its keys, with the dot, because a name may be empty."""
         prefixes = {below: ""}
         hidden = self.hidden if self.wrapped else None
         for node in range(below + 1, self.node_ends[below]):
-            prefix = prefixes[self.node_parents[node]]
-            prefixes[node] = prefix if hidden is not None and hidden(node) else f"{prefix}{self.node_names[node]}."
+            above = prefixes[self.node_parents[node]]
+            is_shown = hidden is None or not hidden(node)
+            prefixes[node] = f"{above}{spelled(self.node_names[node])}." if is_shown else above
         return prefixes
 
     def node_text(self, node: int) -> str:
@@ -371,11 +372,7 @@ class Columns:
 
     def row_texts(self, rows: Sequence[int]) -> list[str]:
         """`row_text` of each row, but faster for many: each node is spelled once."""
-        prefixes = [""]  # for each node, its path with a dot
-        hidden = self.hidden if self.wrapped else None
-        for node in range(1, len(self.node_names)):
-            above = prefixes[self.node_parents[node]]
-            prefixes.append(above if hidden is not None and hidden(node) else f"{above}{quote(self.node_names[node])}.")
+        prefixes = self.key_prefixes(0, quote)
         nodes, names = self.row_nodes, self.row_names
         quoted = {name: quote(name) for name in {names[row] for row in rows}}
         return [prefixes[nodes[row]] + quoted[names[row]] for row in rows]

@@ -281,12 +281,6 @@ class Node:
         """The nodes directly below this one."""
         return tuple([Node(self.columns, child) for child in self.columns.children(self.number)])
 
-    @property
-    def same_as(self) -> Path | None:
-        """If the same object is used earlier in the tree, its path there; otherwise None."""
-        first = self.columns.repeats.get(self.number)
-        return None if first is None else self.columns.node_path(first)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Node):
             return NotImplemented

@@ -88,7 +88,7 @@ class FileSaving(Saving):
         return values  # files are not expected to change; `check_unchanged` notices if one did
 
     def check_unchanged(self, values: list[Stored]) -> None:
-        unchanged({id(one.source): one.source for value in values for one in value.storages()}.values())
+        unchanged(storage.source for value in values for storage in value.storages())
 
 
 class FileVetting(Vetting):

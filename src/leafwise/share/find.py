@@ -1,7 +1,6 @@
 """`lw.ties`: which leaves are tied, which ties were undone, and which leaves are equal but not tied."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.comparing import Comparing
@@ -9,7 +8,7 @@ from leafwise.core.capabilities.stepping import Stepping, check_known
 from leafwise.core.leaf import Leaf, SharedMemory, Tie, UndoneTie, shape_text
 from leafwise.core.memory.ops import Op
 from leafwise.core.parts import check_whole, first_rows
-from leafwise.core.results.result import Table
+from leafwise.core.results.result import RowTable
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.errors import WalkError
@@ -55,7 +54,7 @@ class OptimizerMismatch(NamedTuple):
     place: str = ""  # if stale: where it is in the optimizer, and its shape
 
 
-class Ties(Table, Sequence[Tie], kind="ties"):
+class Ties(RowTable[Tie], kind="ties"):
     """The result of `lw.ties`: a sequence of `Tie`. Prints as a table with the bytes saved.
 
     `undone` lists declared ties that were undone, and `shared_memory` lists parameters that share memory but are not
@@ -71,30 +70,17 @@ class Ties(Table, Sequence[Tie], kind="ties"):
     def __init__(
         self, t: Tree, equal_untied: list[EqualUntied] | None = None, optimizer: list[OptimizerMismatch] | None = None
     ) -> None:
-        self._ties = t.ties
+        self._rows = t.ties
         self.tree = t
         self.undone: list[UndoneTie] = t.undone
         self.shared_memory: list[SharedMemory] = t.shared_memory
         self.equal_untied = equal_untied
         self.optimizer = optimizer
 
-    @overload
-    def __getitem__(self, index: int) -> Tie: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Tie]: ...
-    def __getitem__(self, index: int | slice) -> Tie | list[Tie]:
-        return self._ties[index]
-
-    def __iter__(self) -> Iterator[Tie]:
-        return iter(self._ties)
-
-    def __len__(self) -> int:
-        return len(self._ties)
-
     @property
     def bytes_saved(self) -> int:
         """How many more bytes the model would take if every name had its own memory."""
-        return sum(saved for tie in self._ties for saved in bytes_saved(self.tree, tie))
+        return sum(saved for tie in self._rows for saved in bytes_saved(self.tree, tie))
 
 
 def bytes_saved(t: Tree, tie: Tie) -> list[int]:

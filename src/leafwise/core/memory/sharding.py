@@ -1,7 +1,6 @@
 """Arrays that are sharded over several processes or devices: how they are split, and the parts in this process."""
 
 from collections.abc import Iterable, Sequence
-from itertools import product
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -134,11 +133,6 @@ def _chunk(ranges: list[range], count: int, number: int) -> list[range]:
             chunk.append(inside)
         start, stop = start - len(elements), stop - len(elements)
     return chunk
-
-
-def local_boxes(axes: list[list[LocalRange]]) -> list[tuple[LocalRange, ...]]:
-    """The boxes of an array that consist of consecutive elements along every axis."""
-    return list(product(*axes))
 
 
 class FlatBox(NamedTuple):

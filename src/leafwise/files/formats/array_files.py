@@ -26,8 +26,7 @@ def write_file(items: list[Item], path: str, progress: Count, fill: Callable[[Ou
     with place.transaction(None, check, reads_back=True) as transaction:
         output = transaction.open(path)
         fill(output, output.counted(progress))
-        sources = {id(storage.source): storage.source for _, array in arrays for storage in array.storages()}
-        checked_reads.unchanged(sources.values())
+        checked_reads.unchanged(storage.source for _, array in arrays for storage in array.storages())
 
 
 def write_values(item: Item, write: Callable[[Any], Any], progress: Count) -> None:

@@ -8,8 +8,7 @@ from math import lcm, prod
 from typing import NamedTuple
 
 from leafwise.core.dtypes import WORDS
-from leafwise.core.memory.runs import boxes
-from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.memory.sharding import LocalPart, flat_boxes
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import READERS, in_threads
 from leafwise.files.arrays.ranges import over, scratch
@@ -84,14 +83,10 @@ class _ScatteredRange(NamedTuple):
     def _copy(self, view: memoryview) -> None:
         shape, item = self.scattered.array.spec.shape or (), ITEM_BYTES[self.scattered.array.spec.dtype]
         # As integers, because NumPy copies these fastest; a complex element may have 16 bytes.
-        elements, filled = over(view, WORDS.get(item, f"V{item}")), 0
-        for box in boxes(shape, self.start // item, self.stop // item):
-            ends = [(part.start, part.stop) if isinstance(part, slice) else (part, part + 1) for part in box]
-            low = tuple(start for start, _ in ends) + (0,) * (len(shape) - len(ends))
-            size = tuple(stop - start for start, stop in ends) + shape[len(ends) :]
-            values = elements[filled : filled + prod(size)].reshape(size)
+        elements = over(view, WORDS.get(item, f"V{item}"))
+        for box in flat_boxes(shape, self.start // item, self.stop // item):
+            values = elements[box.local : box.local + prod(box.shape)].reshape(box.shape)
             for part in self.scattered.parts:
-                overlap = part.overlap(low, size)
+                overlap = part.overlap(box.first, box.shape)
                 if overlap is not None:
                     part.value.view(elements.dtype)[overlap[0]] = values[overlap[1]]
-            filled += values.size

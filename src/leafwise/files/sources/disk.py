@@ -211,22 +211,6 @@ class Disk:
         """Opens and locks a file that nobody is writing any more; returns None if somebody may still be writing it."""
         return _locked(os.open(path, os.O_RDWR), wait=False)
 
-    def copy(self, source: int, start: int, file: int, length: int) -> None:
-        """Copies bytes from one file to the end of another, inside the kernel if possible."""
-        while length:
-            try:
-                done = os.copy_file_range(source, file, min(length, 1 << 26), offset_src=start)
-            except (OSError, AttributeError) as error:
-                if isinstance(error, OSError) and error.errno not in _CANNOT_COPY:
-                    raise
-                data = self.read(source, start, min(length, 1 << 24))
-                self.write(file, data)
-                done = len(data)
-            if not done:
-                raise OSError(errno.EIO, "the file being copied ended early")
-            start += done
-            length -= done
-
     def start_writing(self, file: int, start: int, length: int) -> None:
         """Tells the system to begin writing a range of a file to the disk, so that the final sync is short, and to
         drop from memory what it has written."""
@@ -292,9 +276,6 @@ def _locked(file: int, wait: bool) -> int | None:
             return file
     os.close(file)
     return None
-
-
-_CANNOT_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 
 
 def check_byte_order() -> None:

@@ -1,12 +1,12 @@
 """The result of `lw.check`: a sequence of findings."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 from leafwise.core.columns import SECTIONS, Section
 from leafwise.core.path import escape
-from leafwise.core.results.result import Table
+from leafwise.core.results.result import RowTable
 
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
         return escape(f"{self.path or '(whole tree)'}: {self.level} {self.code}: {self.message}")
 
 
-class Findings(Table, Sequence[Finding], kind="findings"):
+class Findings(RowTable[Finding], kind="findings"):
     """The result of `lw.check`: a sequence of `Finding`, the worst first. Prints as a table.
 
     `ok` is True if there is nothing worse than a note. `checked` is the number of leaves that were checked, `sections`
@@ -55,22 +55,9 @@ class Findings(Table, Sequence[Finding], kind="findings"):
         self, findings: list[Finding], checked: Mapping[Section, int], rules: tuple[str, ...], skipped: dict[str, str]
     ) -> None:
         # Sorted by level and code; findings of one code stay in the order of the tree.
-        self._findings = sorted(findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
+        self._rows = sorted(findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
         self.checked, self.rules, self.skipped = sum(checked.values()), rules, skipped
         self.sections: dict[Section, int] = {section: checked[section] for section in SECTIONS if checked.get(section)}
-
-    @overload
-    def __getitem__(self, index: int) -> Finding: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Finding]: ...
-    def __getitem__(self, index: int | slice) -> Finding | list[Finding]:
-        return self._findings[index]
-
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self._findings)
-
-    def __len__(self) -> int:
-        return len(self._findings)
 
     @property
     def errors(self) -> list[Finding]:
@@ -95,7 +82,7 @@ class Findings(Table, Sequence[Finding], kind="findings"):
     @property
     def codes(self) -> dict[str, int]:
         """The number of findings by code."""
-        return dict(Counter(finding.code for finding in self._findings))
+        return dict(Counter(finding.code for finding in self._rows))
 
     def of(self, what: str) -> list[Finding]:
         """The findings of a level, of a code, or of all codes with a prefix.
@@ -106,4 +93,4 @@ class Findings(Table, Sequence[Finding], kind="findings"):
         >>> [finding.path for finding in lw.check(net).of("LW1")]
         ['weight']
         """
-        return [finding for finding in self._findings if finding.level == what or finding.code.startswith(str(what))]
+        return [finding for finding in self._rows if finding.level == what or finding.code.startswith(str(what))]

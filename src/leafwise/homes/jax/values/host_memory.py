@@ -5,13 +5,13 @@ lives: what is needed is copied from the shards that have it. Of equal shards, o
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jax
 import numpy as np
 
-from leafwise.core.memory.runs import boxes
-from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.memory.sharding import LocalPart, flat_boxes
 
 
 def host_shards(value: Any) -> list[LocalPart]:
@@ -68,14 +68,8 @@ def read_shards(shards: Sequence[LocalPart], shape: tuple[int, ...], dtype: Any,
 
 def copy_range(shards: Sequence[LocalPart], shape: tuple[int, ...], start: int, out: Any) -> None:
     """Copies elements of an array from number `start` on, in C order, into a flat NumPy array of its dtype."""
-    done = 0
-    for box in boxes(shape, start, start + out.size):
-        parts = [part if isinstance(part, slice) else slice(part, part + 1) for part in box]
-        low = [part.start for part in parts] + [0] * (len(shape) - len(parts))
-        size = [part.stop - part.start for part in parts] + list(shape[len(parts) :])
-        count = int(np.prod(size, dtype=np.int64))
-        _copy_box(shards, low, out[done : done + count].reshape(size))
-        done += count
+    for box in flat_boxes(shape, start, start + out.size):
+        _copy_box(shards, box.first, out[box.local : box.local + prod(box.shape)].reshape(box.shape))
 
 
 def _copy_box(shards: Sequence[LocalPart], low: Sequence[int], out: Any) -> None:

@@ -8,13 +8,14 @@ follows from its mesh and placements alone, so nothing is communicated here. FSD
 import sys
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import torch
 from torch import nn
 
 from leafwise.core.capabilities.sharding import Distributing, Team
-from leafwise.core.memory.sharding import LocalPart, LocalRange, Sharding, Split, local_boxes, local_ranges
+from leafwise.core.memory.sharding import LocalPart, LocalRange, Sharding, Split, local_ranges
 from leafwise.errors import Unsupported
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_sharded, is_sharded_type, not_readable_by_parts
 from leafwise.homes.torch.parallel import deepspeed_zero, fsdp1
@@ -46,7 +47,7 @@ class TorchDistributing(Distributing):
         local = local_tensor(value)
         if isinstance(value, FlatShard):
             return value.place.parts(local)
-        boxes = [] if value.device_mesh.get_coordinate() is None else local_boxes(_axes(value))
+        boxes = [] if value.device_mesh.get_coordinate() is None else list(product(*_axes(value)))
         if len(boxes) == 1:
             return [LocalPart(local, tuple(axis.first for axis in boxes[0]), tuple(local.shape))]
         return [
