@@ -206,7 +206,7 @@ def test_an_array_that_is_donated_before_its_statistics_are_read() -> None:
     assert wait()[0].l1 == 20
     wait = device_moments.measure_arrays([sick], True, lambda count: None, **ALWAYS)
     sick.delete()
-    with pytest.raises(lw.Unsupported, match="read its device_moments before it is donated"):
+    with pytest.raises(lw.Unsupported, match="read its statistics before it is donated"):
         wait()
 
 
