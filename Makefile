@@ -44,7 +44,7 @@ check: $(VENV)/dev.stamp  ## Check lint, words, formatting, types, the page's bu
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python -m tools.plain_english
-	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/*.[ch] tools/*.c
+	@$(BIN)/clang-format --dry-run -Werror src/leafwise/kernels/c/*.[ch] tools/*.c
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/typed_examples.py
 	@$(BIN)/python -m tools.page_build
@@ -60,7 +60,7 @@ messages: $(VENV)/dev.stamp  ## Run the tests, and print every message they rais
 format: $(VENV)/dev.stamp  ## Format the code, and fix lint where possible
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@$(BIN)/clang-format -i src/leafwise/kernels/*.[ch] tools/*.c
+	@$(BIN)/clang-format -i src/leafwise/kernels/c/*.[ch] tools/*.c
 
 bench: $(VENV)/dev.stamp build/jax_alone/stamp  ## Run every benchmark against its peers, and print one table
 	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python benchmarks/run.py
@@ -120,7 +120,7 @@ clean:  ## Remove everything that was built, including the environment
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
 
 # constraints.txt pins the versions, so that installing the package does not upgrade torch.
-$(VENV)/run.stamp: pyproject.toml setup.py constraints.txt $(wildcard src/leafwise/kernels/*.[ch])
+$(VENV)/run.stamp: pyproject.toml setup.py constraints.txt $(wildcard src/leafwise/kernels/c/*.[ch])
 	@test -d $(VENV) || { echo "Setting up $(VENV) (once) ..."; $(PYTHON) -m venv $(VENV); }
 	@$(PIP) install --constraint constraints.txt --editable '.[torch,web]'
 	@touch $@

@@ -8,7 +8,7 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-KERNELS = "src/leafwise/kernels"
+KERNELS = "src/leafwise/kernels/c"
 HEADERS = (
     "instruction_sets", "lanes", "pairs", "weighted", "chunk",
     "combining", "comparing", "hashing", "listing", "reading", "tensors",

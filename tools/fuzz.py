@@ -83,7 +83,7 @@ def sanitized() -> dict[str, str]:
     if shutil.which("gcc") is None:
         return {}
     library = Path(_BUILT.name, "cpu.sanitized")
-    source = Path(cpu.__file__).with_name("cpu.c")
+    source = Path(cpu.__file__).with_name("c") / "cpu.c"
     subprocess.run(["gcc", *_OPTIONS, *_SANITIZERS, str(source), "-o", str(library), "-lm"], check=True)
     found = [_printed("gcc", f"-print-file-name={name}") for name in ("libasan.so", "libubsan.so")]
     if not all(map(os.path.isabs, found)):  # gcc prints the bare name if it does not have the library

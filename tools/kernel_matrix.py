@@ -18,7 +18,7 @@ from tests.kernels.cases import cases
 from leafwise.kernels import comparing, cpu
 
 HERE = Path(__file__).parent
-KERNELS = Path(cpu.__file__).parent
+KERNELS = Path(cpu.__file__).with_name("c")
 PACKAGES = (
     "gcc gcc-11 clang-14 clang-16 clang-19 musl-tools qemu-user gcc-aarch64-linux-gnu gcc-arm-linux-gnueabihf "
     "gcc-i686-linux-gnu gcc-powerpc64le-linux-gnu gcc-riscv64-linux-gnu"

@@ -15,7 +15,7 @@ from leafwise.files.formats import mxnet_params, numpy_files, safetensors
 from leafwise.files.pickles import torch_objects
 from leafwise.kernels.dtypes import numpy_dtype
 
-KERNELS = Path(leafwise.__file__).parent / "kernels"
+KERNELS = Path(leafwise.__file__).parent / "kernels" / "c"
 FLOATS = [dtype for dtype in DTYPES.values() if dtype.kind == "float"]
 
 

@@ -77,7 +77,7 @@ def test_every_field_is_declared_and_every_declared_one_is_there() -> None:
 
 
 def test_the_c_code_finds_what_is_declared() -> None:
-    text = (Path(cpu.__file__).parent / "chunk.h").read_text("utf-8")
+    text = (Path(cpu.__file__).parent / "c" / "chunk.h").read_text("utf-8")
     struct = re.search(r"struct result \{(.*?)\};", text, re.S)
     assert struct
     types = {"int64_t": "int64", "double": "float64"}

@@ -38,7 +38,7 @@ def test_the_library_was_built() -> None:
 @pytest.mark.slow
 @of_the_library
 def test_the_library_compiles_without_a_warning(tmp_path: Path) -> None:
-    source = Path(cpu.__file__).with_name("cpu.c")
+    source = Path(cpu.__file__).with_name("c") / "cpu.c"
     options = [
         "-O1",
         "-Wall",

@@ -4,7 +4,7 @@ statistic is shown.
 A new statistic is declared only here: `lw.stats`, its table, JSON, pandas and the command line read `STATISTICS`. A
 statistic that follows from others is a property of `Moments` and a row there. A statistic that has to be measured is a
 field of `Moments` and a row, and is computed in four places: the reference (`kernels/reference.py`), the C code
-(`kernels/chunk.h`), the Triton code (`kernels/triton/triton_kernels.py`), and the code for JAX
+(`kernels/c/chunk.h`), the Triton code (`kernels/triton/triton_kernels.py`), and the code for JAX
 (`kernels/xla/passes.py`).
 """
 
