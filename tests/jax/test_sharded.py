@@ -274,7 +274,7 @@ def test_each_device_gets_memory_for_its_part_only(tmp_path: Path, monkeypatch: 
         host_parts.extend(host_part.shape for host_part in made)
         return made
 
-    monkeypatch.setattr(JaxRebuilding, "rooms", recorded)
+    monkeypatch.setattr(JaxRebuilding, "host_parts", recorded)
     lw.save({"w": matrix()}, tmp_path / "a.safetensors")
     for spec, expected in [(P("dp", "tp"), [(8, 6)] * 8), (P("dp"), [(8, 24)] * 2), (P(), [(16, 24)])]:
         host_parts.clear()
@@ -290,7 +290,7 @@ def test_what_was_read_is_the_memory_of_the_array(tmp_path: Path, monkeypatch: p
         memory.extend(host_part.value.ctypes.data for host_part in host_parts)
         return of_host_parts(self, value, host_parts)
 
-    monkeypatch.setattr(JaxRebuilding, "from_rooms", recorded)
+    monkeypatch.setattr(JaxRebuilding, "from_host_parts", recorded)
     lw.save({"w": matrix()}, tmp_path / "a.safetensors")
     for spec in (P("dp", "tp"), P("dp"), P()):
         memory.clear()
