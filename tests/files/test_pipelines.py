@@ -1,6 +1,7 @@
 """Pipelines of diffusers: one tree, with a node for each component."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,33 @@ def test_the_files_of_a_pipeline_are_closed(folder: Path) -> None:
     tree.close()
     with pytest.raises(lw.FileError, match="is closed"):
         tree["vae.quant_conv.bias"].numpy()
+
+
+def two_components(folder: Path, second: Any) -> Path:
+    """A pipeline of two pickles, of which the second contains something."""
+    for name, state in (("first", {"w": torch.ones(3)}), ("second", second)):
+        (folder / name).mkdir(parents=True)
+        torch.save(state, folder / name / "pytorch_model.bin")
+    index = {name: ["diffusers", "Model"] for name in ("first", "second")}
+    (folder / "model_index.json").write_text(json.dumps(index), "utf-8")
+    return folder
+
+
+def test_every_file_of_a_pipeline_counts(tmp_path: Path) -> None:
+    plain = two_components(tmp_path / "plain", {"w": torch.zeros(3)})
+    other = two_components(tmp_path / "other", {"w": torch.ones(3)})
+    calls = two_components(tmp_path / "calls", {"w": torch.zeros(3), "run": Calls()})
+    with lw.open(plain) as a, lw.open(other) as b, lw.open(calls) as c:
+        first, second, third = (t.columns.node_objects[0] for t in (a, b, c))
+        assert first.identity != second.identity
+        assert [Path(name).parent.name for name in first.file_names()] == ["first", "second"]
+        assert (os.getcwd.__module__, "getcwd") in third.pickle_names
+        [finding] = lw.check(c).of("LW701")
+        assert "getcwd" in finding.message
+        (plain / "second" / "pytorch_model.bin").unlink()
+        assert list(first.changes().values()) == ["gone"]
+
+
+class Calls:
+    def __reduce__(self) -> Any:
+        return os.getcwd, ()

@@ -57,13 +57,13 @@ def open_files(
         raise FileError("cannot open an empty list of files")
     limits = Limits(max_bytes, max_steps, max_download, strict)
     sources: list[Source] = []
-    with closed_on_error(sources):
-        for name in names:
-            location = opened(name, limits, verify=True)
-            if isinstance(location, Folder):
-                raise FileError(f"cannot open {shown_file(name)} in a list: it is a folder; a list takes files")
-            sources.append(location)
     try:
+        with closed_on_error(sources):
+            for name in names:
+                location = opened(name, limits, verify=True)
+                if isinstance(location, Folder):
+                    raise FileError(f"cannot open {shown_file(name)} in a list: it is a folder; a list takes files")
+                sources.append(location)
         return rank_files.read_files(sources)
     except LimitError as error:
         raise FileError(f"{shown_file(names[0])}: {error}") from error

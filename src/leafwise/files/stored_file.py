@@ -49,7 +49,8 @@ class StoredFile:
         self._sources = {**self._sources, **sources}
 
     @property
-    def _all_sources(self) -> list[Source]:
+    def sources(self) -> list[Source]:
+        """All files that it consists of."""
         return list(dict.fromkeys((self.source, *self._sources.values())))
 
     def __getitem__(self, name: str) -> Any:
@@ -63,9 +64,9 @@ class StoredFile:
         it depends on a few bytes of each file: reading all of them would take as long as loading the checkpoint."""
         if self.seal:
             return f"{self.format} with checksum {self.seal}"
-        sources = {source.name: source for source in self._all_sources}
+        by_name = {source.name: source for source in self.sources}
         sample = bytearray()
-        for source in sources.values():
+        for source in by_name.values():
             sample += source.size.to_bytes(8, "big")
             for start in (source.size // 4, source.size // 2, source.size - _SAMPLE):
                 sample += source.read(max(start, 0), min(max(start, 0) + _SAMPLE, source.size))
@@ -90,20 +91,20 @@ class StoredFile:
         """The classes and functions that the pickles in the file refer to, by module and name, with the offset of the
         first reference."""
         names: dict[tuple[str, str], int] = {}
-        for source in self._all_sources:
+        for source in self.sources:
             names |= source.pickle_names
         return names
 
     def file_names(self) -> list[str]:
         """The paths of the files that it consists of."""
-        names = [source.name for source in self._all_sources]
+        names = [source.name for source in self.sources]
         return list(dict.fromkeys([*([self.index_path] if self.index_path else []), *names]))
 
     def changes(self) -> dict[str, str]:
         """What has happened, since they were opened, to the files that it consists of, by their paths: "changed" or
         "gone", which is also said of a file that another has replaced. Asks nothing of remote files."""
         happened: dict[str, str] = {}
-        for source in self._all_sources:
+        for source in self.sources:
             if source.was_changed():
                 happened[source.name] = "changed"
             elif source.is_local and source.is_gone():
@@ -113,7 +114,7 @@ class StoredFile:
     @property
     def is_local(self) -> bool:
         """Whether all files are on this machine."""
-        return all(source.is_local for source in self._all_sources)
+        return all(source.is_local for source in self.sources)
 
     def listing(self) -> Listing | None:
         """Its arrays with the nodes that their names describe, if it has so many that this saves time."""
@@ -126,7 +127,7 @@ class StoredFile:
 
     def close(self) -> None:
         """Closes the file; arrays that were read stay valid."""
-        for source in self._all_sources:
+        for source in self.sources:
             source.close()
 
 

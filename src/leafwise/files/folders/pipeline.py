@@ -23,16 +23,18 @@ class Pipeline(StoredFile):
 
     def __init__(self, folder: Folder, components: dict[str, StoredFile]) -> None:
         opened = list(components.values())
-        super().__init__(opened[0].source, "diffusers pipeline", components)
+        sources = {source.name: source for component in opened for source in component.sources}
+        super().__init__(opened[0].source, "diffusers pipeline", components, sources=sources)
         self.path = folder.path
         self.bound = sum(component.bound for component in opened)
         self.unbound = sum(component.unbound for component in opened)
         formats = [name for component in opened for name in component.without_checksums]
         self.without_checksums = tuple(dict.fromkeys(formats))
+        self.further_checks = [check for component in opened for check in component.further_checks]
+        self.unread_objects = [component.read_objects for component in opened]
 
-    def close(self) -> None:
-        for component in self.content.values():
-            component.close()
+    def file_names(self) -> list[str]:
+        return [name for component in self.content.values() for name in component.file_names()]
 
 
 def read(folder: Folder) -> StoredFile:
