@@ -68,11 +68,11 @@ def processes(count: int = 2) -> ProcessPoolExecutor:
 @contextmanager
 def tasks_of(nbytes: int) -> Iterator[None]:
     """Cuts work into tasks of so many bytes."""
-    before, executor_tasks.TASK = executor_tasks.TASK, nbytes
+    before, executor_tasks.TASK_BYTES = executor_tasks.TASK_BYTES, nbytes
     try:
         yield
     finally:
-        executor_tasks.TASK = before
+        executor_tasks.TASK_BYTES = before
 
 
 def state(seed: int = 0) -> dict[str, Any]:

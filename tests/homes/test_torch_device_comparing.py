@@ -212,7 +212,7 @@ def test_without_memory_on_the_device_values_are_compared_in_pieces(
 
 
 def test_a_matrix_is_transposed_only_if_all_of_it_is(on_device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_comparing, "_BAND", 512)
+    monkeypatch.setattr(device_comparing, "_BAND_ELEMENTS", 512)
     x = torch.randn(64, 64)
     y = x.t().contiguous()
     assert lw.diff(there({"x": x}), there({"x": y}))["x"].kinds == ("transposed",)

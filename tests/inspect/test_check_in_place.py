@@ -237,7 +237,7 @@ def test_equal_lines_are_found_whatever_else_is_in_their_cell(shape: tuple[int, 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "float8_e5m2", "float8_e4m3fn"])
 def test_places_of_nan_are_found_in_place(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leafwise.homes.torch.values.searching._AT_ONCE", 64)
+    monkeypatch.setattr("leafwise.homes.torch.values.searching._ELEMENTS_AT_ONCE", 64)
     x = torch.randn(40, 5, 3)
     x[3, 2, 1] = x[3, 2, 2] = x[39, 4, 2] = float("nan")
     x[0, 0, 0] = float("inf")  # which float8_e4m3fn does not have
@@ -254,7 +254,7 @@ def test_a_baseline_elsewhere_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SEARCHING.same_rows(x, x.cpu().numpy()) is None
     y = x.clone()
     y[4:9] += 1
-    monkeypatch.setattr("leafwise.homes.torch.values.searching._AT_ONCE", 30)
+    monkeypatch.setattr("leafwise.homes.torch.values.searching._ELEMENTS_AT_ONCE", 30)
     found = SEARCHING.same_rows(x, y)
     assert found is not None
     assert found.tolist() == [0, 1, 2, 3, *range(9, 20)]
@@ -365,7 +365,7 @@ def test_values_written_on_the_current_stream_are_searched_after_they_are_writte
 
 
 def test_copies_of_leaves_are_compared_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leafwise.homes.torch.values.searching._AT_ONCE", 100)
+    monkeypatch.setattr("leafwise.homes.torch.values.searching._ELEMENTS_AT_ONCE", 100)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(16, 24), nn.Linear(24, 16), nn.Linear(16, 24), nn.Linear(16, 24))
     with torch.no_grad():

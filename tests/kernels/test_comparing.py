@@ -12,7 +12,7 @@ from tests.kernels.cases import FLOATS, WHOLE, cases, same
 from tests.kernels.test_cpu import of_the_library
 
 from leafwise.core.memory.runs import Run, UnreadError
-from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.results.comparison import Comparison, merged_comparisons
 from leafwise.kernels import comparing, cpu, reference
 
 CASES = cases()
@@ -92,7 +92,7 @@ def test_values_that_are_not_finite_count_as_changed_by_an_unknown_distance() ->
     other[2:4] = one[2:4]
     found = compare(one, other)
     assert (found.nonfinite, found.nonfinite_changed, found.largest, found.relative_l2) == (2, 0, 0.5, 0.5 / found.norm)
-    both = together([compare(one, np.full(5, np.nan)), found])
+    both = merged_comparisons([compare(one, np.full(5, np.nan)), found])
     assert both.nonfinite_changed == 4
     assert math.isnan(both.largest)
 
@@ -236,14 +236,14 @@ def test_figures_relative_to_zero_are_infinite() -> None:
     zeros = np.zeros(4, np.float32)
     found = compare(zeros, np.array([0, 0, 3, 4], np.float32))
     assert (found.relative_l2, found.share, found.other_norm) == (math.inf, 0.5, 5.0)
-    assert together([]) == Comparison(0, 0)
+    assert merged_comparisons([]) == Comparison(0, 0)
 
 
 def test_parts_together_are_the_whole() -> None:
     one = np.random.default_rng(5).normal(size=9_000)
     other = one * 1.01 + 0.1
     parts = [compare(one[at : at + 999], other[at : at + 999]) for at in range(0, 9_000, 999)]
-    assert_close(together(parts), reference.compare(one, other))
-    huge = together([compare(one[:10] * 1e300, other[:10] * 1e300), compare(one[10:20], other[10:20])])
+    assert_close(merged_comparisons(parts), reference.compare(one, other))
+    huge = merged_comparisons([compare(one[:10] * 1e300, other[:10] * 1e300), compare(one[10:20], other[10:20])])
     assert math.isfinite(huge.cosine)
     assert math.isfinite(huge.relative_l2)

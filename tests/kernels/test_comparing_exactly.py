@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import leafwise as lw
-from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.results.comparison import Comparison, merged_comparisons
 from leafwise.files.arrays.stored import ITEM_BYTES
 from leafwise.kernels import comparing, cpu, reference
 from leafwise.kernels.dtypes import numpy_dtype
@@ -159,7 +159,7 @@ def test_both_ends_of_the_range_are_compared_exactly_in_one_chunk_and_in_several
     found = [
         comparing.compare([(cpu.run_of(one), cpu.run_of(other))])[0],
         compare_streams([one], [other])[0],
-        together(
+        merged_comparisons(
             reference.compare(one[at : at + cpu.CHUNK], other[at : at + cpu.CHUNK])
             for at in range(0, one.size, cpu.CHUNK)
         ),
@@ -186,6 +186,6 @@ def test_leaves_at_both_ends_of_the_range_are_put_together_exactly() -> None:
     found = lw.diff(a, b)
     for name in a:
         check(found[name].comparison, a[name], b[name])
-    whole = together(found[name].comparison for name in a)
+    whole = merged_comparisons(found[name].comparison for name in a)
     check(whole, np.concatenate([*a.values()]), np.concatenate([*b.values()]))
     assert "scaled" not in found.json()["leaves"][0]["comparison"]

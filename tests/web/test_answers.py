@@ -672,7 +672,7 @@ def test_huge_leaves_are_sampled_and_the_answer_says_so(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pictures, "BUDGET", 1 << 14)
-    monkeypatch.setattr(pictures, "_BAND", 1 << 12)
+    monkeypatch.setattr(pictures, "_BAND_VALUES", 1 << 12)
     value = torch.arange(1, torch.Size(shape).numel() + 1, dtype=torch.float64).reshape(shape)
     layout = pictures.layout_of(lw.tree({"w": value})["w"], "matrix")
     read = [0]

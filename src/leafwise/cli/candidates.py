@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*", re.ASCII)
-_MOST = 1_000  # candidates
+_MOST_CANDIDATES = 1_000  # candidates
 _PATHS = {"words", "path"}  # arguments that are paths in the first TARGET; so are options whose value is a QUERY
 _FILES = {"target", "a", "b", "source", "sources", "destination", "file", "against", "output", "out"}
 
@@ -29,7 +29,7 @@ class Candidates(NamedTuple):
 
     def lines(self) -> list[str]:
         hint = "files" if self.files else "nospace" if self.nospace else "-"
-        return [hint, *self.words[:_MOST]]
+        return [hint, *self.words[:_MOST_CANDIDATES]]
 
 
 def complete(words: list[str]) -> int:

@@ -28,7 +28,7 @@ GROUP = 400  # bytes of memory that the walk needs for a common prefix of names
 _QUOTE, _BRACKET, _BRACE, _COMMA, _KEY = 40, 80, 240, 60, 80
 ROW_KEYS = ("dtype", "shape", "data_offsets")
 
-_BATCH = 1_000  # keys that are inserted between two readings of the clock
+_KEYS_AT_ONCE = 1_000  # keys that are inserted between two readings of the clock
 _SLOW = 0.1  # seconds that inserting keys may take in addition to _PER_KEY for each key
 _PER_KEY = 3e-6  # seconds; usually it takes a tenth of that
 
@@ -184,7 +184,7 @@ class HashClock:
     def fill(self, add: Callable[[Any], object], items: Sequence[Any]) -> None:
         """Passes the items to `add`, a batch at a time."""
         rest = iter(items)
-        while batch := list(islice(rest, _BATCH)):
+        while batch := list(islice(rest, _KEYS_AT_ONCE)):
             started = thread_time()
             add(batch)
             self.took(thread_time() - started, len(batch))

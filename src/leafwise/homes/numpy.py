@@ -21,7 +21,7 @@ from leafwise.kernels import cpu
 from leafwise.kernels.casting import cast_numbers
 from leafwise.kernels.dtypes import unknown_dtype
 
-_PIECE = 8 << 20  # bytes copied at a time
+_PIECE_BYTES = 8 << 20  # bytes copied at a time
 
 
 class NumpyRebuilding(Rebuilding):
@@ -40,7 +40,7 @@ class NumpySaving(Saving):
             yield value.reshape(-1).view(np.uint8).data if value.size else b""
             return
         native = value.dtype.newbyteorder("=")
-        rows = max(1, _PIECE // max(value[:1].nbytes, 1)) if value.ndim else 1
+        rows = max(1, _PIECE_BYTES // max(value[:1].nbytes, 1)) if value.ndim else 1
         for start in range(0, len(value) if value.ndim else 1, rows):
             part = value[start : start + rows] if value.ndim else value
             yield np.ascontiguousarray(part, native).reshape(-1).view(np.uint8).data

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leafwise.core.memory.runs import Run, UnreadError
-from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.results.comparison import Comparison, merged_comparisons
 from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.progress import Count
 from leafwise.kernels import cpu, reference
@@ -60,7 +60,7 @@ def compare(
         done = [pair for pair, chunks in open_pairs.items() if chunks[-1][0].stop == pairs[pair][0].size]
         closed = {pair: open_pairs.pop(pair) for pair in done}
         for pair, with_norms in _with_norms(closed, lambda same: compare_parts(pairs, same, True, threads)):
-            comparisons[pair] = together(with_norms)
+            comparisons[pair] = merged_comparisons(with_norms)
         count(sum((part.stop - part.start) * item_bytes(pairs[part.pair][0].dtype) for part in bundle))
     return comparisons
 
@@ -81,7 +81,7 @@ def combined(
         by_pair.setdefault(part.pair, []).append((part, chunk))
     comparisons = [Comparison(size, 0) for size in sizes]
     for pair, with_norms in _with_norms(by_pair, norms_of):
-        comparisons[pair] = together(with_norms)
+        comparisons[pair] = merged_comparisons(with_norms)
     return comparisons
 
 

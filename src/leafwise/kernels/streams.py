@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from leafwise.core.dtypes import WORDS, number_kind
-from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.results.comparison import Comparison, merged_comparisons
 from leafwise.core.work.progress import Count
 from leafwise.errors import WriteError
 from leafwise.kernels import reference
@@ -84,7 +84,7 @@ def compare_parts(first: Iterable[Any], second: Iterable[Any], count: Count = la
             forth, back = forth and _gives(x, y), back and _gives(y, x)
         parts += _compared(x, y)
         count(x.nbytes)
-    return PartsCompared(together(parts), forth, back, same_dtype)
+    return PartsCompared(merged_comparisons(parts), forth, back, same_dtype)
 
 
 def transposed(

@@ -6,7 +6,7 @@ from typing import Any
 
 from leafwise.core.leaf import shape_text
 from leafwise.core.opaque import Opaque
-from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.results.comparison import Comparison, merged_comparisons
 from leafwise.core.results.outline import Span
 from leafwise.inspect.diff.changes import Change, nonfinite_text
 from leafwise.render.phrases import value_text
@@ -18,7 +18,7 @@ _MAX_REPR = 60  # characters of the repr of an object
 def figures(changes: list[Change]) -> tuple[Span, ...]:
     """How much the values of leaves differ, as if they were one leaf; empty cells if no values differ."""
     comparisons = _differing(changes)
-    return tuple(map(Span, figure_texts(together(comparisons)) if comparisons else ("", "", "", "")))
+    return tuple(map(Span, figure_texts(merged_comparisons(comparisons)) if comparisons else ("", "", "", "")))
 
 
 def figure_texts(comparison: Comparison) -> tuple[str, str, str, str]:
@@ -30,7 +30,7 @@ def figure_texts(comparison: Comparison) -> tuple[str, str, str, str]:
 
 def nonfinite(changes: list[Change]) -> tuple[Span, ...]:
     """How many values of the changed leaves are not finite; only those that changed, if any did."""
-    whole = together(_differing(changes))
+    whole = merged_comparisons(_differing(changes))
     text = nonfinite_text(whole) if whole.nonfinite_changed else f"{whole.nonfinite:,} not finite"
     return (Span("  "), Span(text, "warn")) if whole.nonfinite else ()
 

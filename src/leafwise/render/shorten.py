@@ -7,7 +7,7 @@ from unicodedata import combining, east_asian_width
 from leafwise.core.results.outline import Span
 
 _WORDS = re.compile(r"[^._]+|[._]")
-_SHORT = (7, 3)  # spans up to the first width, such as a type, are shortened last; up to the second, never
+_SHORT_WIDTHS = (7, 3)  # spans up to the first width, such as a type, are shortened last; up to the second, never
 
 
 def width_of(spans: Sequence[Span]) -> int:
@@ -127,7 +127,8 @@ def shorter_spans(spans: Sequence[Span], space: int, dots: str = "…") -> tuple
     over = sum(widths) - space
     if over <= 0:
         return tuple(spans)
-    most = next((most for least in _SHORT if (most := _most(widths, over, least)) is not None), _SHORT[-1])
+    limits = (_most(widths, over, least) for least in _SHORT_WIDTHS)
+    most = next((limit for limit in limits if limit is not None), _SHORT_WIDTHS[-1])
     return tuple(
         Span(shortened(text, most, dots), style) if width > most else Span(text, style)
         for (text, style), width in zip(spans, widths, strict=True)

@@ -20,7 +20,7 @@ from leafwise.inspect.ranks.teamwork import cannot_use
 
 TILE = 256  # pixels
 BUDGET = 1 << 25  # values that a tile reads at most
-_BAND = 1 << 20  # values in memory at a time
+_BAND_VALUES = 1 << 20  # values in memory at a time
 _SEGMENTS = 64  # parts of a row that are read if even one row for each line of pixels would be too much
 _FEW_INPUTS = 4  # filters with at most so many inputs are wrapped into lines
 _LARGEST_FILTER = 1 << 14  # values of a filter with one input; larger ones are read whole
@@ -308,9 +308,9 @@ def _plan(layout: PixelLayout, rows: tuple[int, int], columns: tuple[int, int], 
     (top, bottom), (left, right) = rows, columns
     height, width = bottom - top, right - left
     lines, shown = -(-height // step), np.arange(-(-width // step))
-    chunk = max(1, _BAND // (step * layout.row_unit)) * step  # of columns, so that a band is never larger
+    chunk = max(1, _BAND_VALUES // (step * layout.row_unit)) * step  # of columns, so that a band is never larger
     if height * width <= BUDGET:
-        band = max(layout.row_unit, _BAND // width)
+        band = max(layout.row_unit, _BAND_VALUES // width)
         return _ReadPlan(_cut(top, bottom, band), _cut(left, right, chunk), shown, 1)
     kept = min(step, max(layout.row_unit, BUDGET // (lines * width)))
     # From the middle of each line of pixels; the last line may have fewer rows.

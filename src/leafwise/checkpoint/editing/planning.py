@@ -41,7 +41,7 @@ from leafwise.files.writing.remote_destination import local_path
 
 ALLOWABLE = ("objects",)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_LISTED = 40  # problems in the message; the error has all of them
+_MOST_PROBLEMS = 40  # problems in the message; the error has all of them
 
 
 @dataclass(frozen=True)
@@ -416,7 +416,7 @@ def _add_notes(
 
 def _refusal(problems: list[str], target: str) -> list[str]:
     lines = [f"cannot write {shown_file(target)}; nothing was written"]
-    lines += [f"  {problem}" for problem in problems[:_LISTED]]
-    if more := len(problems[_LISTED:]):
+    lines += [f"  {problem}" for problem in problems[:_MOST_PROBLEMS]]
+    if more := len(problems[_MOST_PROBLEMS:]):
         lines.append(f"  … and {plural(more, 'more problem', 'more problems')}; error.problems lists them all")
     return lines

@@ -168,7 +168,7 @@ def _bytes_here(plan: Plan) -> int:
     )
 
 
-_LISTED = 40  # messages of each kind of problem; the plan has all of them
+_MOST_MESSAGES = 40  # messages of each kind of problem; the plan has all of them
 
 
 def _refusal(plan: Plan) -> list[str]:
@@ -177,8 +177,8 @@ def _refusal(plan: Plan) -> list[str]:
     for kind, of_kind in groupby(grouped_problems(plan, plan.problems), key=lambda group: group.kind):
         groups = list(of_kind)
         label = "" if kind == "nothing" else f"{kind}: "
-        lines += [f"  {label}{group.message}" for group in groups[:_LISTED]]
-        if left_out := sum(group.times for group in groups[_LISTED:]):
+        lines += [f"  {label}{group.message}" for group in groups[:_MOST_MESSAGES]]
+        if left_out := sum(group.times for group in groups[_MOST_MESSAGES:]):
             lines.append(f"  … and {left_out:,} more {kind}")
     lines += [f"  note: {note}" for note in plan.notes]
     if (hint := advice(plan)) is not None:

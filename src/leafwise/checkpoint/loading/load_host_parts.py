@@ -20,7 +20,7 @@ from leafwise.files.arrays.subarrays import before_turn
 from leafwise.files.reading import checked_reads
 from leafwise.files.reading.scattering import ScatteredArray, can_scatter, scatter
 
-_BATCH = 1 << 28  # bytes that are read before arrays are made of them; on other devices, this bounds the memory here
+_BATCH_BYTES = 1 << 28  # read before arrays are made of them; on other devices, this bounds the memory here
 
 
 class LoadHostParts:
@@ -114,4 +114,4 @@ class LoadHostParts:
 
 
 def _batches(targets: list[LoadTarget]) -> Iterator[list[LoadTarget]]:
-    return bundled(targets, lambda target: target.home.spec(target.value).nbytes, _BATCH)
+    return bundled(targets, lambda target: target.home.spec(target.value).nbytes, _BATCH_BYTES)

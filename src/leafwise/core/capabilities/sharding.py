@@ -9,7 +9,7 @@ from leafwise.core.capabilities import Capability
 from leafwise.core.memory.sharding import LocalPart, Sharding
 
 _UNEVEN = 3  # `overlay` sends the data about twice
-_SMALL = 1 << 16  # bytes that a rank may receive for nothing
+_SMALL_MESSAGE_BYTES = 1 << 16  # bytes that a rank may receive for nothing
 
 
 class Messages:
@@ -75,7 +75,7 @@ class Team:
         """Collects the bytes of every rank, of which each may have another number."""
         lengths = [int.from_bytes(length, "big") for length in self.gather(len(data).to_bytes(8, "big"))]
         longest, total = max(lengths), sum(lengths)
-        if self.size * longest > max(_UNEVEN * total, _SMALL):
+        if self.size * longest > max(_UNEVEN * total, _SMALL_MESSAGE_BYTES):
             # Few ranks have much: if all sent as much as these, every rank would receive many times what there is.
             ends = list(accumulate(lengths))
             before = ends[self.rank] - len(data)

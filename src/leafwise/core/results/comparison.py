@@ -81,7 +81,7 @@ def _hypot(norms: list[Scaled]) -> Scaled:
     return math.hypot(*(_float(number, power - top) for number, power in norms)), top
 
 
-def together(parts: Iterable[Comparison]) -> Comparison:
+def merged_comparisons(parts: Iterable[Comparison]) -> Comparison:
     """Combines the comparisons of several pairs of arrays, as if they were one pair; the order does not matter. Pairs
     without changes must have norms, or must be left out.
 

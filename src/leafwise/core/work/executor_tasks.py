@@ -21,8 +21,8 @@ from leafwise.core.work.threads import one_thread
 from leafwise.errors import Error, QueryError, WorkerError
 
 SENDING = "leafwise.files.reading.sending"  # imported when there is work to send, because core may not import files
-TASK = 64 << 20  # bytes that a task reads
-_MANY = 1_000  # arrays, or parts of arrays, in a task; the tasks that an executor has at a time
+TASK_BYTES = 64 << 20  # bytes that a task reads
+_ITEMS_AT_ONCE = 1_000  # arrays, or parts of arrays, in a task; the tasks that an executor has at a time
 _OPEN_AT_ONCE = 16  # checkpoints or shards that are open at a time
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Workers:
         try:
             for number, task in enumerate(tasks):
                 # The threads that call this share the tasks that an executor has at a time.
-                while len(running.waiting) >= max(_MANY // len(self._running), 1):
+                while len(running.waiting) >= max(_ITEMS_AT_ONCE // len(self._running), 1):
                     self._take(running, count)
                 self._begin(running, number, task, count)
             while running.waiting:
@@ -156,7 +156,7 @@ class _Running:
 
 def task_bundles(items: Iterable[T], nbytes_of: Callable[[T], int]) -> Iterator[list[T]]:
     """Items in bundles for one task each."""
-    return bundled(items, nbytes_of, TASK, _MANY)
+    return bundled(items, nbytes_of, TASK_BYTES, _ITEMS_AT_ONCE)
 
 
 class ForEach:

@@ -29,7 +29,7 @@ from leafwise.files.sources.source import PartSource, Source
 from leafwise.files.stored_file import StoredFile
 
 _METADATA = "torch.distributed.checkpoint.metadata"
-_PIECE = 600  # bytes of memory for a piece
+_BYTES_OF_PIECE = 600  # bytes of memory for a piece
 _LONGEST_OBJECT = 1 << 26  # bytes; longer ones are not read
 _ENUM = "_MEM_FORMAT_ENCODING"
 
@@ -218,7 +218,7 @@ def _entry(source: Source, name: str, description: Any, places: _PieceLocations)
         raise source.error(0, f"the list of the pieces of {name!a} has an unknown form")
     # Counted for each tensor: many tensors may refer to one list of pieces in the pickle.
     source.limits.spend_steps(20 * len(chunks))
-    source.limits.spend_bytes(_PIECE * len(chunks))
+    source.limits.spend_bytes(_BYTES_OF_PIECE * len(chunks))
     for chunk in chunks:
         position = counts(chunk.get("offsets"), source, 0, f"the position of a piece of {name!a}")
         size = counts(chunk.get("sizes"), source, 0, f"the shape of a piece of {name!a}")

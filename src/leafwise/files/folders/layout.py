@@ -19,14 +19,14 @@ from leafwise.files.sources.folder import Folder
 from leafwise.files.stored_file import StoredFile
 
 _NAME = 200  # bytes of memory for the name of a file
-_DEEPEST = 5  # levels of subfolders: lightning_logs/version_0/checkpoints/last.ckpt/checkpoint
+_MOST_LEVELS = 5  # levels of subfolders: lightning_logs/version_0/checkpoints/last.ckpt/checkpoint
 _FOLDERS, _REMOTE_FOLDERS = 1_000, 100  # the most subfolders that are searched; each remote one takes a request
 _SHOWN = 8  # names that an error lists
 
 
 def read(folder: Folder) -> StoredFile:
     """Opens the checkpoint in a folder; only the headers of its files are read."""
-    candidates = _candidates(folder, _DEEPEST)
+    candidates = _candidates(folder, _MOST_LEVELS)
     if not candidates:
         raise _unfinished(folder) or _nothing(folder)
     if len(candidates) > 1:
@@ -46,7 +46,7 @@ def candidates_in(folder: Folder, deep: bool) -> InFolder:
     is_cache = revisions(folder) is not None
     is_unfinished = orbax_names.unfinished(folder) is not None
     is_whole = is_cache or is_unfinished or any(known.is_folder(folder.names) for known in FORMATS)
-    candidates = _candidates(folder, _DEEPEST if deep or is_cache else 0)
+    candidates = _candidates(folder, _MOST_LEVELS if deep or is_cache else 0)
     is_whole = is_whole or deep or bool(candidates and deepspeed_states(folder))
     # A distributed checkpoint whose save did not finish must not go unnoticed; opening the folder raises an error.
     is_unfinished = is_unfinished or any(name.endswith(".distcp") for name in folder.names)

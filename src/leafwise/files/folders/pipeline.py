@@ -13,7 +13,7 @@ from leafwise.files.sources.source import closed_on_error
 from leafwise.files.stored_file import StoredFile
 
 INDEX = "model_index.json"
-_LARGEST = 1 << 20  # bytes of a list of components
+_INDEX_BYTES = 1 << 20  # bytes of a list of components
 # Components that have settings, but no weights, by the end of the name of their class.
 _WITHOUT_WEIGHTS = ("Scheduler", "Tokenizer", "TokenizerFast", "TokenizerBackend", "Extractor", "Processor")
 
@@ -68,7 +68,7 @@ def read(folder: Folder) -> StoredFile:
 
 def _listed(folder: Folder) -> dict[str, str]:
     """The components that the pipeline was saved with, and their classes."""
-    text = folder.text(INDEX, _LARGEST)
+    text = folder.text(INDEX, _INDEX_BYTES)
     folder.limits.spend_bytes(json_cost(text.encode()))
     index: Any = None
     with suppress(ValueError, RecursionError):

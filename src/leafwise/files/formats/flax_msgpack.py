@@ -21,7 +21,7 @@ from leafwise.files.stored_file import StoredFile
 
 _ARRAY, _COMPLEX, _SCALAR = 1, 2, 3  # Flax's extensions
 _CHUNKED = "__msgpack_chunked_array__"
-_DEEPEST = 100  # maps and lists inside each other
+_MOST_LEVELS = 100  # maps and lists inside each other
 _VALUE = 300  # bytes of memory for a value, including its place in the tree
 _LEAF = 800  # bytes of memory for an array, including its place in the tree
 
@@ -77,8 +77,8 @@ def _value(cursor: Cursor, depth: int) -> Any:
         return number
     kind, length = _kind(cursor, first)
     if kind in ("map", "list"):
-        if depth == _DEEPEST:
-            raise cursor.source.error(at, f"more than {_DEEPEST} maps and lists are inside each other")
+        if depth == _MOST_LEVELS:
+            raise cursor.source.error(at, f"more than {_MOST_LEVELS} maps and lists are inside each other")
         if length > cursor.source.size - cursor.at:
             raise cursor.source.error(at, f"{length:,} values should follow, which do not fit into the file")
         return _map(cursor, length, depth) if kind == "map" else [_value(cursor, depth + 1) for _ in range(length)]
@@ -151,7 +151,7 @@ def _extension(cursor: Cursor, at: int, length: int) -> Any:
     if code in (_ARRAY, _SCALAR):
         value: Any = _array(cursor, at, end)
     elif code == _COMPLEX:
-        pair = _value(cursor, _DEEPEST - 1)
+        pair = _value(cursor, _MOST_LEVELS - 1)
         if not isinstance(pair, list) or [type(part) for part in pair] != [float, float]:
             raise source.error(at, "a complex number does not consist of two numbers")
         value = complex(*pair)
@@ -167,8 +167,8 @@ def _array(cursor: Cursor, at: int, end: int) -> Stored:
     source.limits.spend_bytes(_LEAF)
     if cursor.take(1) != b"\x93":
         raise source.error(at, "an array does not consist of a shape, a dtype and its bytes")
-    shape = counts(_value(cursor, _DEEPEST - 1), source, at, "the shape of an array")
-    dtype = _value(cursor, _DEEPEST - 1)
+    shape = counts(_value(cursor, _MOST_LEVELS - 1), source, at, "the shape of an array")
+    dtype = _value(cursor, _MOST_LEVELS - 1)
     kind, nbytes = _kind(cursor, cursor.unsigned(1))
     if not isinstance(dtype, str) or kind != "bin" or cursor.at + nbytes > end:
         raise source.error(at, "an array does not consist of a shape, a dtype and its bytes")

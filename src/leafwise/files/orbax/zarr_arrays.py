@@ -13,7 +13,7 @@ from leafwise.files.arrays.slices import Index, expanded, is_shape
 from leafwise.files.arrays.stored import CHUNK, ITEM_BYTES, Stored, numpy_dtype
 from leafwise.files.sources.source import Source
 
-_BATCH = 500  # arrays that are opened at a time
+_ARRAYS_AT_ONCE = 500  # arrays that are opened at a time
 _MESSAGE_CHARACTERS = 300  # characters of a message of tensorstore
 _WHOLE = 4 * CHUNK  # bytes; if reading one row decodes more than this, an array is better read at once
 SMALL_INTEGERS = frozenset({"int4", "int2"})  # dtypes that are listed and read, but not measured, cast or saved
@@ -84,8 +84,8 @@ def open_arrays(store: ZarrStore, names: Iterable[str]) -> "Iterator[ZarrArray]"
     # The nodes of a database are kept: each contains the headers of many arrays.
     context = ts.Context({"cache_pool#nodes": {"total_bytes_limit": 100_000_000}})
     waiting = list(names)
-    for start in range(0, len(waiting), _BATCH):
-        batch = waiting[start : start + _BATCH]
+    for start in range(0, len(waiting), _ARRAYS_AT_ONCE):
+        batch = waiting[start : start + _ARRAYS_AT_ONCE]
         futures = [_opening(ts, store, name, context) for name in batch]
         for name, future in zip(batch, futures, strict=True):
             try:

@@ -21,10 +21,10 @@ from leafwise.files.reading.landings import LandingRead, Transfers, fill_landing
 from leafwise.files.sources.remote import RemoteSource
 from leafwise.files.sources.source import BytesSource, LocalSource, Source
 
-_TASK = 16 << 20  # bytes that a thread reads at a time
+_TASK_BYTES = 16 << 20  # bytes that a thread reads at a time
 # Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
 # waits for Python's lock.
-_BUFFER = CHUNK if READERS <= 4 else 8 * CHUNK
+_BUFFER_BYTES = CHUNK if READERS <= 4 else 8 * CHUNK
 
 
 class ReadRequest(NamedTuple):
@@ -56,7 +56,7 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, wo
     """Reads the storages that have checksums, and compares them. Raises an error that lists every damaged array.
     Returns the number of bytes that were compared."""
     tasks = []
-    largest = _TASK if workers is None else executor_tasks.TASK
+    largest = _TASK_BYTES if workers is None else executor_tasks.TASK_BYTES
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     for name, storage in storages:
         if storage.checksums is not None:
@@ -153,7 +153,7 @@ def verify_subarrays(subarrays: Iterable[tuple[str, Stored]]) -> None:
     for key, (_, storage, checksum_pass) in passes.items():
         assert storage.checksums is not None
         for first, last in joined(used[key]):
-            cuts = ranges(last - first, storage.checksums.piece, _TASK)
+            cuts = ranges(last - first, storage.checksums.piece, _TASK_BYTES)
             tasks += [(storage, checksum_pass, first + start, first + stop) for start, stop in cuts]
     _compare(tasks, lambda count: None)
     raise_damage(list(passes.values()))
@@ -224,7 +224,7 @@ def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progre
     tasks = []
     for request, checksum_pass in requests:
         piece = 1 if request.storage.checksums is None else request.storage.checksums.piece
-        tasks += [(request, checksum_pass, start, stop) for start, stop in ranges(request.nbytes, piece, _TASK)]
+        tasks += [(request, checksum_pass, start, stop) for start, stop in ranges(request.nbytes, piece, _TASK_BYTES)]
 
     def read(task: tuple[ReadRequest, ChecksumPass | None, int, int]) -> None:
         request, checksum_pass, start, stop = task
@@ -234,7 +234,7 @@ def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progre
         if checksum_pass is not None:
             assert request.storage.checksums is not None
             piece = request.storage.checksums.piece
-            step = max(_BUFFER // piece, 1) * piece
+            step = max(_BUFFER_BYTES // piece, 1) * piece
             for first in range(start, stop, step):
                 part = request.target[first : min(first + step, stop)]
                 if isinstance(request.storage.source, LocalSource):  # compared while it is still in the cache
@@ -259,7 +259,7 @@ def _blocks(storage: Storage, start: int, stop: int, piece: int) -> Iterator[tup
     if not isinstance(storage.source, LocalSource):
         yield start, memoryview(storage.read(start, stop))
         return
-    step = max(_BUFFER // piece, 1) * piece
+    step = max(_BUFFER_BYTES // piece, 1) * piece
     with scratch([max(min(step, stop - start), CHUNK)]) as [buffer]:
         for at in range(start, stop, step):
             part = buffer[: min(step, stop - at)]

@@ -85,7 +85,7 @@ _StoredRun = tuple[Storage, int, int]  # a storage, and where the array begins a
 def _task_ranges(nbytes: int, itemsize: int) -> Iterator[tuple[int, int]]:
     from leafwise.kernels.cpu import CHUNK
 
-    return ranges(nbytes, CHUNK * itemsize, executor_tasks.TASK)
+    return ranges(nbytes, CHUNK * itemsize, executor_tasks.TASK_BYTES)
 
 
 class _MeasuringTask(NamedTuple):

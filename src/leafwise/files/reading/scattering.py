@@ -17,7 +17,7 @@ from leafwise.files.checksums import ChecksumPass
 from leafwise.files.reading.checked_reads import raise_damage
 from leafwise.files.sources.source import LocalSource
 
-_TASK = 1 << 20  # bytes that a thread reads at a time; few enough for its cache
+_TASK_BYTES = 1 << 20  # bytes that a thread reads at a time; few enough for its cache
 
 
 class ScatteredArray(NamedTuple):
@@ -50,7 +50,7 @@ def scatter(arrays: list[ScatteredArray], verify: bool, progress: Count) -> None
             checksum_pass = storage.checksums.new_pass()
             passes.append((scattered.name, storage, checksum_pass))
             step = lcm(step, storage.checksums.piece)
-        step *= max(1, _TASK // step)
+        step *= max(1, _TASK_BYTES // step)
         tasks += [
             _ScatteredRange(scattered, storage, checksum_pass, start, min(start + step, storage.nbytes))
             for start in range(0, storage.nbytes, step)

@@ -17,7 +17,7 @@ from leafwise.files.sources import disk as local
 _INFLATED = 1 << 20  # bytes that are unpacked at a time
 _MESSAGE_CHARACTERS = 2_000  # characters of an error message; a name in a file may have millions
 _CUT_OFF = "the file ends here; it is shorter than when it was opened: it was cut off, or is being written"
-_SMALL = 1 << 16  # bytes; smaller ranges are read rather than mapped
+_SMALL_RANGE_BYTES = 1 << 16  # bytes; smaller ranges are read rather than mapped
 
 
 class Source:
@@ -157,7 +157,7 @@ class LocalSource(Source):
             raise self.error(start, error.strerror or str(error)) from error
 
     def view(self, start: int, stop: int) -> Any:
-        if stop - start < _SMALL or self._is_far:
+        if stop - start < _SMALL_RANGE_BYTES or self._is_far:
             return self.read(start, stop)
         self._check_range(start, stop)
         try:

@@ -18,7 +18,7 @@ from leafwise.files.sources.source import LocalSource, Source
 
 SILENCE = 30.0  # seconds that a server may be silent
 SLOWEST = 10_000  # bytes per second that a server must send on average, after the first SILENCE seconds
-_PIECE = 1 << 18  # bytes that are taken from a response at a time
+_PIECE_BYTES = 1 << 18  # bytes that are taken from a response at a time
 _RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", re.ASCII)
 
 
@@ -106,7 +106,7 @@ def _is_compressed(answer: Any) -> bool:
 async def _pieces(answer: Any) -> AsyncIterator[bytes]:
     """The body of a response, decompressed if necessary. Raises if it comes too slowly."""
     started, received = time.monotonic(), 0
-    while piece := await answer.content.read(_PIECE):
+    while piece := await answer.content.read(_PIECE_BYTES):
         received += len(piece)
         yield piece
         seconds = time.monotonic() - started

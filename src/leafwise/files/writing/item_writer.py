@@ -24,7 +24,7 @@ from leafwise.files.writing.live_arrays import LiveArray, PlacedLive
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.streaming import Streaming
 
-_PIECE = 1 << 20  # bytes that are copied, hashed and written at a time; few enough for the processor's cache
+_PIECE_BYTES = 1 << 20  # bytes that are copied, hashed and written at a time; few enough for the processor's cache
 
 
 class Item(NamedTuple):
@@ -229,7 +229,7 @@ class _Staging:
 
     def __init__(self, output: Output, progress: Count) -> None:
         self._output, self._progress = output, progress
-        self._memory = memoryview(bytearray(_PIECE))
+        self._memory = memoryview(bytearray(_PIECE_BYTES))
         self._filled = 0
         self.counted = 0  # bytes of arrays among those that are in the buffer
 
@@ -246,10 +246,10 @@ class _Staging:
 
     def take(self, view: memoryview) -> memoryview:
         """Copies as many bytes as there is room for; returns the copy, which is valid until the next call."""
-        if self._filled == _PIECE:
+        if self._filled == _PIECE_BYTES:
             self.flush()
         start = self._filled
-        self._filled = min(start + len(view), _PIECE)
+        self._filled = min(start + len(view), _PIECE_BYTES)
         copy = self._memory[start : self._filled]
         copy[:] = view[: len(copy)]
         return copy

@@ -20,7 +20,7 @@ from leafwise.files.checksums import CHUNK, checksummer, count
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import WrittenParts
 
-_TOGETHER = 1_024  # small arrays that are copied and written at once
+_ARRAYS_AT_ONCE = 1_024  # small arrays that are copied and written at once
 
 
 class LiveArray(NamedTuple):
@@ -100,7 +100,7 @@ def _tasks(arrays: list[_Range]) -> Iterator[list[_Range]]:
     filled = 0
     for array in arrays:
         largest = array.extraction.largest
-        fits = filled + array.largest <= largest and len(together) < _TOGETHER
+        fits = filled + array.largest <= largest and len(together) < _ARRAYS_AT_ONCE
         if together and not (fits and together[0].extraction is array.extraction):
             yield together
             together, filled = [], 0

@@ -30,8 +30,8 @@ from leafwise.files.sources.source import InflatedSource
 from leafwise.files.writing.output import Output
 from leafwise.files.writing.writer import LocalOutput, SharedOutput, WrittenParts
 
-_TASK = 4 << 20  # bytes that a thread writes before it takes the next task
-_LARGEST = 8 << 20  # bytes that are read at a time: arrays that are gathered from many places need fewer reads then
+_TASK_BYTES = 4 << 20  # bytes that a thread writes before it takes the next task
+_LARGEST_READ_BYTES = 8 << 20  # read at a time: arrays that are gathered from many places need fewer reads then
 _GATHERING = threading.BoundedSemaphore(2)  # threads that gather at a time, because each needs several times as much
 # A part of a transposed array is scattered over all of it, which is read once for each part. So parts are large.
 _SCATTERED = 24 << 20
@@ -82,7 +82,7 @@ class Streaming:
         sums: list[list[str]] = [[] for _ in places]
         parts, sums_of_parts = [], []
         for (name, offset), sums_of_array in zip(places, sums, strict=True):
-            for start, stop in self._ways[name].cuts(executor_tasks.TASK):
+            for start, stop in self._ways[name].cuts(executor_tasks.TASK_BYTES):
                 parts.append(_SentPart.of(name, self._arrays[name], self._ways[name], offset, start, stop))
                 sums_of_parts.append(sums_of_array)
         bundles = list(task_bundles(parts, lambda part: part.stop - part.start))
@@ -130,7 +130,7 @@ class _Way(NamedTuple):
     gathered: bool
     scattered: bool = False
 
-    def cuts(self, largest: int = _TASK) -> Iterator[tuple[int, int]]:
+    def cuts(self, largest: int = _TASK_BYTES) -> Iterator[tuple[int, int]]:
         """The ranges that threads work on, as start and stop."""
         nbytes = self.array.spec.nbytes
         return ranges(nbytes, self.unit or max(nbytes, 1), largest)
@@ -173,13 +173,13 @@ def _way(array: Stored) -> _Way:
             continue
         # Each unit must consist of whole pieces with one checksum each.
         aligned = lcm(elements * own, run[0].checksums.piece) // own
-        if run[0].checksums.piece % own == 0 and aligned * widest <= _LARGEST:
+        if run[0].checksums.piece % own == 0 and aligned * widest <= _LARGEST_READ_BYTES:
             elements = aligned
             watched[id(leaf)] = _Watched(leaf, run[0].checksums)
     gathered = any(leaf.plain_run() is None for leaf in leaves)
     scattered = any(leaf.is_scattered for leaf in leaves)
     if gathered:
-        elements *= max(1, (_SCATTERED if scattered else _LARGEST) // (elements * widest))
+        elements *= max(1, (_SCATTERED if scattered else _LARGEST_READ_BYTES) // (elements * widest))
     return _Way(_with_leaves(array, watched), elements * item, gathered, scattered)
 
 

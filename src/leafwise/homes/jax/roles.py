@@ -145,7 +145,7 @@ def _numbered(axis: str, count: int) -> tuple[str, ...]:
 # -- variable dicts ---------------------------------------------------------------------------------------------
 
 _SPACE = ("d", "h", "w")
-_FEW = 64  # attention and recurrent cells have fewer layers inside them
+_MOST_INNER_LAYERS = 64  # attention and recurrent cells have fewer layers inside them
 
 
 def role_in_container(
@@ -157,7 +157,7 @@ def role_in_container(
     ndim = len(value.shape)
     if not isinstance(owner, Mapping):
         return _role_in_state(above, name, ndim) if isinstance(owner, tuple) and len(above) > 1 else (None, None)
-    if len(above) > 1 and isinstance(above[1], Mapping) and len(above[1]) <= _FEW:
+    if len(above) > 1 and isinstance(above[1], Mapping) and len(above[1]) <= _MOST_INNER_LAYERS:
         child = next((str(key) for key, layer in above[1].items() if layer is owner), "")
         known = role_by_structure(map(str, above[1]), child, name, ndim)
         if known[0] is not None:

@@ -70,7 +70,7 @@ class CheckRanks:
 
     # -- the first rank ----------------------------------------------------------------------------------
 
-    def together(self, action: str, *arguments: Any) -> None:
+    def on_all_ranks(self, action: str, *arguments: Any) -> None:
         """Makes the other ranks do the same as the first one, which goes on to do it."""
         if not self._team.rank:
             self._send(action, *arguments)
@@ -101,7 +101,7 @@ class CheckRanks:
         from leafwise.inspect.ranks.spread_arrays import read_boxes
 
         evidence = self._evidence
-        self.together("read", [(place, [(part.start, part.stop) for part in box]) for place, box in boxes])
+        self.on_all_ranks("read", [(place, [(part.start, part.stop) for part in box]) for place, box in boxes])
         arrays = [
             evidence.own_baseline_array(row) if which == "baseline" else evidence.own_array(row, of)
             for (which, row, of), _ in boxes
@@ -112,7 +112,7 @@ class CheckRanks:
         """For each leaf, given by its number, and axis, which of its lines contain only zeros."""
         import numpy as np
 
-        self.together("zero_lines", places, of)
+        self.on_all_ranks("zero_lines", places, of)
         lengths = [self._evidence.by_number[leaf].shape[axis] for leaf, axis in places]
         size = -(-sum(lengths) // 8)  # bytes, with a bit for each line
         if is_shared_out(self._team, size):

@@ -121,7 +121,7 @@ class Evidence:
     def measured(self, of: Literal["value", "grad"]) -> Stats:
         """The statistics of all values or gradients."""
         if self.ranks is not None:
-            self.ranks.together("measured", of)
+            self.ranks.on_all_ranks("measured", of)
         is_value = of == "value"  # files, which workers read, have no gradients
         return stats_of(self.tree, of, progress=self._progress and is_value, workers=self.workers if is_value else None)
 
@@ -268,7 +268,7 @@ class Evidence:
     def difference(self) -> Diff:
         """How the tree differs from the baseline."""
         if self.ranks is not None:
-            self.ranks.together("difference")
+            self.ranks.on_all_ranks("difference")
         return diff_of(self.baseline, self.tree, progress=self._progress, workers=self.workers)
 
     def rows_same_as_before(self, leaf: LeafEvidence) -> list[int]:

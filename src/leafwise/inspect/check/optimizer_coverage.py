@@ -116,7 +116,7 @@ class OptimizerCoverage:
         """State with NaN or infinite values, of the optimizers passed as `optimizer=`: its path, as if the optimizers
         were in the tree, its statistics, and where the values are."""
         if self._evidence.ranks is not None:
-            self._evidence.ranks.together("measured_state")
+            self._evidence.ranks.on_all_ranks("measured_state")
         rows = []
         for name, measured in self.measured_state().items():
             for path, places in measured.nonfinite.items():

@@ -19,7 +19,7 @@ from leafwise.inspect.image.picture import gaps, side
 
 BAND = 1 << 20  # number of values in memory at a time
 _KEEP = 256  # cells that the shorter side of a matrix keeps when the longer one is binned
-_FEW = 4  # filters with at most this many inputs are laid out side by side and wrapped into rows
+_FEW_INPUTS = 4  # filters with at most this many inputs are laid out side by side and wrapped into rows
 _TILE = 16  # cells that a side of a binned filter has at least; otherwise each filter becomes one cell
 _SPACE = ("d", "h", "w")
 
@@ -222,7 +222,7 @@ def _filters(values: _BandReader, places: list[int], size: int) -> Grid:
     depth, high, wide = (1,) * (3 - len(space)) + tuple(space)
     shape = shape_text(tuple(space))
     notes = [f"{plural(outs, 'filter', 'filters')} of {shape}" + (f", {ins:,} inputs each" if ins > 1 else "")]
-    per_row = _filters_across(outs, ins, depth, high, wide) if ins <= _FEW else None
+    per_row = _filters_across(outs, ins, depth, high, wide) if ins <= _FEW_INPUTS else None
     tiles = -(-outs // (per_row or 1)), (per_row or 1) * ins * depth
     levels = [1, depth] + [ins * depth] * bool(per_row)  # a gap follows after this many tiles
     bins = _tile_bins((high, wide), tiles, levels, size)

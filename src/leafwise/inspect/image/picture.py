@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _GOAL = 512  # small pictures are enlarged to about this many pixels, by a whole factor
 _MOST_ZOOM = 32
 _STRIP = 24  # the height of a strip in pixels
-_SHORT = 48  # the short side has at least this many pixels, or a fourth of the long side
+_SHORT_SIDE = 48  # the short side has at least this many pixels, or a fourth of the long side
 
 
 class Image(Result, kind="image"):
@@ -65,7 +65,7 @@ class Image(Result, kind="image"):
         if self.style == "strip":
             return max(zoom, _STRIP), zoom
         high, wide = (self._side(axis, zoom, self.gaps) for axis in (0, 1))
-        least = min(_SHORT, max(high, wide) // 4)
+        least = min(_SHORT_SIDE, max(high, wide) // 4)
         return self._stretched(0, zoom, least), self._stretched(1, zoom, least)
 
     @property

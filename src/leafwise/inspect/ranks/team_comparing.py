@@ -20,7 +20,7 @@ from leafwise.core.home import Home, Spec
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.pairing.row_pairs import NamedArray, NamedArrays
-from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.results.comparison import Comparison, merged_comparisons
 from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import is_shared_out
 from leafwise.inspect.ranks.spread_arrays import SPREAD, SpreadArray, band_boxes, read_boxes
@@ -201,7 +201,7 @@ def _joined(results: list[bytes]) -> "_PartResults":
         [
             _PartResult(
                 pair,
-                together(part.comparison for part in parts if part.comparison.size),
+                merged_comparisons(part.comparison for part in parts if part.comparison.size),
                 all(part.forth for part in parts),
                 all(part.back for part in parts),
             )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _INK = NAN  # black
 _MARGIN = 8
-_LEAST = 360  # pixels across, so that there is room for words below a narrow picture
+_LEAST_WIDTH = 360  # pixels across, so that there is room for words below a narrow picture
 _LARGE_LETTERS_FROM = 1200  # pixels across, from which on letters are larger
 _BAR = 12  # height of the scale, in pixels of the font
 _LINES = 6  # maximum lines of the title
@@ -23,7 +23,7 @@ _LINES = 6  # maximum lines of the title
 
 def framed(image: "Image", pixels: Any) -> Any:
     """Pixels with the title above them, and the scale below."""
-    width = max(pixels.shape[1], _LEAST)
+    width = max(pixels.shape[1], _LEAST_WIDTH)
     zoom = 3 if width >= _LARGE_LETTERS_FROM else 2
     title = [image.title or "array", *image.grid.notes[:1]]
     beyond = [f"{image.beyond:,} beyond the scale"] if image.beyond else []

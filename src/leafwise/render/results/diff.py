@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from leafwise.core.path import plural
-from leafwise.core.results.comparison import together
+from leafwise.core.results.comparison import merged_comparisons
 from leafwise.core.results.outline import Doc, Span, Style
 from leafwise.inspect.diff.changes import KINDS, Change, nonfinite_text
 from leafwise.inspect.diff.difference import Diff
@@ -48,7 +48,7 @@ def _footer(diff: Diff) -> list[tuple[Span, ...]]:
     footer: list[tuple[Span, ...]] = [(Span(" · ".join(parts), style),)]
     comparisons = [change.comparison for change in leaves if change.kind == "changed" and change.comparison is not None]
     if len(comparisons) > 1:
-        whole = together(comparisons)
+        whole = merged_comparisons(comparisons)
         relative, cosine, largest, share = figure_texts(whole)
         norms = f"relative L2 {relative}, {f'cosine {cosine}, ' if cosine else ''}largest {largest}"
         line = (Span(f"all changed leaves: {norms}, {share} of their values"),)

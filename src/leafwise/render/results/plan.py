@@ -12,7 +12,7 @@ from leafwise.render.data import TableRows
 from leafwise.render.proposals import proposal_lines
 
 _MAX_LINES = 30  # for leaves that get a value, and for each kind of problem, unless `full` is given
-_FEW = 12  # leaves that get a value are listed one by one if there are no more than this
+_FEW_LEAVES = 12  # leaves that get a value are listed one by one if there are no more than this
 _COLUMNS = ("leaves", "shape", "dtype", "how")
 
 
@@ -22,7 +22,7 @@ def to_doc(plan: Plan, *, full: bool = False) -> Doc:
     limit = None if full else _MAX_LINES
     feeds = _feeds(plan)
     each = [_FeedGroup(feed.source, feed.name, [feed]) for feed in feeds]
-    groups = each if full or len(feeds) <= _FEW else _feed_groups(plan, feeds)
+    groups = each if full or len(feeds) <= _FEW_LEAVES else _feed_groups(plan, feeds)
     lines = [_line(group) for group in groups[:limit]]
     footer: list[tuple[Span, ...]] = []
     if left_out := sum(len(group.feeds) for group in groups[len(lines) :]):

@@ -27,8 +27,8 @@ AUTOMATIC = 256 << 20  # bytes that are measured and drawn when a leaf is opened
 _AUTOMATIC_REMOTE = 16 << 20
 _COLORS = 17  # of the scale that the page draws
 _BINS = 512
-_BAND = 1 << 20  # values in memory at a time
-_MOST = 1 << 31  # values of a leaf
+_BAND_VALUES = 1 << 20  # values in memory at a time
+_MOST_VALUES = 1 << 31  # values of a leaf
 
 
 def leaf(session: Session, path: str) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def norms(session: Session, path: str) -> dict[str, Any] | None:
     shape = leaf.shape or ()
     if not names or names == ["strip"]:
         return None
-    if leaf.size > _MOST:
+    if leaf.size > _MOST_VALUES:
         raise QueryError(f"{bytes_text(leaf.nbytes)} are too many to read for a curve")
     down = axis_down(shape, leaf.axes)
     rest = [axis for axis, size in enumerate(shape) if axis != down and size > 1]
@@ -126,7 +126,7 @@ def norms(session: Session, path: str) -> dict[str, Any] | None:
     columns = leaf.columns
     value = columns.current(leaf.row)
     read = reader(columns.home(value), value)
-    for box in boxes(shape, _BAND):
+    for box in boxes(shape, _BAND_VALUES):
         with np.errstate(invalid="ignore", over="ignore"):
             part = np.asarray(read(box)).astype(np.float64) ** 2
             for axis, total in squares.items():

@@ -14,9 +14,9 @@ from leafwise.web.session import Session
 
 COLORS = ("dtype", "role", "health", "magnitude", "change")
 _MAX_CELLS = 1_500
-_SMALLEST = 2_000  # a cell has at least one part of so many of the whole
+_SMALLEST_SHARE = 2_000  # a cell has at least one part of so many of the whole
 _MAX_LINKS = 200
-_DEEPEST = 50  # levels of cells; a cell further down is shown when one above it is opened
+_MOST_LEVELS = 50  # levels of cells; a cell further down is shown when one above it is opened
 _HEALTH = ("error", "warning", "note", "ok")
 
 
@@ -101,7 +101,7 @@ class TreeMap:
         while line >= 0:
             above.append(line)
             line = lines.parents[line]
-        kept = [above[-1], *above[_DEEPEST - 1 :: -1]] if len(above) > _DEEPEST else above[::-1]
+        kept = [above[-1], *above[_MOST_LEVELS - 1 :: -1]] if len(above) > _MOST_LEVELS else above[::-1]
         return [{"path": lines.path(line), "name": lines.name(line) or title} for line in kept]
 
     def _cell(self, line: int) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class TreeMap:
         if lines.kinds[line] == LEAF:
             return {**cell, **self._leaf(line)}
         kind = escape(lines.tree.columns.type_name(lines.places[line]) or "")
-        if lines.depths[line] - lines.depths[self._top] < _DEEPEST:
+        if lines.depths[line] - lines.depths[self._top] < _MOST_LEVELS:
             children = self._children(line)
         else:
             children = [self._more(line, [lines.totals(line)], "too deep to show here")] if memory else []
@@ -147,7 +147,7 @@ class TreeMap:
             memory = lines.totals(child)[2]
             if lines.kinds[child] == LEAF and child not in lines.counted and len(self._aliases) < _MAX_LINKS:
                 cells.append(self._cell(child))
-            elif memory * _SMALLEST < self._total or self._cells >= _MAX_CELLS:
+            elif memory * _SMALLEST_SHARE < self._total or self._cells >= _MAX_CELLS:
                 small.append(child)
             else:
                 cells.append(self._cell(child))

@@ -19,7 +19,7 @@ from leafwise.homes.jax.values.host_memory import copy_range, host_shards, is_on
 from leafwise.kernels import cpu
 from leafwise.kernels.dtypes import unknown_dtype
 
-_PIECE = 4 << 20  # bytes that are copied at a time
+_PIECE_BYTES = 4 << 20  # bytes that are copied at a time
 
 
 class HostArray:
@@ -48,7 +48,7 @@ class JaxExtraction:
     """Gives threads the bytes of arrays on the CPU. It holds their memory from the beginning: if they are donated to a
     jitted function meanwhile, as in a training step beside a background save, JAX copies them instead."""
 
-    largest = _PIECE
+    largest = _PIECE_BYTES
 
     def __init__(self, values: Sequence[Any], arrays: Sequence[Any]) -> None:
         self._values = values  # so that no other object gets the id of one of them
@@ -66,7 +66,7 @@ class JaxExtraction:
         try:
             buffer = self._buffers.pop()
         except IndexError:
-            buffer = np.empty(_PIECE, np.uint8)
+            buffer = np.empty(_PIECE_BYTES, np.uint8)
         if len(buffer) < nbytes:
             buffer = np.empty(nbytes, np.uint8)
         filled = 0
@@ -105,9 +105,9 @@ class JaxSaving(Saving):
         if whole is not None:
             yield whole
             return
-        buffer = np.empty(min(_PIECE, array.nbytes), np.uint8)  # a multiple of every size of elements
-        for start in range(0, array.nbytes, _PIECE):
-            piece = buffer[: min(_PIECE, array.nbytes - start)]
+        buffer = np.empty(min(_PIECE_BYTES, array.nbytes), np.uint8)  # a multiple of every size of elements
+        for start in range(0, array.nbytes, _PIECE_BYTES):
+            piece = buffer[: min(_PIECE_BYTES, array.nbytes - start)]
             array.copy(start, piece)
             yield piece.data
 

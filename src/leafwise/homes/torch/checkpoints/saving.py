@@ -11,7 +11,7 @@ from leafwise.homes.torch.gpu import extraction
 from leafwise.homes.torch.gpu.launching import check_not_capturing
 from leafwise.homes.torch.tensors import blocks, cannot_read
 
-_PIECE = 8 << 20  # bytes copied at a time, if the memory of a tensor cannot be written as it is
+_PIECE_BYTES = 8 << 20  # bytes copied at a time, if the memory of a tensor cannot be written as it is
 
 
 class TorchSaving(Saving):
@@ -27,8 +27,8 @@ class TorchSaving(Saving):
         if value.is_cuda:
             check_not_capturing("read values")
         # One buffer for all pieces: the caller has finished with a piece when it asks for the next.
-        buffer = torch.empty(_PIECE // value.element_size(), dtype=value.dtype, device="cpu")
-        for _, part in blocks(value.detach(), value.element_size(), _PIECE):
+        buffer = torch.empty(_PIECE_BYTES // value.element_size(), dtype=value.dtype, device="cpu")
+        for _, part in blocks(value.detach(), value.element_size(), _PIECE_BYTES):
             copied = buffer[: part.numel()].view(part.shape).copy_(part)
             piece = bytes_of(copied)
             assert piece is not None

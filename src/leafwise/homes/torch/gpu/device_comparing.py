@@ -27,7 +27,7 @@ Pairs = list[tuple[Side, Side]]
 Results = list[DeviceResult | None]
 
 _FIRST_ROWS = 16  # of a matrix that may be transposed; most that are not differ there
-_BAND = 64 << 20  # elements of a matrix that are transposed at a time
+_BAND_ELEMENTS = 64 << 20  # elements of a matrix that are transposed at a time
 _MOST_COPIES = 1 << 30  # bytes of tensors that are copied to be contiguous, on a device that does not say what is free
 
 
@@ -241,7 +241,7 @@ def how_transposed(first: torch.Tensor, second: torch.Tensor, device: torch.devi
                 forth, back = forth and outcomes.forth[0], back and outcomes.back[0]
             if not (forth or back):
                 return None
-            start, stop = stop, stop + max(_BAND // columns, 1)
+            start, stop = stop, stop + max(_BAND_ELEMENTS // columns, 1)
     return "cast" if rows and columns and first.dtype != second.dtype else "same"
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from leafwise.core.capabilities.comparing import OtherArray
-from leafwise.core.results.comparison import Comparison, together
+from leafwise.core.results.comparison import Comparison, merged_comparisons
 from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.launching import start_kernels
 from leafwise.homes.torch.gpu.uploading import PieceSource, Segment, Uploader, source_of
@@ -186,7 +186,7 @@ def _results(
             back[part.pair] &= outcomes.back[number]
     results = []
     for number, pair in enumerate(pairs):
-        comparison = together(comparisons[number])
+        comparison = merged_comparisons(comparisons[number])
         if not comparison.changed:
             comparison = Comparison(pair.array.size, 0)
         results.append((comparison, forth[number] or back[number]))

@@ -21,9 +21,9 @@ from leafwise.homes.torch.values.tensor_values import WORDS
 
 EXTRACTED = frozenset({"cuda"})  # the types of devices whose tensors are copied out through pinned memory
 # Bytes of a buffer. Pinning memory takes time, so small models get small buffers, but each takes a part of any array.
-_SMALLEST = 1 << 20
-_TOGETHER = 1_024  # small tensors that are copied at once
-_SMALL = 1 << 18  # bytes of a tensor that is copied together with others
+_SMALLEST_BUFFER_BYTES = 1 << 20
+_TENSORS_AT_ONCE = 1_024  # small tensors that are copied at once
+_SMALL_TENSOR_BYTES = 1 << 18  # bytes of a tensor that is copied together with others
 # Dtypes that tensors can be concatenated in. Others are concatenated by their bits.
 _JOINED = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex128, torch.complex64, torch.int64,
@@ -97,7 +97,7 @@ def extractions(values: list[torch.Tensor], threads: int = WRITERS) -> list[Torc
 
 def _extraction(device: torch.device, nbytes: int, threads: int) -> TorchExtraction | None:
     """Buffers for copies of this many bytes: as many as there are threads, or fewer for a small model."""
-    size = min(max(_SMALLEST, 1 << (nbytes - 1).bit_length()), BUFFER)
+    size = min(max(_SMALLEST_BUFFER_BYTES, 1 << (nbytes - 1).bit_length()), BUFFER)
     try:
         pool = pinned_pool(device, max(2, min(threads, -(-nbytes // size))), size)
     except RuntimeError as error:  # for example, because the device is gone
@@ -194,12 +194,12 @@ def _bundles(
     pending_bytes: dict[tuple[int, torch.dtype], int] = {}
     by_id = {id(extraction): extraction for extraction in extraction_of}
     for position, (value, extraction) in enumerate(zip(values, extraction_of, strict=True)):
-        if extraction is None or value.nbytes > min(_SMALL, extraction.largest):
+        if extraction is None or value.nbytes > min(_SMALL_TENSOR_BYTES, extraction.largest):
             yield extraction, [position]
             continue
         key = id(extraction), value.dtype
         positions = pending.setdefault(key, [])
-        if len(positions) == _TOGETHER or pending_bytes.get(key, 0) + value.nbytes > extraction.largest:
+        if len(positions) == _TENSORS_AT_ONCE or pending_bytes.get(key, 0) + value.nbytes > extraction.largest:
             yield extraction, positions
             positions = pending[key] = []
             pending_bytes[key] = 0

@@ -20,7 +20,7 @@ PATIENCE = 60.0  # seconds after which a rank that gives no sign of life counts 
 _BEAT = 0.5  # seconds between signs of life
 _PART = 4 << 20  # bytes of a value; the store does not take much longer ones
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.002, 0.2  # seconds between two looks at the store
-_MANY = 1_000  # ranks; if there are more, each of them calls the store less often, because one process answers all
+_MANY_RANKS = 1_000  # if there are more, each of them calls the store less often, because one process answers all
 _DATA, _FAILURE = b"d", b"f"
 
 
@@ -32,7 +32,7 @@ class StoreMessages(Messages):
         self._team, self._name, self._store = team, name, store
         self._step = 0
         self._seen: dict[int, tuple[bytes, float]] = {}  # by position, the last sign of life and when it was new
-        self._slower = max(1.0, team.size / _MANY)
+        self._slower = max(1.0, team.size / _MANY_RANKS)
         self._stopped = threading.Event()
         self._failed = False
         self._beats = threading.Thread(target=self._beat, name="leafwise signs of life", daemon=True)

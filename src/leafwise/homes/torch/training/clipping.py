@@ -27,7 +27,7 @@ from leafwise.homes.torch.tensors import dtype_name, positions_by_key
 from leafwise.kernels.cpu import lies_densely
 
 SMALL = 4096  # elements; so few can be added up in order without losing precision
-_PIECE = 1 << 20  # elements
+_PIECE_ELEMENTS = 1 << 20  # elements
 _short_of_memory = partial(shortage_explained, "clip gradients", "nothing was changed")
 _PLAIN = {torch.Tensor, nn.Parameter}
 _DTYPES = {torch.float32, torch.bfloat16, torch.float16, torch.float64}  # that the kernels can scale
@@ -252,7 +252,7 @@ def _norm_by_pieces(tensor: torch.Tensor) -> float:
     plain, is_dense = tensor.detach(), lies_densely(tensor.shape, tensor.stride())
     flat = plain.as_strided((plain.numel(),), (1,)) if is_dense else plain.reshape(-1)
     wide = _wide_of(tensor)
-    pieces = (flat[start : start + _PIECE].to(wide) for start in range(0, len(flat), _PIECE))
+    pieces = (flat[start : start + _PIECE_ELEMENTS].to(wide) for start in range(0, len(flat), _PIECE_ELEMENTS))
     return math.sqrt(math.fsum(torch.dot(piece, piece).item() for piece in pieces))
 
 

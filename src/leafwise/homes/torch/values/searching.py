@@ -18,7 +18,7 @@ from leafwise.kernels.lines import SAMPLED, Directions
 T = TypeVar("T")
 
 _ACTION = "rows and columns of tensors on a GPU are compared"
-_AT_ONCE = 1 << 23  # elements that are copied or converted at once, to save memory
+_ELEMENTS_AT_ONCE = 1 << 23  # elements that are copied or converted at once, to save memory
 
 
 class TorchSearching(Searching):
@@ -131,7 +131,7 @@ def _line_sums(place: Lines, numbers: torch.Tensor) -> LineSums:
     onto, weights = _directions(length, value.device)
     words, there = words_of(value.detach()), numbers.to(value.device)
     fingerprints, projections, norms = [], [], []
-    step = max(1, _AT_ONCE // length)
+    step = max(1, _ELEMENTS_AT_ONCE // length)
     for start in range(0, len(numbers), step):
         part = there[start : start + step]
         bits = words.index_select(axis, part).movedim(axis, 0).reshape(len(part), length)
@@ -208,7 +208,7 @@ def _gram(value: torch.Tensor, directions: torch.Tensor, scale: float) -> torch.
 
 def _row_bands(value: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
     """A tensor with at least one axis, as parts of several rows each, with the number of the first row."""
-    step = max(1, _AT_ONCE // max(prod(value.shape[1:]), 1))
+    step = max(1, _ELEMENTS_AT_ONCE // max(prod(value.shape[1:]), 1))
     for start in range(0, len(value), step):
         yield start, value.detach()[start : start + step]
 

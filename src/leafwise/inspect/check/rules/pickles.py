@@ -7,7 +7,7 @@ from leafwise.core.path import escape
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.rules.registry import Reports, error, note, rule, warning
 
-_LISTED = 4  # names of one package that are written out
+_MOST_NAMES = 4  # names of one package that are written out
 
 
 @rule("LW701", "runs code")
@@ -62,5 +62,5 @@ def _by_package(evidence: Evidence, wanted: Danger) -> Iterator[tuple[str, list[
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more

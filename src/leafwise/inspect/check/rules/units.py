@@ -10,7 +10,7 @@ from leafwise.inspect.indices import lines_along
 from leafwise.inspect.stats.rows import Row
 
 _NEARLY_ALL = 0.9  # of the units
-_LEAST = 64  # rows and columns; the rank of smaller matrices is not checked
+_LEAST_SIDE = 64  # rows and columns; the rank of smaller matrices is not checked
 _LEADING = 8  # one in this many singular values counts as leading
 _MOST_LEADING = 128
 _COLLAPSED = 0.99  # share of the sum of squares in the leading singular values
@@ -163,7 +163,7 @@ def low_rank(evidence: Evidence) -> Reports:
     places = []
     for leaf, row in evidence.float_parameters:
         shape = (leaf.shape[0], prod(leaf.shape[1:])) if leaf.is_matrix else (0, 0)
-        if min(shape) >= _LEAST and row.finite == row.count and row.absmax:
+        if min(shape) >= _LEAST_SIDE and row.finite == row.count and row.absmax:
             places.append((leaf, min(min(shape) // _LEADING, _MOST_LEADING), row.absmax))
     for (leaf, count, _), share in zip(places, all_leading_shares(places), strict=True):
         if share > _COLLAPSED:

@@ -111,7 +111,7 @@ def test_results_are_in_the_order_of_the_tasks(shuffled: Shuffled) -> None:
 
 
 def test_few_tasks_wait_at_a_time_however_many_there_are(shuffled: Shuffled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_tasks, "_MANY", 7)
+    monkeypatch.setattr(executor_tasks, "_ITEMS_AT_ONCE", 7)
     assert Workers(shuffled).run(map(Answer, range(200))) == list(range(200))
     assert shuffled.submitted == 200
     assert shuffled.most <= 7
