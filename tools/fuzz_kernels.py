@@ -12,7 +12,7 @@ from tests.kernels.cases import FLOATS, WHOLE, assert_agree
 from tests.kernels.test_comparing import assert_close
 
 from leafwise.core.memory.runs import Run, UnreadError
-from leafwise.core.results.comparison import together as compared_together
+from leafwise.core.results.comparison import merged_comparisons
 from leafwise.core.results.moments import merged_moments
 from leafwise.kernels import comparing, cpu, reference
 
@@ -122,7 +122,7 @@ def _compare(
         for (_, figures), figures_right in zip(chunks, right, strict=True):
             assert figures is not None
             assert_close(figures, figures_right)
-        compared_together(figures for _, figures in chunks if figures is not None)
+        merged_comparisons(figures for _, figures in chunks if figures is not None)
 
 
 def _unread(rng: np.random.Generator, runs: _Runs, arrays: list[Any]) -> None:

@@ -138,6 +138,10 @@ ODD = {
     "too short": json.dumps({"a": ROW | {"shape": [3]}}).encode(),
     "one of equal shapes too short": json.dumps(rows(["a", "b"]) | {"c": ROW | {"data_offsets": [4, 5]}}).encode(),
     "an unknown dtype": json.dumps({"a": ROW | {"dtype": "U9"}}).encode(),
+    "no dtype": json.dumps({"a": ROW | {"dtype": ""}}).encode(),
+    "a dtype with a space": json.dumps({"a": ROW | {"dtype": "U8 "}}).encode(),
+    # If the fields of a row were separated by spaces, this would be four floats.
+    "a dtype with numbers": json.dumps({"a": {"dtype": "F32 16 2", "shape": [1], "data_offsets": [0, 2]}}).encode(),
     "a packed dtype": json.dumps({"a": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}).encode(),
     "dtypes and shapes that differ": json.dumps(
         {

@@ -98,11 +98,12 @@ def header_rows(lead: bytes, start: int) -> HeaderRows | None:
     rows = library.leafwise_list_header(lead, len(lead), start, most, _seed(), *addresses, ctypes.byref(facts))
     if rows < 0:
         return None
+    lines = (line.partition("\t") for line in specs.text(facts.spec_bytes - 1).split("\n"))
     return HeaderRows(
         names.text(facts.name_bytes),
         starts.numbers(rows),
         spec_numbers.numbers(rows),
-        [line.split() for line in specs.text(facts.spec_bytes - 1).split("\n")],
+        [[dtype, *sizes.split(" ")] for dtype, _, sizes in lines],
         facts.end,
         facts.commas,
         (facts.metadata_start, facts.metadata_stop) if facts.metadata_start >= 0 else None,

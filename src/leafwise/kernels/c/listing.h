@@ -247,13 +247,14 @@ static int skip_metadata(struct json *json)
     return 0;
 }
 
-/* Writes dtype, number of bytes and sizes of a row, separated by spaces. Returns the end. This is shorter than the row
-   itself, and so are all of them together shorter than the header. */
+/* Writes dtype, number of bytes and sizes of a row, separated by spaces, but the first two by a tab, which no string
+   contains. Returns the end. This is shorter than the row itself, and so are all of them together shorter than the
+   header. */
 static int32_t write_spec(const struct json *json, const struct row *row, char *specs, int32_t at)
 {
     memcpy(specs + at, json->text + row->dtype, (size_t)row->dtype_length);
     at += row->dtype_length;
-    specs[at++] = ' ';
+    specs[at++] = '\t';
     char digits[20];
     int count = 0;
     int64_t rest = row->stop - row->start;
