@@ -7,6 +7,7 @@ import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -26,7 +27,9 @@ of_the_library = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="ther
 
 
 def by_library(runs: list[Run], instruction_set: int, threads: int = 1) -> list[Moments]:
-    return list(map(merged_moments, cpu._by_library(cpu.loaded(), runs, True, threads, instruction_set)))
+    library = cpu.loaded()
+    with patch.object(library, "leafwise_instruction_sets", lambda: instruction_set + 1):
+        return list(map(merged_moments, cpu._by_library(library, runs, True, threads)))
 
 
 @of_the_library

@@ -60,16 +60,16 @@ def _own_options() -> Iterator[None]:
 
 def run(options: argparse.Namespace) -> int:
     from leafwise.checkpoint.editing.planning import EditOptions, prepared
-    from leafwise.files.formats.format import SAFETENSORS, all_formats, suffixes_of
+    from leafwise.files.formats.format import SAFETENSORS, all_formats, format_of_suffix, suffixes_of
     from leafwise.render.phrases import bytes_text
 
-    if options.format is None and not options.destination.endswith(SAFETENSORS.suffixes):
+    named = format_of_suffix(options.destination)
+    if options.format is None and (named is None or (named.write is None and named is not SAFETENSORS)):
         suffixes = suffixes_of(known for known in all_formats() if known.write is not None)
-        if not options.destination.endswith(suffixes):
-            raise Error(
-                f"cannot write {shown_file(options.destination)}: unknown format; use a name that ends in "
-                f".safetensors, {', '.join(suffixes[:-1])} or {suffixes[-1]}, --format dcp, or --format orbax"
-            )
+        raise Error(
+            f"cannot write {shown_file(options.destination)}: unknown format; use a name that ends in .safetensors, "
+            f"{', '.join(suffixes[:-1])} or {suffixes[-1]}, --format dcp, or --format orbax"
+        )
     if options.cast is not None and options.dtype is None:
         raise Error(f"--cast {options.cast} needs --dtype")
     edit_options = EditOptions(

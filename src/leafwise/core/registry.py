@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 from leafwise.core.home import Home
-from leafwise.errors import Error, WalkError
+from leafwise.core.warn import warn
+from leafwise.errors import ArgumentError, WalkError
 
 # Framework module → the modules of its homes, asked in this order. Only frameworks that the program has already
 # imported are considered, so that a walk never imports one.
@@ -53,6 +54,8 @@ def register(home: Home) -> None:
     >>> from leafwise.testing import unregister
     >>> unregister(home)
     """
+    if not isinstance(home, Home):
+        raise ArgumentError(f"lw.register takes an object of a class that derives from Home, not {home!r:.60}")
     if home not in _registered:
         _registered.insert(0, home)
 
@@ -76,34 +79,35 @@ def homes(of_packages: bool = True) -> list[Home]:
 def _entry_points(group: str) -> tuple[Any, ...]:
     from importlib.metadata import entry_points  # late: it takes longer than opening a file
 
-    return tuple(entry_points(group=group))
+    try:
+        return tuple(entry_points(group=group))
+    except Exception as error:  # the metadata of any package may be damaged
+        warn(f"packages cannot extend leafwise here: reading their metadata raised {type(error).__name__}: {error}")
+        return ()
 
 
 def from_packages(group: str, kind: type[T], only_imported: bool = False) -> Iterator[T]:
     """What installed packages add by entry points of a group. With `only_imported`, only by those that are named after
-    a module which the program has imported."""
+    a module which the program has imported. What cannot be used is left out, with one warning."""
     for entry in _entry_points(group):
-        if only_imported and entry.name not in sys.modules:
-            continue
-        package = "" if entry.dist is None else f" of the package {entry.dist.name}"
-        try:
-            added = _loaded(entry)
-        except Exception as error:
-            raise Error(
-                f"cannot load {entry.value}{package}, which extends leafwise: {type(error).__name__}: {error}; update "
-                "or uninstall the package"
-            ) from error
-        if not isinstance(added, kind):
-            raise Error(
-                f"cannot use {entry.value}{package} as an entry point of {group}: it is a {type(added).__name__}, not "
-                f"a {kind.__name__}; update or uninstall the package"
-            )
-        yield added
+        if not only_imported or entry.name in sys.modules:
+            if (added := _loaded(entry, kind)) is not None:  # type: ignore[arg-type]
+                yield added
 
 
 @cache
-def _loaded(entry: Any) -> Any:
-    return entry.load()
+def _loaded(entry: Any, kind: type) -> Any:
+    package = f" of the package {entry.dist.name}" if entry.dist is not None and entry.dist.name else ""
+    try:
+        added = entry.load()
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        if isinstance(added, kind):
+            return added
+        reason = f"it is {added!r:.60}, not an object of the class {kind.__name__}"
+    warn(f"cannot use {entry.value}{package}, which extends leafwise: {reason}; update or uninstall the package")
+    return None
 
 
 def forget_packages() -> None:

@@ -52,14 +52,7 @@ def _library() -> Any:
 _of_dtypes = cache(lambda names: cpu.of_dtypes(list(names)))
 
 
-def _by_library(
-    library: Any,
-    arrays: Sequence[Any],
-    names: tuple[str, ...],
-    weights: Sequence[float],
-    out: Any,
-    instruction_set: int | None = None,
-) -> int:
+def _by_library(library: Any, arrays: Sequence[Any], names: tuple[str, ...], weights: Sequence[float], out: Any) -> int:
     count = len(arrays)
     assert count == len(weights), (count, len(weights))
     assert all(array.size == out.size and array.flags.c_contiguous for array in (*arrays, out))
@@ -74,6 +67,6 @@ def _by_library(
         (ctypes.c_double * count)(*weights),
         out.ctypes.data,
         KERNELS[out.dtype.name],
-        library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
+        library.leafwise_instruction_sets() - 1,
     )
     return outcome

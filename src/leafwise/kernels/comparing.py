@@ -132,12 +132,7 @@ def _library() -> Any:
 
 
 def _by_library(
-    library: Any,
-    pairs: Sequence[Pair],
-    parts: list[PairPart],
-    always: bool,
-    threads: int,
-    instruction_set: int | None = None,
+    library: Any, pairs: Sequence[Pair], parts: list[PairPart], always: bool, threads: int
 ) -> list[PartComparisons]:
     if not parts:
         return []
@@ -161,7 +156,7 @@ def _by_library(
         *(array.ctypes.data for array in arguments),
         always,
         max(1, min(threads, int(sizes.sum()) // PER_THREAD)),
-        library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
+        library.leafwise_instruction_sets() - 1,
     )
     if failed > 0:
         raise UnreadError(parts[(failed - 1) // 2].pair, (failed - 1) % 2)

@@ -124,9 +124,7 @@ def instruction_sets() -> int:
     return 0 if library is None else int(library.leafwise_instruction_sets())
 
 
-def _by_library(
-    library: Any, runs: Sequence[Run], histogram: bool, threads: int, instruction_set: int | None = None
-) -> list[list[Moments]]:
+def _by_library(library: Any, runs: Sequence[Run], histogram: bool, threads: int) -> list[list[Moments]]:
     count = len(runs)
     sizes = np.fromiter((run.size for run in runs), np.int64, count)
     first_chunks = np.zeros(count + 1, np.int64)
@@ -142,7 +140,7 @@ def _by_library(
         CHUNK,
         *(None if array is None else array.ctypes.data for array in arguments),
         max(1, min(threads, int(sizes.sum()) // PER_THREAD)),
-        library.leafwise_instruction_sets() - 1 if instruction_set is None else instruction_set,
+        library.leafwise_instruction_sets() - 1,
     )
     if failed > 0:
         raise UnreadError(failed - 1)

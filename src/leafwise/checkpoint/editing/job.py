@@ -1,5 +1,6 @@
 """An edit that was planned, and can be carried out."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from leafwise.checkpoint.editing.changes import MustEqual
 from leafwise.checkpoint.editing.contents import Contents, EditedArray
 from leafwise.checkpoint.editing.result import Edit, EditedLeaf
 from leafwise.checkpoint.saving.write_arguments import written
-from leafwise.core.path import escape
+from leafwise.core.path import escape, shown_file
 from leafwise.core.roles.recipes import Recipe, Taken, Turned
 from leafwise.core.work.executor_tasks import Workers
 from leafwise.core.work.progress import bar
@@ -18,6 +19,7 @@ from leafwise.files.arrays.computed import Combined
 from leafwise.files.arrays.stored import Stored, same_values
 from leafwise.files.casts import SATURATE, CastArray
 from leafwise.files.formats.format import Format
+from leafwise.files.sources.remote import is_url
 from leafwise.files.writing.item_writer import Checkpoint, Item
 
 
@@ -45,6 +47,8 @@ class EditJob:
         with bar(sum(item.nbytes for item in checkpoint.items), "writing", progress) as count, self._explained():
             if self.array_format is not None:
                 self.array_format.written(checkpoint.items, path, count)
+                if not is_url(path) and not os.path.exists(path):
+                    raise WriteError(f"{self.array_format.name} did not write {shown_file(path)}")
             else:
                 self.result.path = written(checkpoint, self.format_name, path, self.shard_size, count, workers)
         self.result.written = True

@@ -20,7 +20,7 @@ from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import drop_gathered
 from leafwise.errors import Error, LoadError, WriteError
 from leafwise.files.arrays.assembled import Assembled
-from leafwise.files.arrays.stored import Stored, Strided, agree_in_memory, same_values
+from leafwise.files.arrays.stored import InMemory, Stored, Strided, agree_in_memory, same_values
 from leafwise.files.arrays.subarrays import before_turn
 from leafwise.files.casts import cast_to, misfit
 from leafwise.files.reading import checked_reads
@@ -272,6 +272,8 @@ class Load:
             if target.feed.source in shared:
                 array = self.source.array(target.feed.source) if target.subarray is None else target.subarray.read()
                 self.staged[target.key] = array.copy()
+            if isinstance(value, InMemory):  # made by code that may fail
+                self.staged[target.key] = value.read()
             if target.is_far:
                 self.staged[target.key] = self.reads.subarray(target).copy()
                 continue

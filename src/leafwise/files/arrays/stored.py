@@ -392,7 +392,8 @@ class Coded(Stored):
 
 
 class InMemory(Stored):
-    """An array whose bytes came with the header."""
+    """An array that a function makes when it is read, for example of bytes that came with the header. What the function
+    raises is raised by whoever reads the array; a load calls it before it changes anything."""
 
     __slots__ = ("array_of",)
     reads_parts = False
@@ -402,7 +403,11 @@ class InMemory(Stored):
         self.array_of = array_of
 
     def whole(self) -> Any:
-        return self.array_of()
+        array, spec = self.array_of(), self.spec
+        if (array.shape, array.dtype.name) != (spec.shape, spec.dtype):
+            reason = f"{array.dtype} of shape {array.shape} was read for {spec.dtype} of shape {spec.shape}"
+            raise Unsupported("a file", "provide these values", reason)
+        return array
 
 
 class Unreadable(Stored):

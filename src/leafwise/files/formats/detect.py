@@ -20,20 +20,17 @@ def _read(source: Source) -> StoredFile:
     start = bytes(source.read(0, min(FIRST_BYTES, source.size)))
     if safetensors.begins(start, source.size):  # checked first: its leading length may look like any magic number
         return safetensors.read(source)
-    opened: StoredFile
     if start[:2] == b"PK":
         from leafwise.files.formats import torch_zip
 
         zip_entries = torch_zip.entries(source)
-        for known in all_formats():
+        for known in all_formats(source.name):
             if known.in_zip is not None and known.in_zip(zip_entries):
-                opened = known.opened(source, zip_entries)
-                return opened
+                return known.opened(source, zip_entries)
         raise source.error(0, not_checkpoints.by_zip_entries(zip_entries))
-    for known in all_formats():
+    for known in all_formats(source.name):
         if known.recognizes is not None and known.recognizes(start, source.size):
-            opened = known.opened(source)
-            return opened
+            return known.opened(source)
     cause = not_checkpoints.by_first_bytes(start)
     cause = cause or not_checkpoints.by_content(bytes(source.read(0, min(not_checkpoints.SAMPLE, source.size))))
     if cause:

@@ -8,9 +8,12 @@ docs/extending.md shows how to write one.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.registry import from_packages
+
+if TYPE_CHECKING:
+    from leafwise.files.stored_file import StoredFile
 
 FIRST_BYTES = 64  # what `recognizes` gets to see
 # Protocols 0 and 1 of pickle have no magic number. This is how their dicts, lists, tuples, names and objects begin.
@@ -44,8 +47,8 @@ class Format(NamedTuple):
     def is_folder(self, names: Collection[str]) -> bool:
         return self.in_folder is not None and self.in_folder(names)
 
-    def opened(self, *where: Any) -> Any:
-        return _resolved(self.read)(*where)
+    def opened(self, *where: Any) -> "StoredFile":
+        return _resolved(self.read)(*where)  # type: ignore[no-any-return]
 
     def written(self, *what: Any) -> None:
         _resolved(self.write)(*what)
@@ -139,16 +142,17 @@ FORMATS = (
 _ADDED = (f"{_HERE}.flax_msgpack:FORMAT",)
 
 
-def added_formats() -> Iterator[Format]:
+def added_formats(of_packages: bool = True) -> Iterator[Format]:
     """The formats that are asked after those of the table: those of installed packages are the last."""
-    for place in _ADDED:
-        yield _resolved(place)
-    yield from from_packages("leafwise.formats", Format)
+    yield from map(_resolved, _ADDED)
+    if of_packages:
+        yield from from_packages("leafwise.formats", Format)
 
 
-def all_formats() -> Iterator[Format]:
+def all_formats(name: str = "") -> Iterator[Format]:
+    """The formats that a file of this name may have: one with a suffix of leafwise is never that of a package."""
     yield from FORMATS
-    yield from added_formats()
+    yield from added_formats(of_packages=not name.lower().endswith(suffixes_of(FORMATS)))
 
 
 def suffixes_of(formats: Iterable[Format]) -> tuple[str, ...]:
