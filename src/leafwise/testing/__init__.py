@@ -31,10 +31,15 @@ def registered(home: Home) -> Iterator[Home]:
 
 
 class Case(NamedTuple):
-    """A model for the suite of homes, with the expected facts."""
+    """A model for the suite of homes, with the expected facts.
+
+    `build` makes the model. `leaves` has the path of each leaf, in order, with the further names of a tied leaf, each
+    with its op: `same`, `transpose` or `view`. `parameters` is the number of elements of all parameters. `mutable` says
+    whether `lw.load` returns the object that it was given, `holds_values` whether arrays have values that can be read,
+    and `shared_memory` lists the paths of leaves that share memory without being tied.
+    """
 
     build: Callable[[], Any]
-    # The leaves in order, by their first path; for tied leaves, the other names with their ops.
     leaves: dict[str, list[tuple[str, str]]]
     parameters: int
     mutable: bool = True
@@ -43,13 +48,15 @@ class Case(NamedTuple):
 
 
 class FormatCase(NamedTuple):
-    """A format for the suite of formats."""
+    """A format for the suite of formats: its name, as `leafwise show` prints it, and the suffix of its files. `write`
+    writes NumPy arrays to a path, as the tool does whose format it is; `dtypes` are those that it accepts, and
+    `has_scalars` says whether the format stores arrays without axes as such."""
 
-    name: str  # as `leafwise show` prints it
+    name: str
     suffix: str
-    write: Callable[[Any, dict[str, Any]], None]  # writes NumPy arrays to a path, as the tool does whose format it is
-    dtypes: tuple[str, ...] = ("float32", "float16", "int64")  # those that `write` accepts
-    has_scalars: bool = True  # whether it stores arrays without axes as such
+    write: Callable[[Any, dict[str, Any]], None]
+    dtypes: tuple[str, ...] = ("float32", "float16", "int64")
+    has_scalars: bool = True
 
 
 def same_bytes(first: Any, second: Any) -> bool:

@@ -35,7 +35,21 @@ def written(format_case: FormatCase, tmp_path: Path) -> Path:
 
 def test_the_format_is_known_and_has_a_name_of_its_own(format_case: FormatCase) -> None:
     names = [known.name for known in all_formats()]
-    assert names.count(format_case.name) == 1, f"{format_case.name} is not an entry point of leafwise.formats"
+    assert names.count(format_case.name) == 1, f"{format_case.name} is not an entry point of leafwise.formats, or twice"
+
+
+def test_the_record_of_the_format_is_complete(format_case: FormatCase) -> None:
+    known = next(known for known in all_formats() if known.name == format_case.name)
+    ways = [way for way in (known.recognizes, known.in_zip, known.in_folder) if way is not None]
+    assert ways or known.name == "safetensors", "it needs recognizes, in_zip or in_folder"
+    assert all(map(callable, ways)), "recognizes, in_zip and in_folder are functions"
+    assert known.tool, "tool is whose format it is, for messages"
+    assert callable(known.read) or ":" in known.read, "read is a function, or its place as module:name"
+    assert isinstance(known.suffixes, tuple), "suffixes is a tuple, as in ('.toynet',)"
+    assert all(suffix.startswith(".") and len(suffix) > 1 for suffix in known.suffixes)
+    if known not in FORMATS:
+        taken = {suffix for other in FORMATS for suffix in other.suffixes}
+        assert taken.isdisjoint(known.suffixes), "it has a suffix of leafwise's own formats, so it is never asked"
 
 
 def test_a_file_is_recognized_by_its_content(format_case: FormatCase, written: Path) -> None:
