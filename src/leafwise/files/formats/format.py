@@ -25,9 +25,9 @@ _PICKLE = re.compile(
 class Format(NamedTuple):
     """A format of files or folders, and the functions that read and write it.
 
-    `read`, `write` and `dtypes` may be given as "module:name", which is imported on first use. `read(source)` checks what it
-    relies on, raises `source.error(offset, cause)`, and returns a `StoredFile` with the name of the format. It also
-    gets the entries of a zip, by name; for a format that is a folder, it gets the `Folder` instead.
+    `read`, `write` and `dtypes` may be given as "module:name", which is imported on first use. `read(source)` checks
+    what it relies on, raises `source.error(offset, cause)`, and returns a `StoredFile` with the name of the format. It
+    also gets the entries of a zip, by name; for a format that is a folder, it gets the `Folder` instead.
     """
 
     name: str  # as `leafwise show` prints it
