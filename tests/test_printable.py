@@ -84,7 +84,7 @@ def test_built_in_exceptions_contain_no_raw_names(sources: Nodes) -> None:
     # Errors of these modules are caught where the header is read or written.
     inside = ("files/plain_encoding.py", "files/record.py")
     allowed = {
-        "core/warn.py: explanation",  # a few fixed sentences
+        "errors.py: explanation",  # a few fixed sentences
         "core/path.py: name",  # caught at once
         "files/sources/disk.py: f'this process may only have {many} open; allow more, with ulimit -n'",  # a number
         "homes/torch/training/grouping.py: f'{method}() returns {answer!r}, not a set of names'",
@@ -127,7 +127,7 @@ def test_warnings_are_escaped(sources: Nodes) -> None:
     wrong, seen = [], 0
     for name, nodes in sources.items():
         for node in nodes:
-            if called(node) == "warn" and name != "core/warn.py":  # which passes on what it is given
+            if called(node) == "warn" and name != "errors.py":  # which passes on what it is given
                 first = node.args[0]  # type: ignore[attr-defined]
                 seen += 1
                 wrong += [f"{name}:{node.lineno}"] if not (is_plain(first) or called(first) == "TieWarning") else []  # type: ignore[attr-defined]

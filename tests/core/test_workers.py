@@ -16,8 +16,7 @@ from tests.interrupts import interrupting
 import leafwise as lw
 from leafwise.core.work import executor_tasks
 from leafwise.core.work.executor_tasks import Workers, run_each, run_task
-from leafwise.core.work.pieces import bundled, ranges
-from leafwise.core.work.threads import in_order, in_threads, is_alone, one_thread
+from leafwise.core.work.threads import bundled, in_order, in_threads, is_alone, one_thread, ranges
 
 
 class Answer:

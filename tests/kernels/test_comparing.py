@@ -5,6 +5,7 @@ import os
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -48,9 +49,10 @@ def test_every_instruction_set_agrees_with_the_reference_and_gives_the_same_bits
     one, other = CASES[name], partner(CASES[name])
     pairs = [(cpu.run_of(one), cpu.run_of(other))]
     parts = [comparing.PairPart(0, 0, one.size)] if one.size else []
-    every = [
-        comparing._by_library(cpu.loaded(), pairs, parts, True, 1, number) for number in range(cpu.instruction_sets())
-    ]
+    library, every = cpu.loaded(), []
+    for number in range(cpu.instruction_sets()):
+        with patch.object(library, "leafwise_instruction_sets", lambda count=number + 1: count):
+            every.append(comparing._by_library(library, pairs, parts, True, 1))
     assert len(set(map(repr, every))) == 1
     for looked in every[0]:
         [(_, found)] = looked

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 from leafwise.core.home import Home
-from leafwise.core.warn import warn
-from leafwise.errors import ArgumentError, WalkError
+from leafwise.errors import ArgumentError, WalkError, warn
+from leafwise.printable import escape
 
 # Framework module → the modules of its homes, asked in this order. Only frameworks that the program has already
 # imported are considered, so that a walk never imports one.
@@ -82,7 +82,8 @@ def _entry_points(group: str) -> tuple[Any, ...]:
     try:
         return tuple(entry_points(group=group))
     except Exception as error:  # the metadata of any package may be damaged
-        warn(f"packages cannot extend leafwise here: reading their metadata raised {type(error).__name__}: {error}")
+        reason = f"{type(error).__name__}: {error}"
+        warn(escape(f"packages cannot extend leafwise here, because their metadata cannot be read: {reason}"))
         return ()
 
 
@@ -106,7 +107,9 @@ def _loaded(entry: Any, kind: type) -> Any:
         if isinstance(added, kind):
             return added
         reason = f"it is {added!r:.60}, not an object of the class {kind.__name__}"
-    warn(f"cannot use {entry.value}{package}, which extends leafwise: {reason}; update or uninstall the package")
+    warn(
+        escape(f"cannot use {entry.value}{package}, which extends leafwise: {reason}; update or uninstall the package")
+    )
     return None
 
 

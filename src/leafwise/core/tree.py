@@ -16,8 +16,7 @@ from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
 from leafwise.core.results.result import Table, rendered, whole_number
 from leafwise.core.walk import walk
-from leafwise.core.warn import warn
-from leafwise.errors import PathError, QueryError, TieWarning, WalkError
+from leafwise.errors import PathError, QueryError, TieWarning, WalkError, warn
 
 if TYPE_CHECKING:
     from leafwise.core.results.totals import Largest, Totals

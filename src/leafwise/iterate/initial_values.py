@@ -15,10 +15,9 @@ from leafwise.core.path import escape, listed
 from leafwise.core.rebuild import recomputed, replaced_leaves, with_leaves
 from leafwise.core.tree import Tree, tree
 from leafwise.core.verbs import opened
-from leafwise.core.warn import interruption_explained, warn
 from leafwise.core.work.progress import Count, bar
 from leafwise.core.work.ranks import agreeing, comparing, drop_gathered, same_text, team_of
-from leafwise.errors import Error, RuleError
+from leafwise.errors import Error, RuleError, interruption_explained, warn
 from leafwise.iterate.distributions import GeneratorKey
 from leafwise.iterate.init_jobs import InitJob, LeafToFill, leaves_to_fill, plan_jobs, values_for, values_for_all
 from leafwise.iterate.initializers import Orthogonal

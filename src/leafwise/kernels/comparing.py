@@ -9,8 +9,8 @@ import numpy as np
 
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.comparison import Comparison, merged_comparisons
-from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.progress import Count
+from leafwise.core.work.threads import bundled, ranges
 from leafwise.kernels import cpu, reference
 from leafwise.kernels.cpu import CHUNK, PER_THREAD, of_dtypes, threads_here
 from leafwise.kernels.dtypes import item_bytes, numpy_dtype, unknown_dtype

@@ -8,8 +8,7 @@ from leafwise.core.parts import check_not_gathered, node_numbers
 from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.core.warn import warn
-from leafwise.errors import TieWarning
+from leafwise.errors import TieWarning, warn
 from leafwise.share.places import check_keep, keep_leaf_ties, part_of, place_of, rows_to_keep
 
 M = TypeVar("M")

@@ -18,9 +18,8 @@ from leafwise.checkpoint.planning.problem_groups import counts_text, grouped_pro
 from leafwise.core.path import escape
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.core.warn import interruption_explained, warn
 from leafwise.core.work.progress import bar
-from leafwise.errors import LoadError
+from leafwise.errors import LoadError, interruption_explained, warn
 from leafwise.files.casts import Cast
 from leafwise.files.reading.landings import Transfers
 

@@ -12,8 +12,8 @@ from leafwise.checkpoint.loading.source_values import SourceValues
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.memory.sharding import LocalPart
-from leafwise.core.work.pieces import bundled
 from leafwise.core.work.progress import Count
+from leafwise.core.work.threads import bundled
 from leafwise.errors import ChecksumError, LoadError, Unsupported
 from leafwise.files.arrays.stored import Stored, spec_of
 from leafwise.files.arrays.subarrays import before_turn

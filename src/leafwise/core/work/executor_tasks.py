@@ -15,9 +15,8 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from leafwise import __version__
-from leafwise.core.work.pieces import bundled
 from leafwise.core.work.progress import Count
-from leafwise.core.work.threads import one_thread
+from leafwise.core.work.threads import bundled, one_thread
 from leafwise.errors import Error, QueryError, WorkerError
 
 SENDING = "leafwise.files.reading.sending"  # imported when there is work to send, because core may not import files

@@ -9,9 +9,8 @@ from leafwise.core.home import Spec
 from leafwise.core.path import escape, shown_file
 from leafwise.core.work import executor_tasks
 from leafwise.core.work.executor_tasks import Workers, run_each
-from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
-from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads
+from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads, ranges
 from leafwise.errors import ChecksumError, FileError
 from leafwise.files.arrays.ranges import scratch
 from leafwise.files.arrays.stored import Signed, Storage, Stored, Strided, numpy_dtype

@@ -11,8 +11,8 @@ from leafwise.core.results.comparison import Comparison
 from leafwise.core.results.moments import Moments, merged_moments
 from leafwise.core.work import executor_tasks
 from leafwise.core.work.executor_tasks import Workers, run_each, task_bundles
-from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
+from leafwise.core.work.threads import ranges
 from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored
 from leafwise.files.sources.source import LocalSource
 

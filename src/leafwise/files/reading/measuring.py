@@ -9,9 +9,8 @@ import numpy as np
 
 from leafwise.core.memory.runs import Run, UnreadError
 from leafwise.core.results.moments import NOTHING, Moments, merged_moments, nothing
-from leafwise.core.work.pieces import bundled, ranges
 from leafwise.core.work.progress import Count
-from leafwise.core.work.threads import in_threads
+from leafwise.core.work.threads import bundled, in_threads, ranges
 from leafwise.errors import FileError
 from leafwise.files.arrays.stored import ITEM_BYTES, Coded, Storage, Stored, Strided
 from leafwise.files.reading.checked_reads import unchanged

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from leafwise.core.path import escape
 from leafwise.core.work import executor_tasks, threads
 from leafwise.core.work.executor_tasks import Workers, task_bundles
-from leafwise.core.work.pieces import ranges
 from leafwise.core.work.progress import Count
-from leafwise.core.work.threads import in_order
+from leafwise.core.work.threads import in_order, ranges
 from leafwise.errors import FileError, WriteError
 from leafwise.files.arrays.computed import Elementwise
 from leafwise.files.arrays.ranges import Ranged, fill_range, scratch

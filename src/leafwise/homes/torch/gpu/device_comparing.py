@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from leafwise.core.capabilities.comparing import DeviceResult, OtherArray
-from leafwise.core.work.pieces import bundled
 from leafwise.core.work.progress import Count
+from leafwise.core.work.threads import bundled
 from leafwise.homes.torch.gpu.device_streams import ACTION, StreamedPair, compare_streamed, uploaded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, on_device, runs_kernels, start_kernels
 from leafwise.homes.torch.gpu.snapshots import are_plain, layouts
