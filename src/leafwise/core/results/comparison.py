@@ -86,7 +86,7 @@ def merged_comparisons(parts: Iterable[Comparison]) -> Comparison:
     without changes must have norms, or must be left out.
 
     >>> one = Comparison(2, 1, 0, 3.0, 4.0, 5.0, 0.8, 3.0)
-    >>> both = together([one, Comparison(2, 2, 0, 4.0, 3.0, 0.0, 0.0, 4.0)])
+    >>> both = merged_comparisons([one, Comparison(2, 2, 0, 4.0, 3.0, 0.0, 0.0, 4.0)])
     >>> both.changed, both.distance, both.norm, both.relative_l2, both.share, both.largest
     (3, 5.0, 5.0, 1.0, 0.75, 4.0)
     """
