@@ -86,6 +86,7 @@ def cases() -> dict[str, Any]:
     found["squares vanish"] = normal * 1e-200
     found["squares overflow in 32 bits"] = (normal * 1e30).astype(np.float32)
     found["squares vanish in 32 bits"] = (normal * 1e-30).astype(np.float32)
+    found["sums of both signs overflow"] = normal * 1e307
     found["sums overflow"] = np.full(5_000, 1.5e308)
     found["large and small blocks"] = np.concatenate(
         [normal[:4_096] * 1e-250, np.zeros(4_096), normal[:4_096] * 1e-180]
@@ -108,7 +109,8 @@ def assert_agree(found: Moments, right: Moments, precision: float = 1e-13) -> No
         assert math.isnan(found.mean)
         assert math.isnan(found.std)
         return
-    scale = right.l1 / right.finite if math.isfinite(right.l1) else abs(right.mean)
+    # How large the values are: large ones of both signs may add up to a small mean. Their sums may be infinite, their extremes are not.
+    scale = right.l1 / right.finite if math.isfinite(right.l1) else max(abs(right.min), abs(right.max))
     assert abs(found.mean - right.mean) <= precision * scale, (found.mean, right.mean)
     # What is known up to a digit of the magnitudes does not tell smaller spreads.
     noise = max(precision / 1_000, 1e-16) * abs(right.mean)
