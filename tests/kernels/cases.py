@@ -109,7 +109,8 @@ def assert_agree(found: Moments, right: Moments, precision: float = 1e-13) -> No
         assert math.isnan(found.mean)
         assert math.isnan(found.std)
         return
-    # How large the values are: large ones of both signs may add up to a small mean. Their sums may be infinite, their extremes are not.
+    # How large the values are: large ones of both signs may add up to a small mean. Their sum may be infinite, their
+    # extremes are not.
     scale = right.l1 / right.finite if math.isfinite(right.l1) else max(abs(right.min), abs(right.max))
     assert abs(found.mean - right.mean) <= precision * scale, (found.mean, right.mean)
     # What is known up to a digit of the magnitudes does not tell smaller spreads.
