@@ -5,7 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What a script can call: `code_of` gives the code of a kernel, whose arguments are constants or have these types.
+# What a script can call: `code_of` gives the code of a kernel, whose arguments are constants or have these types, and
+# `short_or_long` the second of two selections in `make long`. A kernel takes seconds to compile.
 _BEFORE = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
@@ -21,9 +22,10 @@ def code_of(kernel, types, warps, fusion=True, **constants):
 """
 
 
-def assert_compiles(script: str, cache: Path) -> None:
+def assert_compiles(script: str, cache: Path, long: bool = False) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(cache)  # the home folder may be read-only
-    command = [sys.executable, "-c", _BEFORE + script]
+    selecting = f"def short_or_long(short, long):\n    return {'long' if long else 'short'}\n"
+    command = [sys.executable, "-c", _BEFORE + selecting + script]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
     assert done.returncode == 0, done.stderr[-2_000:]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.kernels.compiling import assert_compiles
+from tests.long import LONG
 
 SCRIPT = """
 from leafwise.kernels.triton import cuda_comparing as host
@@ -17,14 +18,15 @@ TYPES = {
 
 every = (1 << 14) - 1
 floats = (1 << 4) - 1
-for kinds, other_kinds in ((1, 1), (4, 4), (every, every), (4, 1), (floats, floats)):
+combinations = ((4, 4), (4, 1), (1, 1), (every, every), (floats, floats))
+for kinds, other_kinds in short_or_long(combinations[:2], combinations):
     code = code_of(
         kernels.compare_whole_chunks, TYPES, host._WARPS, KINDS=kinds, OTHER_KINDS=other_kinds,
         MIXED=kinds != other_kinds or kinds == floats, CHUNK=host.CHUNK, BLOCK=host._BLOCK,
     )
     if kinds == 4:
         assert "ld.global.b16" not in code, "bfloat16 is loaded one by one"
-for mixed in (False, True):
+for mixed in short_or_long((True,), (False, True)):
     options = {"KINDS": every, "OTHER_KINDS": every, "MIXED": mixed}
     code_of(kernels.compare_carefully, TYPES, host._CAREFUL_WARPS, BLOCK=host._CAREFUL_BLOCK, **options)
     code_of(kernels.fold_pairs, {**TYPES, "pairs": "i32"}, 1, BLOCK=128, **options)
@@ -33,4 +35,4 @@ for mixed in (False, True):
 
 @pytest.mark.slow
 def test_every_kernel_that_compares_compiles_for_a_gpu(tmp_path: Path) -> None:
-    assert_compiles(SCRIPT, tmp_path)
+    assert_compiles(SCRIPT, tmp_path, LONG)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.kernels.compiling import assert_compiles
+from tests.long import LONG
 
 SCRIPT = """
 from leafwise.kernels.triton import cuda
@@ -19,7 +20,7 @@ TYPES = {
 }
 
 every = (1 << 14) - 1
-for kinds, histogram in ((4, False), (4, True), (every, True)):
+for kinds, histogram in short_or_long(((4, False), (every, True)), ((4, False), (4, True), (every, True))):
     block, warps = (cuda._BLOCK_WITH_HISTOGRAM, cuda._WARPS_WITH_HISTOGRAM) if histogram else (cuda._BLOCK, cuda._WARPS)
     whole = {"KINDS": kinds, "HISTOGRAM": histogram, "CHUNK": cuda.CHUNK, "BLOCK": block}
     code = code_of(kernels.measure_whole_chunks, TYPES, warps, **whole)
@@ -28,7 +29,7 @@ for kinds, histogram in ((4, False), (4, True), (every, True)):
 careful = {"KINDS": every, "HISTOGRAM": True, "BLOCK": cuda._CAREFUL_BLOCK}
 code_of(kernels.measure_carefully, TYPES, cuda._CAREFUL_WARPS, **careful)
 code_of(kernels.fold_chunks, {**TYPES, "arrays": "i32"}, 1, BLOCK=128)
-for kinds in (1, 4, 15):
+for kinds in short_or_long((4,), (1, 4, 15)):
     whole = {"KINDS": kinds, "CHUNK": cuda.CHUNK}
     blocks = cuda_clipping._SQUARES_BLOCK, cuda_clipping._SCALE_BLOCK
     squares = code_of(clipping.add_squares, TYPES, cuda_clipping._SQUARES_WARPS, **whole, BLOCK=blocks[0])
@@ -40,4 +41,4 @@ code_of(clipping.find_factor, TYPES, cuda_clipping._FACTOR_WARPS, BLOCK=cuda_cli
 
 @pytest.mark.slow
 def test_every_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
-    assert_compiles(SCRIPT, tmp_path)
+    assert_compiles(SCRIPT, tmp_path, LONG)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.kernels.compiling import assert_compiles
+from tests.long import LONG
 
 SCRIPT = """
 from leafwise.kernels.triton import cuda_drawing as drawing
@@ -12,15 +13,16 @@ from leafwise.kernels.triton import triton_drawing as kernels
 FIXED = {"WIDTH": kernels.WIDTH, "NVIDIA": True}
 TYPES = {"table": "*i64", "pieces": "*i32", "nodes": "*fp64"}
 
-for dtype in kernels.DTYPES.values():
-    for shape in (kernels.CONSTANT, kernels.UNIFORM, kernels.NORMAL):
+SHAPES = (kernels.CONSTANT, kernels.UNIFORM, kernels.NORMAL)
+for name, dtype in kernels.DTYPES.items():
+    for shape in SHAPES if name == "bfloat16" else short_or_long((kernels.NORMAL,), SHAPES):
         options = {**FIXED, "DTYPE": dtype, "SHAPE": shape, "CHUNK": drawing.CHUNK, "BLOCK": drawing.BLOCK}
         code = code_of(kernels.draw_whole_chunks, TYPES, drawing.WARPS, False, **options)
         assert "st.global.v4.b32" in code, "numbers are stored one by one"
         assert "st.shared" not in code, "numbers move to other lanes through shared memory"
         if shape == kernels.NORMAL:
             assert "0d3FF40D931FF62706" in code, "coefficients have fewer than 64 bits"
-            if dtype == kernels.DTYPES["bfloat16"]:
+            if name == "bfloat16":
                 assert "lg2.approx" in code
             else:
                 assert "lg2.approx" not in code, "a node is found by a logarithm"
@@ -35,4 +37,4 @@ for dtype in kernels.DTYPES.values():
 
 @pytest.mark.slow
 def test_every_kernel_that_draws_compiles_for_a_gpu(tmp_path: Path) -> None:
-    assert_compiles(SCRIPT, tmp_path)
+    assert_compiles(SCRIPT, tmp_path, LONG)
