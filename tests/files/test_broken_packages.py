@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,6 +53,21 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     yield installed
     registry.forget_packages()
+
+
+@pytest.mark.parametrize("how", ["recognizes", "in_zip", "in_folder"])
+def test_a_format_that_fails_to_recognize_is_left_out_with_a_warning(
+    how: str, install: Install, tmp_path: Path
+) -> None:
+    install("broken_package", FORMAT.replace("ARRAY", "made").replace("RECOGNIZES", f"{how}=lambda *what: 1 / 0"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_text("text", "utf-8")
+    with zipfile.ZipFile(tmp_path / "b.odd", "w") as file:
+        file.writestr("a.txt", "text")
+    (tmp_path / "c.odd").write_bytes(b"\x07" * 99)
+    path = {"recognizes": "c.odd", "in_zip": "b.odd", "in_folder": "folder"}[how]
+    with pytest.warns(UserWarning, match=f"{how} of the format mine raised ZeroDivisionError"), pytest.raises(lw.Error):
+        lw.open(tmp_path / path)
 
 
 @pytest.mark.parametrize(

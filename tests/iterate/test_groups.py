@@ -135,6 +135,8 @@ def test_names_that_disagree_are_an_error_that_names_both() -> None:
 
 def test_names_that_agree_are_not_an_error() -> None:
     assert len(lw.groups(LanguageModel(), [lw.Rule("{embed,head}.weight", lr=0.5)])) == 2
+    rates = [lw.Rule(f"{name}.weight", lr=torch.tensor(0.5)) for name in ("embed", "head")]
+    assert len(lw.groups(LanguageModel(), rates)) == 2
 
 
 @pytest.mark.parametrize(

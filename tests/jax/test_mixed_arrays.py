@@ -104,3 +104,11 @@ def test_files_for_parts_leave_the_tree_of_the_caller_as_it_was(tmp_path: Path) 
     loaded = lw.load(tree, {"part": path, "other.0": path})
     assert float(tree["part"]["w"].sum()) == float(tree["other"][0]["w"].sum()) == 0
     assert float(loaded["part"]["w"].sum()) == float(loaded["other"][0]["w"].sum()) == 2
+
+
+def test_a_numpy_array_in_the_other_byte_order_is_saved_with_its_values(tmp_path: Path) -> None:
+    numbers = np.arange(4.0, dtype=">f8")
+    path = lw.save({"w": nnx.Variable(numbers)}, tmp_path / "a.safetensors")
+    assert lw.open(path)["w"].numpy().tolist() == numbers.tolist()
+    assert lw.diff({"w": nnx.Variable(numbers)}, path).same
+    assert not lw.diff({"w": nnx.Variable(numbers + 1)}, path).same

@@ -132,6 +132,7 @@ class Home:
         return Entry(name, "attribute")
 
     def type_name(self, obj: Any) -> str:
+        """What a picture of the tree calls a node."""
         return type(obj).__name__
 
     def role(
@@ -148,6 +149,7 @@ class Home:
     # -- a leaf --------------------------------------------------------------------------------------
 
     def spec(self, value: Any) -> Spec:
+        """The shape of an array, its dtype (a name of `core.dtypes`), its device, and what else is known."""
         raise NotImplementedError
 
     def specs(self, values: list[Any]) -> list[Spec]:

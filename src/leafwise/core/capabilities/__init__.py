@@ -25,13 +25,13 @@ class Capability:
         self.home = home
 
     def array_of(self, value: Any) -> Any:
-        """The values of an array as a NumPy array, for the defaults. Raises if its dtype is not the one that the home
-        says, because the bits would then be read as other numbers."""
-        array, dtype = self.home.read(value), self.home.spec(value).dtype
-        if array.dtype.name != dtype:
-            why = f"its spec() says {dtype}, but its read() returns {array.dtype.name}"
+        """The values of an array as a NumPy array, for the defaults. Raises if it is not as the home says, because the
+        bits would then be read as other numbers."""
+        array, spec = self.home.read(value), self.home.spec(value)
+        if (array.dtype.name, array.shape) != (spec.dtype, spec.shape):
+            why = f"its spec() says {spec.dtype} {spec.shape}, but its read() returns {array.dtype} {array.shape}"
             raise Unsupported(self.home.name, "be read by NumPy", why)
-        return array
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def missing(self, action: str) -> Unsupported:
         """The error for a method that the home did not implement."""

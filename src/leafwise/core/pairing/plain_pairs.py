@@ -87,7 +87,8 @@ def _equal(value: Any, partner: Any) -> str:
         if kind.__eq__ is object.__eq__:
             # For types with one object per value, such as enums and dtypes, another object is another value.
             return "changed" if isinstance(value, Enum | type) or isinstance(value.__reduce__(), str) else "unknown"
-        equal, equals_itself = _as_number(value == partner), _as_number(value == value)
+        results = (value == partner, value == value)  # of NumPy and PyTorch, they may be arrays
+        equal, equals_itself = (each.item() if hasattr(each, "item") else each for each in results)
         if isinstance(equal, bool) and isinstance(equals_itself, bool):
             return "same" if equal or (not equals_itself and partner != partner) else "changed"
     except Exception:

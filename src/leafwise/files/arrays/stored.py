@@ -407,7 +407,7 @@ class InMemory(Stored):
         if (array.shape, array.dtype.name) != (spec.shape, spec.dtype):
             reason = f"{array.dtype} of shape {array.shape} was read for {spec.dtype} of shape {spec.shape}"
             raise Unsupported("a file", "provide these values", reason)
-        return array
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 class Unreadable(Stored):

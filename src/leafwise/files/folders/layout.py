@@ -45,7 +45,7 @@ def candidates_in(folder: Folder, deep: bool) -> InFolder:
     """The checkpoints in a folder; with `deep`, also those in its subfolders if there is none in itself."""
     is_cache = revisions(folder) is not None
     is_unfinished = orbax_names.unfinished(folder) is not None
-    is_whole = is_cache or is_unfinished or any(known.is_folder(folder.names) for known in FORMATS)
+    is_whole = is_cache or is_unfinished or any(known.claims("in_folder", folder.names) for known in FORMATS)
     candidates = _candidates(folder, _MOST_LEVELS if deep or is_cache else 0)
     is_whole = is_whole or deep or bool(candidates and deepspeed_states(folder))
     # A distributed checkpoint whose save did not finish must not go unnoticed; opening the folder raises an error.
@@ -80,7 +80,7 @@ class _Search:
     def candidates(self, folder: Folder, levels: int) -> list[Candidate]:
         """The checkpoints in a folder. It is searched in the order of what other programs look for."""
         folder.limits.spend_bytes(_NAME * len(folder.names))
-        whole = next((known for known in self._formats if known.is_folder(folder.names)), None)
+        whole = next((known for known in self._formats if known.claims("in_folder", folder.names)), None)
         if whole is not None:
             return [Candidate(folder.path, lambda: whole.opened(folder))]
         if files := weight_files(folder, self._formats):

@@ -73,7 +73,7 @@ class WeightFile(NamedTuple):
 
 def has_weights_suffix(name: str) -> bool:
     """Whether a file has the suffix of a format that leafwise reads."""
-    return is_index(name) or any(name.endswith(known.suffixes) for known in all_formats())
+    return is_index(name) or name.endswith(suffixes_of(all_formats()))
 
 
 def expected_suffixes() -> str:

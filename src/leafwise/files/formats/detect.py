@@ -28,11 +28,11 @@ def _read(source: Source) -> StoredFile:
 
         zip_entries = torch_zip.entries(source)
         for known in all_formats(source.name):
-            if known.in_zip is not None and known.in_zip(zip_entries):
+            if known.claims("in_zip", zip_entries):
                 return known.opened(source, zip_entries)
         raise source.error(0, _by_zip_entries(zip_entries))
     for known in all_formats(source.name):
-        if known.recognizes is not None and known.recognizes(start, source.size):
+        if known.claims("recognizes", start, source.size):
             return known.opened(source)
     cause = _by_first_bytes(start) or _by_content(bytes(source.read(0, min(_SAMPLE, source.size))))
     if cause:
@@ -40,10 +40,7 @@ def _read(source: Source) -> StoredFile:
     return safetensors.read(source)
 
 
-# -- files that are not checkpoints ------------------------------------------------------------------------------------
-
 _SAMPLE = 4_096  # bytes that are enough to recognize text
-
 _DOWNLOADED = "perhaps an error page saved instead of the download; download the file again"
 _PICTURE, _SOUND, _VIDEO = "a picture", "a sound file", "a video"
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leafwise.core.path import escape
 from leafwise.core.registry import from_packages
+from leafwise.errors import warn
 
 if TYPE_CHECKING:
     from leafwise.files.stored_file import StoredFile
@@ -44,8 +46,13 @@ class Format(NamedTuple):
     dtypes: "Collection[str] | str" = ()
     saved_by: str = ""  # what to use instead of `lw.save`, which refuses names with these suffixes, if it is special
 
-    def is_folder(self, names: Collection[str]) -> bool:
-        return self.in_folder is not None and self.in_folder(names)
+    def claims(self, how: str, *what: Any) -> bool:
+        """Whether the function `how` recognizes a file, the entries of a zip, or a folder."""
+        try:
+            return bool(getattr(self, how) and getattr(self, how)(*what))
+        except Exception as error:  # a package must not keep files of others from being opened
+            warn(escape(f"{how} of the format {self.name} raised {type(error).__name__}: {error}; it is left out"))
+            return False
 
     def opened(self, *where: Any) -> "StoredFile":
         return _resolved(self.read)(*where)  # type: ignore[no-any-return]
@@ -156,9 +163,9 @@ def all_formats(name: str = "") -> Iterator[Format]:
 
 
 def suffixes_of(formats: Iterable[Format]) -> tuple[str, ...]:
-    return tuple(suffix for known in formats for suffix in known.suffixes)
+    return tuple(suffix.lower() for known in formats for suffix in known.suffixes)
 
 
 def format_of_suffix(path: str) -> Format | None:
     """The format to which a file belongs by its name."""
-    return next((known for known in all_formats() if path.lower().endswith(known.suffixes)), None)
+    return next((known for known in all_formats() if path.lower().endswith(suffixes_of([known]))), None)

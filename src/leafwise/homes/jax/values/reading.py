@@ -94,10 +94,10 @@ class JaxSaving(Saving):
         return [extraction if is_there else None for is_there in are_there]
 
     def pieces(self, value: Any) -> Iterator[Any]:
-        value = self.home.value(value)
-        if isinstance(value, np.ndarray):
-            yield value.tobytes()
+        if isinstance(self.home.value(value), np.ndarray):
+            yield self.array_of(value).tobytes()
             return
+        value = self.home.value(value)
         if reason := why_unreadable(value):
             raise Unsupported("jax", "be saved", reason)
         array = HostArray(value)
