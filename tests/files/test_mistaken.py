@@ -1,7 +1,9 @@
 """Files that are not checkpoints: the error says what they are."""
 
+import gzip
 import io
 import json
+import lzma
 import struct
 import sys
 import tarfile
@@ -78,13 +80,17 @@ def test_text_is_recognized(name: str, encoding: str, tmp_path: Path) -> None:
         (_zip(a__txt=b"x", b__txt=b"y"), "a zip file that contains 'a.txt', 'b.txt'; if the checkpoint is one of its"),
         (_zip(config__json=b"{}", model__weights__h5=b"x"), "it is a Keras file"),
         (b"7z\xbc\xaf\x27\x1c" + bytes(99), "this is a 7z archive; unpack it first"),
+        (b"\x04\x22\x4d\x18" + bytes(99), "this file is compressed with lz4"),
+        (b"BZh91AY&SY" + bytes(99), "this file is compressed with bzip2"),
+        (gzip.compress(b"x"), "this file is compressed with gzip"),
+        (lzma.compress(b"x"), "this file is compressed with xz"),
         (b'{"a": 1}', "this is JSON; to open an index of shards, give its folder"),
         (b"<!DOCTYPE html>", "this is an HTML page, perhaps an error page"),
         (b"version https://git-lfs.github.com/spec/v1\n", "this is a Git LFS pointer"),
         (bytes(range(1, 256)), "does not recognize this file format"),
         (b"\xff\xfe", "only 2 bytes"),
     ],
-    ids=range(17),
+    ids=range(21),
 )
 def test_other_files_are_recognized_by_their_first_bytes(content: bytes, said: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"

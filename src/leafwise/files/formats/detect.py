@@ -55,7 +55,7 @@ _INSTEAD = (
     (b"bzh", "this file is compressed with bzip2; decompress it first"),
     ((b"x\x9c", b"x\xda", b"x\x5e"), "this file is compressed with zlib, as by joblib; decompress it first"),
     (b"\xfd7zxz", "this file is compressed with xz; decompress it first"),
-    (b"\x04\x22\x4d\x18", "this file is compressed with lz4; decompress it first"),
+    (b"\x04\x22m\x18", "this file is compressed with lz4; decompress it first"),
     (b"7z\xbc\xaf\x27\x1c", "this is a 7z archive; unpack it first"),
     (b"rar!\x1a\x07", "this is a RAR archive; unpack it first"),
     (b"{", "this is JSON; to open an index of shards, give its folder, or a file whose name ends in .index.json"),
