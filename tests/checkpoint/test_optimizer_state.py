@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import leafwise as lw
+from leafwise.homes.torch.training.stepping import TorchStepping
 
 
 def net(classes: int = 2) -> nn.Module:
@@ -54,10 +55,7 @@ def test_a_new_head_gets_no_state(saved: str) -> None:
 @pytest.mark.parametrize("kind", [torch.optim.RMSprop, torch.optim.SGD])
 def test_another_kind_of_optimizer_is_an_error(kind: Any, saved: str) -> None:
     model = net()
-    with pytest.raises(
-        lw.LoadError,
-        match=r"the option betas of optimizer is in the .* but not in the model; was it",
-    ):
+    with pytest.raises(lw.LoadError, match=r"has another kind of optimizer: only the .* has the options .*betas"):
         lw.load({"model": model, "optimizer": kind(model.parameters(), lr=0.1)}, saved)
 
 
@@ -244,3 +242,183 @@ def test_damaged_state_is_not_given_to_an_optimizer(tmp_path: Path) -> None:
     with pytest.raises(lw.ChecksumError, match="is damaged"):
         lw.load({"optimizer": new}, path)
     assert not new.state
+
+
+# -- which parameter numbered state belongs to -----------------------------------------------------------------
+
+
+class Three(nn.Module):
+    """Three matrices of one shape, so that shapes do not reveal a wrong match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w0, self.w1, self.w2 = (nn.Parameter(torch.full((2, 2), float(number))) for number in range(3))
+
+
+def three(groups: list[str], kind: Any = torch.optim.AdamW, **options: Any) -> tuple[Three, Any]:
+    model = Three()
+    listed = [{"params": [getattr(model, name) for name in group.split()]} for group in groups]
+    optimizer = kind(listed, lr=0.1, **options)
+    for number, parameter in enumerate(model.parameters()):
+        parameter.grad = torch.full_like(parameter, number + 1.0)
+    optimizer.step()
+    return model, optimizer
+
+
+GROUPS = ["w2", "w0 w1"]
+
+
+@pytest.mark.parametrize("other", [["w0 w1 w2"], ["w0 w1", "w2"], ["w2", "w0", "w1"], ["w2 w0", "w1"]])
+@pytest.mark.parametrize("is_live", [False, True])
+def test_numbered_state_is_refused_if_the_groups_have_other_sizes(
+    other: list[str], is_live: bool, tmp_path: Path
+) -> None:
+    model, optimizer = three(GROUPS)
+    source: Any = optimizer
+    if not is_live:
+        torch.save({"m": model.state_dict(), "o": optimizer.state_dict()}, tmp_path / "a.pt")
+        source = tmp_path / "a.pt"
+    model, target = three(other)
+    before = {parameter: state["exp_avg"].clone() for parameter, state in target.state.items()}
+    things = target if is_live else {"m": model, "o": target}
+    with pytest.raises(
+        lw.LoadError, match=r"only numbered, and their groups differ: 1 \+ 2 .* with the same groups, or"
+    ):
+        lw.load(things, source)
+    assert all(torch.equal(target.state[parameter]["exp_avg"], state) for parameter, state in before.items())
+
+
+def test_numbered_state_loads_into_the_same_groups_and_named_state_into_any(tmp_path: Path) -> None:
+    model, optimizer = three(GROUPS)
+    torch.save({"m": model.state_dict(), "o": optimizer.state_dict()}, tmp_path / "a.pt")
+    path = lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors")
+    for source, groups in (
+        (tmp_path / "a.pt", GROUPS),
+        (path, GROUPS),
+        (path, ["w0 w1 w2"]),
+        (path, ["w1", "w2", "w0"]),
+    ):
+        other, target = three(groups)
+        target.state.clear()
+        lw.load({"m": other, "o": target}, source)
+        for one, value in zip(model.parameters(), other.parameters(), strict=True):
+            assert torch.equal(target.state[value]["exp_avg"], optimizer.state[one]["exp_avg"])
+
+
+def test_an_lbfgs_whose_parameters_are_in_another_order_is_refused(tmp_path: Path) -> None:
+    model = Three()
+    optimizer = torch.optim.LBFGS(list(model.parameters()))
+
+    def loss() -> Any:
+        optimizer.zero_grad()
+        total = sum((parameter - 5).square().sum() * number for number, parameter in enumerate(model.parameters(), 1))
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    path = lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors")
+    same, other = Three(), Three()
+    again = torch.optim.LBFGS(list(same.parameters()))
+    lw.load({"m": same, "o": again}, path)
+    assert torch.equal(again.state[same.w0]["prev_flat_grad"], optimizer.state[model.w0]["prev_flat_grad"])
+    turned = torch.optim.LBFGS(list(other.parameters())[::-1])
+    with pytest.raises(lw.LoadError, match=r"or are in another order; torch\.LBFGS joins them in one vector"):
+        lw.load({"m": other, "o": turned}, path)
+
+
+# -- another kind of optimizer ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("allow", [(), {"missing", "unexpected"}])
+@pytest.mark.parametrize("by", ["lw.save", "torch.save", "live"])
+@pytest.mark.parametrize("groups", [GROUPS, ["w0 w1 w2"]])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.RMSprop, torch.optim.NAdam, torch.optim.Adadelta])
+def test_state_of_another_kind_of_optimizer_is_refused_in_any_groups(
+    kind: Any, groups: list[str], by: str, allow: Any, tmp_path: Path
+) -> None:
+    model, optimizer = three(GROUPS)
+    source: Any = {"m": model, "o": optimizer}
+    if by == "lw.save":
+        source = lw.save(source, tmp_path / "a.safetensors")
+    elif by == "torch.save":
+        torch.save({name: each.state_dict() for name, each in source.items()}, tmp_path / "a.pt")
+        source = tmp_path / "a.pt"
+    other, target = three(groups, kind)
+    target.state.clear()
+    with pytest.raises(lw.LoadError):
+        lw.load({"m": other, "o": target}, source, allow=allow)
+    assert not target.state
+
+
+def test_the_optimizers_of_two_libraries_with_one_name_differ(tmp_path: Path) -> None:
+    class AdamW(torch.optim.SGD):
+        pass
+
+    AdamW.__module__ = "library.optimizers"
+    model, optimizer = three(GROUPS)
+    path = lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors")
+    with pytest.raises(lw.LoadError, match=r"o is library.*AdamW in the model, but .* has another kind of optimizer"):
+        lw.load({"m": model, "o": AdamW(model.parameters(), lr=0.1)}, path)
+
+
+def test_options_that_need_state_that_was_not_saved_are_refused(tmp_path: Path) -> None:
+    model, optimizer = three(GROUPS)
+    path = lw.save({"m": model, "o": optimizer}, tmp_path / "a.safetensors")
+    other, target = three(["w0 w1 w2"], amsgrad=True)
+    with pytest.raises(lw.LoadError, match="group 0 of o needs state called max_exp_avg_sq for its options"):
+        lw.load({"m": other, "o": target}, path)
+    other, target = three(GROUPS, amsgrad=True)  # which gets the options of the same groups, too
+    lw.load({"m": other, "o": target}, path)
+    assert not target.param_groups[0]["amsgrad"]
+
+
+# -- optimizers of models without memory -----------------------------------------------------------------------
+
+
+def lazy_net() -> nn.Module:
+    return nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2))
+
+
+def meta_net() -> nn.Module:
+    with torch.device("meta"):
+        return net()
+
+
+@pytest.mark.parametrize("make", [lazy_net, meta_net])
+@pytest.mark.parametrize("way", ["together", "by torch.save", "the model alone", "a file for each"])
+def test_the_optimizer_steps_the_parameters_that_the_model_has_after_a_load(
+    make: Any, way: str, tmp_path: Path
+) -> None:
+    saved = net()
+    trained = {"model": saved, "optimizer": stepped(saved, torch.optim.AdamW(saved.parameters()))}
+    model = make()
+    optimizer = torch.optim.AdamW(model.parameters())
+    target: Any = {"model": model, "optimizer": optimizer}
+    if way == "together":
+        lw.load(target, lw.save(trained, tmp_path / "a.safetensors"))
+    elif way == "by torch.save":
+        torch.save({name: each.state_dict() for name, each in trained.items()}, tmp_path / "a.pt")
+        lw.load(target, tmp_path / "a.pt")
+    elif way == "the model alone":
+        lw.load(lw.tree(target)["model"], lw.save(saved, tmp_path / "a.safetensors"))
+    else:
+        states = torch.optim.AdamW(saved.parameters())
+        files = {
+            "optimizer": lw.save(states, tmp_path / "o.safetensors"),
+            "model": lw.save(saved, tmp_path / "m.safetensors"),
+        }
+        lw.load(dict(reversed(target.items())), files)
+    assert [id(value) for value in optimizer.param_groups[0]["params"]] == [id(value) for value in model.parameters()]
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), saved.parameters(), strict=True))
+    before = [value.detach().clone() for value in model.parameters()]
+    stepped(model, optimizer)
+    assert not all(torch.equal(*pair) for pair in zip(model.parameters(), before, strict=True))
+
+
+def test_an_optimizer_that_would_step_other_parameters_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = meta_net()
+    target = {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+    source = net()
+    monkeypatch.setattr(TorchStepping, "exchange", lambda *what: None)
+    with pytest.raises(lw.LoadError, match=r"the optimizer steps another parameter than model\.0\.weight of the model"):
+        lw.load(lw.tree(target)["model"], source)

@@ -130,7 +130,7 @@ def test_a_lookahead_saved_by_an_earlier_version_is_refused(tmp_path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(saved_content, "PlainValues", _AsBefore)
         path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
-    with pytest.raises(lw.LoadError, match=r"is not recorded in .*, which may lack some of the state of Look"):
+    with pytest.raises(lw.LoadError, match=r"is not recorded in .*, which may lack some of the state of timm.Look"):
         lw.load({"model": model, "optimizer": optimizer}, path)
 
 
@@ -139,11 +139,13 @@ def test_an_optimizer_that_numbers_its_parameters_needs_them_in_the_same_order(t
     path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
     base = torch.optim.AdamW(list(model.parameters())[::-1])
     turned = type(optimizer)(base)
-    with pytest.raises(lw.LoadError, match="another order; Lookahead knows its parameters by their position only"):
+    with pytest.raises(lw.LoadError, match=r"another order; timm\.Lookahead knows its parameters by their position"):
         lw.load({"model": model, "optimizer": turned}, path)
     other = {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
     plain = lw.save(other, tmp_path / "b.safetensors")
-    with pytest.raises(lw.LoadError, match="optimizer is Lookahead in the model but AdamW in the checkpoint"):
+    with pytest.raises(
+        lw.LoadError, match=r"optimizer is timm\.Lookahead in the model but torch\.AdamW in the checkpoint"
+    ):
         lw.load({"model": model, "optimizer": optimizer}, plain)
 
 
@@ -163,7 +165,7 @@ def test_state_dicts_that_pytorch_wrote_are_loaded(name: str, tmp_path: Path) ->
 def test_another_kind_of_optimizer_is_refused(tmp_path: Path) -> None:
     model, optimizer = stepped("torch.AdamW")
     path = lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
-    with pytest.raises(lw.LoadError, match="was it saved from another kind of optimizer"):
+    with pytest.raises(lw.LoadError, match="has another kind of optimizer"):
         lw.load({"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}, path)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, overload
 from leafwise.checkpoint.joint_call import JointCall, joint_call_of, model_rows, plan_rows
 from leafwise.checkpoint.loading.load_steps import Load, check_overlaps
 from leafwise.checkpoint.loading.multiple_sources import check_parts, plans_for_parts, put_together
+from leafwise.checkpoint.loading.optimizer_states import SteppedLeaves
 from leafwise.checkpoint.planning.plan import Plan, advice
 from leafwise.checkpoint.planning.planner import is_several, make_plan
 from leafwise.checkpoint.planning.problem_groups import counts_text, grouped_problems
@@ -149,10 +150,13 @@ def _prepare(loads: list[Load]) -> None:
 
 
 def _apply(loads: list[Load]) -> None:
+    stepped = SteppedLeaves(loads[0].columns)
     exchanged = {key: new for step in loads for key, new in step.exchanged.items()}
     with interruption_explained("load", "load it again"):
         for step in loads:
-            step.apply(exchanged)
+            step.apply()
+        for step in loads:
+            step.restore_optimizers(stepped, exchanged)
 
 
 def _bytes_here(plan: Plan) -> int:

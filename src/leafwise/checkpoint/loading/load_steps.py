@@ -1,10 +1,12 @@
 """The steps of a load: first everything that can fail, then the changes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from leafwise.checkpoint.loading.load_host_parts import LoadHostParts
 from leafwise.checkpoint.loading.load_reads import KeptRead, LoadReads, LoadTarget, TargetKey, TargetReads, is_local
-from leafwise.checkpoint.loading.optimizer_states import OptimizerStates
+from leafwise.checkpoint.loading.optimizer_states import OptimizerStates, SteppedLeaves
 from leafwise.checkpoint.loading.source_values import SourceValues
 from leafwise.checkpoint.planning.plan import MustAgree, Plan, RestoredTie, the_source, turned, turned_shape
 from leafwise.core.capabilities.loading import Loading
@@ -90,21 +92,32 @@ class Load:
         self._verify([target for target in self._unverified if target.key not in self.kept])
         self.source.check_unchanged()
 
-    def apply(self, exchanged: dict[int, Any]) -> None:
-        """Changes the model. `exchanged` maps the id of each array without memory to its replacement."""
-        self.exchanged = exchanged
+    def apply(self) -> None:
+        """Changes the model, but for the states of optimizers."""
         try:
             drop_gathered(self.plan.target)
             self._write(self.in_place)
             self.source.check_unchanged()  # the values that were copied are those that were verified
         except Exception as error:
             raise LoadError(f"{error}; the model is partly changed", self.plan) from error
-        try:
+        with self._explained():
             if self.ties:
                 make_ties(self.plan.target, self.ties, keep="source")
             self._replace()
             self._after_load()
-            self.optimizers.restore(self.exchanged)
+
+    def restore_optimizers(self, stepped: SteppedLeaves, exchanged: dict[int, Any]) -> None:
+        """Gives optimizers their states, and checks that they step the leaves of the model. `exchanged` maps the id of
+        each array without memory, of all loads, to its replacement."""
+        with self._explained():
+            stepped.exchange(exchanged)
+            self.optimizers.restore()
+            stepped.check()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:  # raised by a custom set_extra_state or load_state_dict
             raise LoadError(
                 f"{type(error).__name__} after the values were loaded: {error}; the model is changed, but ties, "

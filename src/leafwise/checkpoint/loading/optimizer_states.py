@@ -8,9 +8,11 @@ from leafwise.checkpoint.planning.optimizer_places import Place
 from leafwise.checkpoint.planning.optimizer_plan import OptimizerPlan, nested
 from leafwise.checkpoint.planning.plan import Plan, turned, turned_shape
 from leafwise.core.capabilities.sharding import Distributing
-from leafwise.core.capabilities.stepping import Stepping
+from leafwise.core.capabilities.stepping import Stepping, is_optimizer
+from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.work.progress import Count
+from leafwise.errors import WriteError
 from leafwise.files.arrays.stored import Stored
 from leafwise.files.arrays.subarrays import before_turn
 from leafwise.files.casts import cast_to
@@ -157,15 +159,12 @@ class OptimizerStates:
                 self._source.check_cast(state[key], dtype, name)
                 state[key] = cast_to(state[key], dtype, self._plan.saturate)
 
-    def restore(self, exchanged: dict[int, Any]) -> None:
-        """Gives optimizers their states. `exchanged` maps the id of each array without memory to its replacement, which
-        the optimizers step from now on."""
+    def restore(self) -> None:
+        """Gives optimizers their states."""
         columns = self._plan.target.columns
         for planned, by_place, options, own in self._read:
             optimizer = columns.node_objects[planned.node]
             stepping = columns.home(optimizer).capability(Stepping)
-            if exchanged:
-                stepping.exchange(optimizer, exchanged)
             if planned.own is not None:
                 stepping.restore_own_state(optimizer, own)
                 continue
@@ -176,6 +175,32 @@ class OptimizerStates:
                 for place, state in by_place.items()
             }
             stepping.restore_state(optimizer, states, options, planned.whole, own)
+
+
+class SteppedLeaves:
+    """The leaves that the optimizers of a target step, even if only another part of it is loaded. They must step them
+    after a load, too."""
+
+    def __init__(self, columns: Columns) -> None:
+        optimizers = [columns.node_objects[node] for node in columns.nodes_where(is_optimizer)]
+        rows = {id(value): row for row, value in enumerate(columns.row_values)} if optimizers else {}
+        self._columns = columns
+        self._held = [(each, columns.home(each).capability(Stepping)) for each in optimizers]
+        self._rows = [[rows.get(id(value)) for _, value in stepping.held_by(each)] for each, stepping in self._held]
+
+    def exchange(self, new: dict[int, Any]) -> None:
+        """Replaces arrays without memory; `new` maps the id of each to the array that is now in the model."""
+        for optimizer, stepping in self._held if new else ():
+            stepping.exchange(optimizer, new)
+
+    def check(self) -> None:
+        columns = self._columns
+        stepped = {id(value) for optimizer, stepping in self._held for _, value in stepping.held_by(optimizer)}
+        for row in (row for rows in self._rows for row in rows if row is not None):
+            if id(columns.current(row)) not in stepped:
+                raise WriteError(
+                    f"the optimizer steps another parameter than {columns.row_text(row)} of the model; create it again"
+                )
 
 
 def _is_numpy(value: Any) -> bool:

@@ -1,6 +1,8 @@
 """Where the parameters of a stored optimizer are in an optimizer of the model: the group, and the position in it."""
 
-from leafwise.checkpoint.planning.plan import Plan
+from collections.abc import Iterable
+
+from leafwise.checkpoint.planning.plan import Plan, the_source
 from leafwise.checkpoint.planning.saved_optimizers import SavedOptimizers, seen_from
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns
@@ -16,9 +18,9 @@ class TargetOptimizer:
 
     def __init__(self, plan: Plan, node: int) -> None:
         columns = plan.target.columns
-        optimizer = columns.node_objects[node]
+        self.optimizer = optimizer = columns.node_objects[node]
         self.stepping = columns.home(optimizer).capability(Stepping)
-        self.type = type(optimizer).__qualname__
+        self.kind = self.stepping.kind(optimizer)
         self.groups = _groups(plan.target, node)
         self.places = [(number, at) for number, names in enumerate(self.groups) for at in range(len(names))]
         self.names = dict(zip(self.places, [name for names in self.groups for name in names], strict=True))
@@ -26,22 +28,37 @@ class TargetOptimizer:
         values = dict(zip(self.places, (value for _, value in self.stepping.held_by(optimizer)), strict=True))
         self.specs = {place: columns.home(value).spec(value) for place, value in values.items()}
         self.by_identity = {id(value): place for place, value in values.items()}
+        self.is_numbered = is_numbered(self.by_name)
+
+
+def is_numbered(names: Iterable[str]) -> bool:
+    """Whether parameters have numbers instead of names, as in the state dicts of PyTorch."""
+    return all(name.isdecimal() for name in names)
 
 
 def places_of(
     plan: Plan,
     who: str,
     target: TargetOptimizer,
-    names: list[str],
+    groups: list[list[str]],
     from_root: dict[str, str],
     source: SavedOptimizers,
     pairing: Pairing,
 ) -> dict[str, Place | None]:
     """For each parameter of the source, its place in the target: found by the leaf that it fills, whatever its name, or
     by position if one side only numbers its parameters, as PyTorch does."""
-    are_numbers = [all(name.isdecimal() for name in side) for side in (names, target.by_name)]
-    if any(are_numbers):
-        if not all(are_numbers):
+    names = [name for group in groups for name in group]
+    if target.is_numbered or is_numbered(names):
+        theirs, ours = ([len(group) for group in side] for side in (groups, target.groups))
+        if theirs != ours:
+            sizes = [" + ".join(map(str, side)) or "none" for side in (theirs, ours)]
+            message = (
+                f"the parameters of {who} are only numbered, and their groups differ: {sizes[0]} parameters in "
+                f"{the_source(plan.source)}, {sizes[1]} in the model; create the optimizer with the same groups, or "
+                "save it with the names of its parameters: with lw.save, or made from model.named_parameters()"
+            )
+            plan.add("unsupported", who, message)
+        elif not (target.is_numbered and is_numbered(names)):
             plan.notes.append(f"{who}: one side only numbers its parameters, so they are matched by position")
         return dict(zip(names, [*target.places, *[None] * len(names)], strict=False))
     columns = plan.target.columns
@@ -80,7 +97,8 @@ def names_from_root(
         if not row.endswith(f".{names[0]}"):
             continue
         from_root = {name: row.removesuffix(names[0]) + name for name in names}
-        stepped = (id(columns.current(leaf)) in target.by_identity for leaf in filled_by(source, row, pairing))
+        leaves = (leaf for name in from_root.values() for leaf in filled_by(source, name, pairing))
+        stepped = (id(columns.current(leaf)) in target.by_identity for leaf in leaves)
         if all(name in source.rows for name in from_root.values()) and any(stepped):
             return from_root
     return {}

@@ -1,5 +1,7 @@
 """Plans the state of optimizers: matched by the names of parameters, whatever their order and their groups."""
 
+import re
+from math import prod
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.plain_values import assembled, can_be_made, names_below
@@ -8,6 +10,7 @@ from leafwise.checkpoint.planning.optimizer_places import (
     TargetOptimizer,
     filled_by,
     group_nodes,
+    is_numbered,
     names_from_root,
     places_by_names,
     places_of,
@@ -19,6 +22,7 @@ from leafwise.core.capabilities.stepping import GLOBAL_STATE, PARAMETERS, Steppi
 from leafwise.core.leaf import shape_text
 from leafwise.core.opaque import Opaque
 from leafwise.core.pairing.row_pairs import Pairing
+from leafwise.core.path import listed
 from leafwise.core.tree import Tree
 from leafwise.errors import Unsupported
 from leafwise.files.record import NodeType
@@ -29,6 +33,7 @@ Order = tuple[int, ...]
 _OF_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"})
 # Options that identify the kind of optimizer; they are not loaded into another kind.
 _NOT_TAKEN = frozenset({"decoupled_weight_decay"})
+_NOT_COMPARED = _OF_SCHEDULERS | _NOT_TAKEN | {"params", "param_names"}
 
 
 class SavedState(NamedTuple):
@@ -86,7 +91,8 @@ def _planned_own(
     what its parts mean."""
     columns, node, who = plan.target.columns, planned.node, planned.who
     optimizer = columns.node_objects[node]
-    stepped = [value for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer)]
+    stepping = columns.home(optimizer).capability(Stepping)
+    stepped = [value for _, value in stepping.held_by(optimizer)]
     if any(columns.home(value).spec(value).sharding is not None for value in stepped):
         message = (
             f"{who} writes its own state dict and steps parameters that are sharded over processes: leafwise does not "
@@ -94,7 +100,7 @@ def _planned_own(
         )
         plan.add("unsupported", who, message)
         return planned
-    kind, where = type(optimizer).__qualname__, the_source(plan.source)
+    kind, where = stepping.kind(optimizer), the_source(plan.source)
     if prefix is None:
         plan.add("missing", who, _missing_message(planned, where))
         return planned
@@ -103,7 +109,7 @@ def _planned_own(
         message = f"the type of {who} is not recorded in {where}, which may lack some of the state of {kind}"
         plan.add("unsupported", who, message)
         return planned
-    if saved is not None and saved.type != kind:
+    if saved is not None and not _is_same_kind(saved.type, kind):
         plan.add("unsupported", who, f"{who} is {kind} in the model but {saved.type} in {where}")
         return planned
     listed: list[str] = next((value for name, value in columns.own_scalars.get(node, ()) if name == PARAMETERS), [])
@@ -119,6 +125,12 @@ def _planned_own(
             )
             plan.add("unsupported", who, message)
             return planned
+    states = [(match, row) for key, row in below(source.rows, prefix).items() if (match := _STATE.fullmatch(key))]
+    numbered = {(match[2], int(match[1])): row for match, row in states}
+    shapes = [columns.home(value).spec(value).shape for value in stepped]
+    if reason := _groups_differ(plan, planned, prefix, ours) or _shapes_differ(plan, shapes, numbered):
+        plan.add("unsupported", who, f"{who} is {kind}, which knows its parameters by their position only: {reason}")
+        return planned
     types = below(source.types, prefix)
     unknown = {kind.type for kind in types.values() if not can_be_made(kind)}
     if unknown:
@@ -128,6 +140,63 @@ def _planned_own(
     values = {key: value for key, value in below(source.whole_values, prefix).items() if key != PARAMETERS}
     planned.own = SavedState(below(source.rows, prefix), values, types)
     return planned
+
+
+def _groups_differ(plan: Plan, planned: OptimizerPlan, prefix: str, names: list[str]) -> str:
+    """How the groups in the state dict of an optimizer that writes its own differ from those in the source; empty if
+    they do not. `names` are those of its parameters."""
+    sides, where = [], the_source(plan.source)
+    for t, begin in ((plan.source, prefix), (plan.target, f"{planned.path}." if planned.path else "")):
+        items = below({key: value for key, _, _, value in t.columns.scalar_items(t.root)}, begin)
+        lists = {
+            key: value for key, value in items.items() if key.endswith(".params") and isinstance(value, list | tuple)
+        }
+        sides.append((lists, {match[2] for key in items if (match := _OPTION.fullmatch(key))} - _NOT_COMPARED, items))
+    (theirs, their_options, their_items), (ours, our_options, _) = sides
+    if any(isinstance(name, str) for group in theirs.values() for name in group):
+        return f"{where} names its parameters, as get_optimizer_state_dict does; save its own state_dict() instead"
+    if {key: len(group) for key, group in theirs.items()} != {key: len(group) for key, group in ours.items()}:
+        counts = [" + ".join(str(len(group)) for group in side.values()) or "no" for side in (theirs, ours)]
+        return f"its groups have {counts[0]} parameters in {where}, and {counts[1]} in the model"
+    lists_of_names = (their_items.get(f"{key.removesuffix('params')}param_names") or () for key in theirs)
+    saved_names = [str(name) for group in lists_of_names for name in group]
+    pairs = () if is_numbered(names) else zip(names, saved_names, strict=False)
+    if any(not f".{own}".endswith(f".{saved}") for own, saved in pairs):
+        return f"their order differs from that in {where}"
+    if their_options - our_options and our_options - their_options:
+        return f"{_options_of_each(where, their_options, our_options)}, so {where} has another kind of optimizer"
+    return ""
+
+
+def _shapes_differ(plan: Plan, own: list[tuple[int, ...] | None], rows: dict[tuple[str, int], int]) -> str:
+    """Why state cannot be that of the parameters at its positions, which have the shapes `own`; empty if it can. `rows`
+    has the rows of the source by the name of the state and the position. State that has the shapes of parameters, but
+    in another order, is that of other parameters."""
+    facts = plan.source.columns.facts(list(rows.values()))
+    shapes_by_name: dict[str, dict[int, tuple[int, ...]]] = {}
+    for (name, position), fact in zip(rows, facts, strict=True):
+        if position < len(own) and own[position] is not None:
+            shapes_by_name.setdefault(name, {})[position] = fact.spec.shape or ()
+    for name, shapes in shapes_by_name.items():
+        if max(map(len, shapes.values())) < 2 or not set(own).issuperset(shapes.values()):
+            continue  # state may have shapes of its own
+        for position, shape in shapes.items():
+            if shape != own[position]:
+                return (
+                    f"{name} of parameter {position} is {shape_text(shape)} in {the_source(plan.source)}, but the "
+                    f"parameter is {shape_text(own[position])} in the model, so their order differs"
+                )
+    return ""
+
+
+_STATE = re.compile(r"(?:.*\.)?state\.(\d+)\.([^.]+)")  # in the state dict of an optimizer that writes its own
+_OPTION = re.compile(r"(.*\.)?param_groups\.\d+\.([^.]+).*")
+
+
+def _options_of_each(where: str, theirs: set[str], ours: set[str]) -> str:
+    """The options that only one side has."""
+    sides = ((where, sorted(theirs - ours)), ("the model", sorted(ours - theirs)))
+    return "; ".join(f"only {side} has the options {listed(options, 3)}" for side, options in sides if options)
 
 
 def _planned(
@@ -142,13 +211,13 @@ def _planned(
         plan.add("missing", who, _missing_message(planned, where))
         return planned
     saved = source.types.get(source_prefix.removesuffix("."))
-    planned.whole = saved is not None and saved.type == target.type
-    planned.has_types = saved is not None or not source.is_own_file
+    planned.whole = saved is not None and _is_same_kind(saved.type, target.kind)
+    planned.has_types = saved is not None or not (source.is_own_file or source.has_only_names)
     names = flattened or [name for group in groups for name in group]
     from_root = names_from_root(names, target, source, pairing)
     places = places_by_names(target, groups, source.names_beside_numbers(source_prefix)) if groups else None
     if places is None:
-        places = places_of(plan, who, target, names, from_root, source, pairing)
+        places = places_of(plan, who, target, groups or [names], from_root, source, pairing)
     if flattened:
         groups = target_groups(target, places)
         for option in source.group_options(source_prefix, groups):
@@ -164,9 +233,28 @@ def _planned(
     planned.places = places
     _plan_global_state(planned, source_prefix, source)
     _plan_states(plan, planned, source_prefix, source)
+    _check_order(plan, planned, target)
+    _check_kind(plan, planned, source_prefix, source, target)
     _check_states(plan, planned, target, source, pairing, from_root)
     _plan_options(plan, planned, source_prefix, source, groups, target)
     return planned
+
+
+def _check_order(plan: Plan, planned: OptimizerPlan, target: TargetOptimizer) -> None:
+    """Adds a problem if an optimizer whose state joins all its parameters steps others than the source, or in another
+    order."""
+    if not (joined := target.stepping.joined_state(target.optimizer)):
+        return
+    shapes_fed = _shapes_fed(plan, target)
+    total = sum(prod(shapes_fed.get(place, spec.shape or ())) for place, spec in target.specs.items())
+    rows = [saved.rows[joined] for saved in planned.saved.values() if joined in saved.rows]
+    sizes = [fact.spec.size for fact in plan.source.columns.facts(rows)]
+    if list(planned.places.values()) != target.places or any(size != total for size in sizes):
+        message = (
+            f"the parameters of {planned.who} differ from those in {the_source(plan.source)}, or are in another order; "
+            f"{target.kind} joins them in one vector"
+        )
+        plan.add("unsupported", planned.who, message)
 
 
 def _missing_message(planned: OptimizerPlan, where: str) -> str:
@@ -212,6 +300,41 @@ def _plan_states(plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedO
         plan.add("unexpected", name, f"{has} {parameter}, which is {not_there}", several)
 
 
+def _check_kind(
+    plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers, target: TargetOptimizer
+) -> None:
+    """Adds a problem if the source has the state of another kind of optimizer: one with options that this one does not
+    have, or whose state has other names. An optimizer gains and loses options from one version of a library to the
+    next, and running values as it steps; but not both, unless it is of another kind."""
+    who, where, reasons = planned.who, the_source(plan.source), []
+    groups = range(len(target.groups))
+    options = {
+        key.partition(".")[0]
+        for number in range(len(source.groups(prefix)) or len(target.groups))
+        for flat in (source.values, source.rows)
+        for key in below(flat, f"{prefix}param_groups.{number}.")
+    }
+    own = set().union(*(_options(plan.target, planned.node, number) for number in groups))
+    options, own = options - _NOT_COMPARED, own - _NOT_COMPARED
+    is_of_another_kind = not planned.whole and prefix.removesuffix(".") in source.types
+    if (options - own and own - options) or (is_of_another_kind and options != own):
+        reasons.append(_options_of_each(where, options, own))
+    states = () if planned.whole else planned.saved.values()
+    names = {frozenset(key.partition(".")[0] for key in (*state.rows, *state.values)) for state in states}
+    misfits = [
+        target.stepping.state_misfit(target.optimizer, kept) for kept in sorted(names - {frozenset()}, key=sorted)
+    ]
+    if None in misfits and own - options and not reasons:  # neither its options nor its state show that it is this kind
+        reasons.append(_options_of_each(where, options, own))
+    reasons += filter(None, misfits)
+    if reasons:
+        message = (
+            f"{who} is {target.kind} in the model, but {where} has another kind of optimizer: "
+            f"{'; '.join(dict.fromkeys(reasons))}; create one of that kind, or load the model without its optimizer"
+        )
+        plan.add("unsupported", who, message)
+
+
 def _check_states(
     plan: Plan,
     planned: OptimizerPlan,
@@ -225,6 +348,9 @@ def _check_states(
     columns, theirs = plan.target.columns, plan.source.columns
     kept = {problem.name for problem in (*plan.allowed, *plan.problems) if problem.kind in ("shape", "dtype")}
     feeds = {feed.row: feed for feed in plan.feeds}
+    shapes_fed = _shapes_fed(plan, target)
+    if by_position := target.is_numbered or is_numbered(planned.places):
+        _check_positions(plan, planned, target, shapes_fed)
     for name, place in planned.places.items():
         if place is None:
             continue
@@ -245,9 +371,9 @@ def _check_states(
             _check_sharding(plan, planned, target, place, key, shape)
             if not is_like or not shape:
                 continue
-            if shape == spec.shape:
+            if shape == spec.shape or (spec.shape is None and shape == shapes_fed.get(place)):
                 same_shape.append((key, fact.spec.dtype))
-            elif not planned.whole:  # the same kind of optimizer may have state of any shape
+            elif by_position or not planned.whole:  # for its own parameter, the same kind may have state of any shape
                 message = (
                     f"{key} of {ours} is {shape_text(shape)} in {the_source(plan.source)}, but {ours} is "
                     f"{shape_text(spec.shape)} in the model"
@@ -258,6 +384,27 @@ def _check_states(
         if feed is not None and "cast" in feed.how and target.stepping.casts_state(columns.node_objects[planned.node]):
             (was,) = theirs.facts([feed.source])
             planned.casts[place] = {key: spec.dtype for key, dtype in same_shape if dtype == was.spec.dtype}
+
+
+def _check_positions(
+    plan: Plan, planned: OptimizerPlan, target: TargetOptimizer, shapes_fed: dict[Place | None, tuple[int, ...]]
+) -> None:
+    """Adds a problem if state that is matched by position is that of other parameters."""
+    position_of = {place: position for position, place in enumerate(target.places)}
+    states = planned.saved.items()
+    rows = {(key, position_of[place]): row for place, saved in states for key, row in saved.rows.items()}
+    own = [shapes_fed.get(place, target.specs[place].shape) for place in target.places]
+    if reason := _shapes_differ(plan, own, rows):
+        plan.add("unsupported", planned.who, f"{planned.who}: {reason}")
+
+
+def _shapes_fed(plan: Plan, target: TargetOptimizer) -> dict[Place | None, tuple[int, ...]]:
+    """The shapes that lazy parameters get from the source."""
+    leaves = [(feed, target.by_identity.get(id(plan.target.columns.current(feed.row)))) for feed in plan.feeds]
+    lazy = [(feed, place) for feed, place in leaves if place is not None and target.specs[place].shape is None]
+    facts = plan.source.columns.facts([feed.source for feed, _ in lazy])
+    pairs = zip(lazy, facts, strict=True)
+    return {place: turned_shape(fact.spec.shape or (), feed.order) for (feed, place), fact in pairs}
 
 
 def _check_sharding(
@@ -301,7 +448,7 @@ def _plan_options(
     target: TargetOptimizer,
 ) -> None:
     by_members = {frozenset(planned.places[name] for name in names): number for number, names in enumerate(groups)}
-    takes_all = planned.whole or _has_all_options(plan, planned, prefix, source)
+    not_taken = {"params", "param_names", *(() if planned.whole else _NOT_TAKEN)}
     for number, names in enumerate(target.groups):
         same = by_members.get(frozenset((number, at) for at in range(len(names))))
         if same is None:
@@ -311,22 +458,37 @@ def _plan_options(
             )
             continue
         begin = f"{prefix}param_groups.{same}."
-        known = _options(plan.target, planned.node, number)
         options = planned.options[number] = SavedState({}, {}, below(source.types, begin))
         for key, kind in options.types.items():
             _cannot_be_made(plan, begin + key, kind)
         for flat, taken in ((source.values, options.values), (source.rows, options.rows)):
             for key, value in below(flat, begin).items():
-                if key in ("params", "param_names") or (key in _NOT_TAKEN and not planned.whole):
-                    continue
-                if not takes_all and known.isdisjoint((key, key.partition(".")[0])) and key not in _OF_SCHEDULERS:
-                    message = (
-                        f"the option {key} of {planned.who} is in {the_source(plan.source)} but not in the model; was "
-                        "it saved from another kind of optimizer?"
-                    )
-                    plan.add("unexpected", begin + key, message)
-                elif flat is source.rows or not _is_refused(plan, begin + key, value):
+                if key not in not_taken and (flat is source.rows or not _is_refused(plan, begin + key, value)):
                     taken[key] = value
+    _check_needs(plan, planned, target)
+
+
+def _check_needs(plan: Plan, planned: OptimizerPlan, target: TargetOptimizer) -> None:
+    """Adds a problem if the options of a group need state that the source does not have."""
+    for place, state in planned.saved.items():
+        given = planned.options[place[0]].values if place[0] in planned.options else {}
+        if state.rows and (needed := target.stepping.needed(target.optimizer, place[0], given) - state.rows.keys()):
+            message = (
+                f"group {place[0]} of {planned.who} needs state called {listed(sorted(needed))} for its options, which "
+                f"is not in {the_source(plan.source)}"
+            )
+            plan.add("unsupported", planned.who, message)
+            return
+
+
+def _is_same_kind(recorded: str, kind: str) -> bool:
+    """Whether two kinds of optimizers are the same; the package is not recorded for the classes of scripts.
+
+    >>> _is_same_kind("train.Lion", "Lion"), _is_same_kind("timm.Lion", "bitsandbytes.Lion")
+    (True, False)
+    """
+    both = recorded.split("."), kind.split(".")
+    return recorded == kind or (both[0][-1] == both[1][-1] and 1 in map(len, both))
 
 
 def _cannot_be_made(plan: Plan, name: str, kind: NodeType) -> bool:
@@ -354,14 +516,6 @@ def _not_loaded(value: Any) -> Opaque | None:
         return value
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return next((unread for item in items if (unread := _not_loaded(item)) is not None), None)
-
-
-def _has_all_options(plan: Plan, planned: OptimizerPlan, prefix: str, source: SavedOptimizers) -> bool:
-    """Whether the first group of the source has every option of the target's first group. Then the optimizer must be of
-    the same kind, and further options are values that change as it steps. For sources that do not record the kind."""
-    begin = f"{prefix}param_groups.0."
-    given = {key.partition(".")[0] for flat in (source.values, source.rows) for key in below(flat, begin)}
-    return bool(given) and _options(plan.target, planned.node, 0) <= given
 
 
 def _options(t: Tree, node: int, number: int) -> set[str]:

@@ -176,7 +176,7 @@ def _conclude(plan: Plan, wanted: bool) -> None:
     """Adds a problem if nothing can be loaded, and hints if there are problems. `wanted`: whether there is anything to
     fill."""
     options = [options.values for each in plan.optimizers for options in each.options.values()]
-    restored = any(each.states for each in plan.optimizers) or any(options)
+    restored = any(each.states or each.own for each in plan.optimizers) or any(options)
     # An unsupported leaf, or a cast that is not asked for, already explains why nothing can be loaded.
     explained = plan.castable or any(problem.kind == "unsupported" for problem in plan.problems)
     if not (plan.feeds or plan.scalars or restored or explained) and wanted:

@@ -7,6 +7,7 @@ from typing import Any
 
 from leafwise.checkpoint.plain_values import PlainValues, prefixes_of, record_of
 from leafwise.core.capabilities.stepping import is_optimizer
+from leafwise.core.dotted import VirtualNode
 from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.pairing.row_matching import Renaming
 from leafwise.core.pairing.row_pairs import saved_rows
@@ -122,6 +123,9 @@ class SavedOptimizers:
         self.values = {value.key: value.value for value in plain_values.items}
         self.types = plain_values.node_types()
         self.is_own_file = record_of(columns) is not None
+        nodes = ((node, key) for node, key in columns.node_keys(source.root).items() if key.startswith(tuple(prefixes)))
+        # As in a distributed checkpoint that PyTorch wrote, whose names do not show what containers they are in.
+        self.has_only_names = any(isinstance(columns.node_objects[node], VirtualNode) for node, _ in nodes)
 
     @cached_property
     def whole_values(self) -> dict[str, Any]:

@@ -51,6 +51,23 @@ class Stepping(Capability):
         """Whether the state of this name has the shape of its parameter."""
         return False
 
+    def kind(self, optimizer: Any) -> str:
+        """The name of the kind of an optimizer, as files record it."""
+        return type(optimizer).__qualname__
+
+    def state_misfit(self, optimizer: Any, names: frozenset[str]) -> str | None:
+        """Why an optimizer cannot have kept state of these names for a parameter; empty if it can, None if that is not
+        known."""
+        return None
+
+    def needed(self, optimizer: Any, group: int, options: dict[str, Any]) -> set[str]:
+        """The names of the state that the options of a group need; `options` are those that it is about to get."""
+        return set()
+
+    def joined_state(self, optimizer: Any) -> str:
+        """The name of a state that joins all parameters of an optimizer in their order; empty if there is none."""
+        return ""
+
     def sharded_like(self, optimizer: Any, place: tuple[int, int], key: str, shape: tuple[int, ...]) -> Any:
         """The array whose sharding the state of a parameter, given by group number and position, gets when it is
         restored; None if every process has all of it. Raises `Unsupported` if that is not known."""

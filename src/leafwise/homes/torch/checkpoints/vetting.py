@@ -21,6 +21,10 @@ _ON_DISK = (
     "diffusers has offloaded its values to disk, and reads them for each forward; load and save before "
     "apply_group_offloading"
 )
+_MERGED = (
+    "its adapter is merged into its weights, where it would count twice after a load; call unmerge_adapter() first "
+    "(unfuse_lora() in diffusers, train() in loralib), or merge_and_unload() to keep the merged weights alone"
+)
 _PLAIN = {torch.Tensor, nn.Parameter, nn.Buffer}
 
 
@@ -57,13 +61,21 @@ class TorchVetting(Vetting):
 
     def saved_otherwise(self, objects: list[Any]) -> dict[int, str]:
         """Modules whose state dict differs from their values: the difference, by number."""
-        own = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module) and writes_its_own(cls)}
+        classes = {cls for cls in set(map(type, objects)) if issubclass(cls, nn.Module)}
+        own, adapted = set(filter(writes_its_own, classes)), set(filter(_merges_adapters, classes))
         reasons = {}
         for number, module in enumerate(objects):
             if type(module) in own or (isinstance(module, nn.Module) and has_hooks(module, "_state_dict_hooks")):
                 if reason := differs(module):
                     reasons[number] = reason
+            if type(module) in adapted and getattr(module, "merged", False):
+                reasons[number] = _MERGED
         return reasons
+
+
+def _merges_adapters(cls: type) -> bool:
+    """Whether layers of a class can add an adapter to their weights, which stay beside it."""
+    return any(base.__module__.partition(".")[0] in ("peft", "loralib") for base in cls.__mro__)
 
 
 def _is_on_disk(module: Any) -> bool:

@@ -11,6 +11,7 @@ from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.pairing.plain_pairs import same_plain
+from leafwise.core.path import listed
 from leafwise.errors import Unsupported
 from leafwise.homes.torch.checkpoints.unsupported_tensors import is_flattened, is_sharded
 from leafwise.homes.torch.gpu.landing import Uploads
@@ -18,7 +19,7 @@ from leafwise.homes.torch.parallel import zero_optimizers
 from leafwise.homes.torch.parallel.deepspeed_zero import zero_optimizer
 from leafwise.homes.torch.parallel.flat_shards import FlatShard, is_shown_itself, standing_at, standing_for
 from leafwise.homes.torch.parallel.sharding import local_tensor
-from leafwise.homes.torch.tensors import tensor_over
+from leafwise.homes.torch.tensors import is_lazy, tensor_over
 from leafwise.homes.torch.training.optimizers import is_optimizer, keeps_own_state, parameters_of, shown_state
 from leafwise.homes.torch.values.tensor_values import same_bits
 
@@ -30,6 +31,18 @@ _LIKE_PARAMETER = frozenset({
 
 # State among these that starts as zeros, and is not zero where there was a gradient.
 _ZERO_UNTIL_REACHED = ("exp_avg_sq", "square_avg", "momentum_buffer")
+
+# The state that PyTorch's own optimizers keep for a parameter; after the dash, what depends on their options.
+_STATE_NAMES = {
+    "ASGD": "step eta mu ax -", "Adadelta": "step square_avg acc_delta -",
+    "Adafactor": "step - row_var col_var variance", "Adagrad": "step sum -",
+    "Adam": "step exp_avg exp_avg_sq - max_exp_avg_sq", "AdamW": "step exp_avg exp_avg_sq - max_exp_avg_sq",
+    "Adamax": "step exp_avg exp_inf -", "Muon": "momentum_buffer -", "NAdam": "step mu_product exp_avg exp_avg_sq -",
+    "RAdam": "step exp_avg exp_avg_sq -", "RMSprop": "step square_avg - grad_avg momentum_buffer",
+    "Rprop": "step prev step_size -", "SGD": "- momentum_buffer", "SparseAdam": "step exp_avg exp_avg_sq -",
+}  # fmt: skip
+_STATE_OF_OPTIONS = {"amsgrad": "max_exp_avg_sq", "centered": "grad_avg"}
+_ALL_STATE_NAMES = frozenset(" ".join(_STATE_NAMES.values()).split())
 
 
 class TorchStepping(Stepping):
@@ -67,13 +80,44 @@ class TorchStepping(Stepping):
             return  # it has copies of its parameters, which all have memory
         for group in optimizer.param_groups:
             for position, parameter in enumerate(group["params"]):
-                if id(parameter) in new:
+                # A lazy parameter gets its shape and its memory in place, and stays the same object.
+                if id(parameter) in new and parameter.is_meta and not is_lazy(parameter):
                     group["params"][position] = new[id(parameter)]
                     if parameter in optimizer.state:
                         optimizer.state[new[id(parameter)]] = optimizer.state.pop(parameter)
 
     def like_parameter(self, key: str) -> bool:
         return key in _LIKE_PARAMETER
+
+    def kind(self, optimizer: Any) -> str:
+        return optimizer_kind(optimizer)
+
+    def needed(self, optimizer: Any, group: int, options: dict[str, Any]) -> set[str]:
+        if not type(optimizer).__module__.startswith("torch."):
+            return set()
+        options = {**optimizer.param_groups[group], **options}
+        return {name for option, name in _STATE_OF_OPTIONS.items() if options.get(option)}
+
+    def joined_state(self, optimizer: Any) -> str:
+        is_joined = isinstance(getattr(optimizer, "optimizer", optimizer), torch.optim.LBFGS)
+        return "prev_flat_grad" if is_joined else ""
+
+    def state_misfit(self, optimizer: Any, names: frozenset[str]) -> str | None:
+        kind = type(optimizer).__name__
+        if vars(torch.optim).get(kind) is type(optimizer) and kind in _STATE_NAMES:
+            always, sometimes = (frozenset(part.split()) for part in _STATE_NAMES[kind].split("-"))
+            lacking = sorted(always - names)
+            # Other names may be those of somebody who keeps more there.
+            further = sorted(names & _ALL_STATE_NAMES - always - sometimes)
+        else:
+            kept = [set(state) for state in getattr(optimizer, "state", {}).values() if state and type(state) is dict]
+            if not kept:
+                return None
+            lacking, further = sorted(set.intersection(*kept) - names), sorted(names - set.union(*kept))
+            if not (lacking and further):  # more state may come with further steps
+                return ""
+        reasons = [f"{kind} does not keep state called {listed(further, 3)}"] if further else []
+        return "; ".join([*reasons, *([f"{kind} needs state called {listed(lacking, 3)}"] if lacking else [])])
 
     def sharded_like(
         self, optimizer: torch.optim.Optimizer, place: tuple[int, int], key: str, shape: tuple[int, ...]
@@ -229,7 +273,14 @@ class TorchStepping(Stepping):
 
 class OptimizerSaving(Saving):
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        return None if isinstance(obj, VirtualNode) else (type(obj).__qualname__, None)
+        return None if isinstance(obj, VirtualNode) else (optimizer_kind(obj), None)
+
+
+def optimizer_kind(optimizer: Any) -> str:
+    """The name of the class of an optimizer, with the package that it is from, unless that is a script."""
+    cls = type(optimizer)
+    package = cls.__module__.partition(".")[0]
+    return cls.__qualname__ if package == "__main__" else f"{package}.{cls.__qualname__}"
 
 
 class OptimizerVetting(Vetting):
@@ -314,7 +365,7 @@ def _set_option(group: dict[str, Any], key: str, value: Any, exactly: bool, shar
         return
     if not _is_array(value):
         group[key] = _tensors(value)
-    elif exactly:
+    elif exactly or value.ndim:
         tensor = tensor_over(value)
         device = next((parameter.device for parameter in group["params"]), torch.device("cpu"))
         group[key] = tensor.to(device) if tensor.dim() else tensor
