@@ -25,6 +25,7 @@ from tools.healthy_models import Healthy, architecture, layers, trained
 from torch import nn
 
 import leafwise as lw
+from leafwise.inspect.check.evidence import place_in_layer
 from leafwise.inspect.check.rules.registry import all_rules
 
 PAGE = Path(__file__).parent.parent / "docs" / "check.md"
@@ -32,11 +33,13 @@ START, END = "<!-- sweep alarms -->", "<!-- /sweep alarms -->"
 
 
 class Planted(NamedTuple):
-    """A model with a fault, more arguments for `lw.check`, and the path that the finding should have; "" for any."""
+    """A model with a fault, more arguments for `lw.check`, and the path and the level that the finding should have; ""
+    for any."""
 
     model: Any
     options: dict[str, Any]
     path: str = ""
+    level: str = ""
 
 
 Plant = Callable[[Healthy], Planted | None]
@@ -87,6 +90,25 @@ def _in_weight(change: Callable[[Any], Any], least: int = 8) -> Plant:
             if change(leaf) is False:
                 return None
         return Planted(model, {}, str(leaf.path))
+
+    return plant
+
+
+def _in_one_block(change: Callable[[Any], Any]) -> Plant:
+    """Plants a fault by changing the largest trainable weight that is also in another block, where it is not zero."""
+
+    def plant(healthy: Healthy) -> Planted | None:
+        model = copy.deepcopy(healthy.model)
+        by_place: dict[str, list[Any]] = {}
+        for leaf in _weights(model, 16):
+            if leaf.trainable and leaf.value.any() and (place := place_in_layer(str(leaf.path))) != str(leaf.path):
+                by_place.setdefault(place, []).append(leaf)
+        leaf = _first([leaves[-1] for leaves in by_place.values() if len(leaves) > 1])
+        if leaf is None:
+            return None
+        with torch.no_grad():
+            change(leaf.value)
+        return Planted(model, {}, str(leaf.path), "warning")
 
     return plant
 
@@ -143,6 +165,7 @@ def _infinite_gradient(model: nn.Module, name: str, parameter: Any) -> Planted:
 
 
 fault("LW103")(_in_weight(lambda leaf: leaf.value.zero_(), 2))
+fault("LW103 in one block")(_in_one_block(lambda value: value.zero_()))
 fault("LW104")(_in_weight(lambda leaf: leaf.value.fill_(0.5), 2))
 fault("LW110")(_in_weight(lambda leaf: _unit(leaf, 1).zero_() if leaf.value.any() else False, 2))
 
@@ -206,6 +229,9 @@ def _low_rank(healthy: Healthy) -> Planted | None:
 fault("LW201")(
     _in_weight(lambda leaf: leaf.value.normal_(std=30.0) if "in" in leaf.axes and leaf.trainable else False, 16)
 )
+
+
+fault("LW201 in one block")(_in_one_block(lambda value: value.mul_(1000)))
 
 
 @fault("LW202")
@@ -415,8 +441,9 @@ def outcome(healthy: Healthy, code: str) -> bool | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lw.TieWarning)
+        code = code.partition(" ")[0]
         found = lw.check(planted.model, **{"select": code, **planted.options}).of(code)
-    return any(one.path == planted.path or not planted.path for one in found)
+    return any(planted.path in ("", one.path) and planted.level in ("", one.level) for one in found)
 
 
 class Tally(NamedTuple):
@@ -469,9 +496,10 @@ def table(tallies: dict[str, Tally], architectures: int) -> str:
     lines += ["", "| rule | planted in | found in |", "|---|---|---|"]
     names = {code: one.name for code, one in all_rules().items()}
     whole = _total([*tallies.values()])
-    lines += [
-        f"| `{code}` {names[code]} | {whole.planted[code]:,} | {whole.found[code]:,} |" for code in sorted(FAULTS)
-    ]
+    for fault_name in sorted(FAULTS):
+        code, _, where = fault_name.partition(" ")
+        counts = f"{whole.planted[fault_name]:,} | {whole.found[fault_name]:,}"
+        lines.append(f"| `{code}` {names[code]}{f' {where}' if where else ''} | {counts} |")
     lines += [
         "",
         f"{architectures} architectures of transformers {transformers.__version__}, three variants each; faults were "

@@ -402,6 +402,7 @@ def test_the_optimizer_steps_the_parameters_that_the_model_has_after_a_load(
     elif way == "the model alone":
         lw.load(lw.tree(target)["model"], lw.save(saved, tmp_path / "a.safetensors"))
     else:
+        saved.zero_grad()
         states = torch.optim.AdamW(saved.parameters())
         files = {
             "optimizer": lw.save(states, tmp_path / "o.safetensors"),
@@ -422,3 +423,44 @@ def test_an_optimizer_that_would_step_other_parameters_is_an_error(monkeypatch: 
     monkeypatch.setattr(TorchStepping, "exchange", lambda *what: None)
     with pytest.raises(lw.LoadError, match=r"the optimizer steps another parameter than model\.0\.weight of the model"):
         lw.load(lw.tree(target)["model"], source)
+
+
+# -- gradients that are being accumulated ----------------------------------------------------------------------
+
+
+KINDS = [
+    (torch.optim.AdamW, {}), (torch.optim.Adam, {"amsgrad": True}), (torch.optim.Adam, {"weight_decay": 0.1}),
+    (torch.optim.RMSprop, {}), (torch.optim.Adagrad, {}), (torch.optim.SGD, {"momentum": 0.9}), (torch.optim.NAdam, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_gradients_that_a_step_has_used_are_not_reported(kind: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = net()
+    optimizer = kind(model.parameters(), lr=0.01, **options)
+    for number in range(60):
+        optimizer.zero_grad(set_to_none=number % 2 == 0)
+        (model(torch.randn(8, 3)) * 10 ** (number % 4)).square().mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if number % 10 == 9:
+            lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+@pytest.mark.parametrize(("kind", "options"), KINDS[:2] + KINDS[3:5])
+def test_gradients_that_no_step_has_used_are_a_warning(
+    kind: Any, options: dict[str, Any], steps: int, tmp_path: Path
+) -> None:
+    model = net()
+    optimizer = kind(model.parameters(), lr=0.01, **options)
+    for _ in range(steps):
+        stepped(model, optimizer)
+        optimizer.zero_grad()
+    for _ in range(4):
+        (30 * model(torch.ones(5, 3)) + 30).square().mean().backward()
+    with pytest.warns(UserWarning, match=r"gradients that no optimizer\.step\(\) has used yet are not saved"):
+        lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")
+    optimizer.step()
+    lw.save({"model": model, "optimizer": optimizer}, tmp_path / "a.safetensors")

@@ -188,3 +188,28 @@ def test_the_whole_state_of_a_model_with_an_adapter_loads_as_it_is(tmp_path: Pat
     path = lw.save(source, tmp_path / "model.safetensors")
     assert lw.plan(adapted("LoRA with whole layers"), path).library == ""
     assert_equal(source, lw.load(adapted("LoRA with whole layers"), path))
+
+
+MERGED = r"its adapter is merged into its weights, .* call unmerge_adapter\(\) first"
+
+
+@pytest.mark.parametrize("kind", ["LoRA", "LoRA of embeddings", "LoHa", "IA3", "DoRA"])
+def test_a_merged_adapter_is_refused_both_ways(kind: str, tmp_path: Path) -> None:
+    model, merged = trained(kind), trained(kind)
+    path = lw.save(model, tmp_path / "a.safetensors")
+    merged.merge_adapter()
+    before = values(merged)
+    with pytest.raises(lw.Error, match=MERGED):
+        lw.save(merged, tmp_path / "b.safetensors")
+    assert not (tmp_path / "b.safetensors").exists()
+    for target, source in ((model, merged), (merged, model), (merged, path), (merged, model.state_dict())):
+        with pytest.raises(lw.LoadError, match=MERGED):
+            lw.load(target, source)
+    assert_equal(merged, before)
+    merged.unmerge_adapter()
+    lw.load(merged, path)
+    assert_equal(merged, model)
+    alone = adapted(kind)  # the values with which an adapter begins
+    alone.merge_adapter()
+    with pytest.raises(lw.LoadError, match=MERGED):
+        lw.load(alone, path)

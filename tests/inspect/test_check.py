@@ -81,7 +81,7 @@ def test_a_planted_fault_is_found(code: str, places: list[Healthy]) -> None:
 
 
 def test_every_rule_has_a_fault_that_is_planted() -> None:
-    assert set(all_rules()) == set(alarms.FAULTS)
+    assert set(all_rules()) == {name.partition(" ")[0] for name in alarms.FAULTS}
 
 
 def test_every_rule_has_a_place_in_the_docs() -> None:
@@ -537,3 +537,42 @@ def test_equal_optimizer_state_is_not_a_lost_tie() -> None:
     twice = checkpoint()
     twice["optimizer_states"].append(copy.deepcopy(twice["optimizer_states"][0]))
     assert not lw.check(twice)
+
+
+# -- the same leaf in other blocks --------------------------------------------------------------------------------
+
+
+def blocks(count: int = 2) -> nn.Module:
+    torch.manual_seed(0)
+    block = lambda: nn.ModuleDict({"up": nn.Linear(8, 16), "down": nn.Linear(16, 8), "conv": nn.Conv1d(4, 4, 3)})  # noqa: E731
+    return nn.ModuleDict({"layers": nn.ModuleList(block() for _ in range(count)), "head": nn.Linear(8, 4)})
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("name", ["up", "down", "conv"])
+def test_a_leaf_that_is_zero_only_in_one_block_is_a_warning(name: str, count: int) -> None:
+    model: Any = blocks(count)
+    model.layers[1][name].weight.data.zero_()
+    [finding] = lw.check(model, select="LW103")
+    assert (finding.level, finding.path) == ("warning", f"layers.1.{name}.weight")
+    assert f"but not those of the same leaf in {count - 1} of {count - 1} other block" in finding.message
+    for block in model.layers:  # as zero-initialized residual branches are
+        block[name].weight.data.zero_()
+    assert [finding.level for finding in lw.check(model, select="LW103")] == ["note"] * count
+
+
+def test_a_leaf_that_is_in_no_other_block_is_a_note_if_it_is_zero() -> None:
+    model: Any = blocks()
+    model.head.weight.data.zero_()
+    assert [finding.level for finding in lw.check(model, select="LW103")] == ["note"]
+    sequence = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    sequence[1].weight.data.zero_()
+    assert [finding.level for finding in lw.check(sequence, select="LW103")] == ["note"]
+
+
+@pytest.mark.parametrize("name", ["up", "conv"])
+def test_a_leaf_that_is_a_thousand_times_larger_in_one_of_two_blocks_is_a_warning(name: str) -> None:
+    model: Any = blocks()
+    model.layers[0][name].weight.data.mul_(1000)
+    [finding] = lw.check(model, select="LW201")
+    assert (finding.level, finding.path) == ("warning", f"layers.0.{name}.weight")

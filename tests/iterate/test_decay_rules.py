@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from tools import architectures
 from torch import nn
 
 import leafwise as lw
@@ -158,3 +159,32 @@ def test_roles_that_somebody_added_count() -> None:
     assert by_leafwise(nn.Sequential(Gain(), nn.Linear(2, 2))) == {"0.table", "1.weight"}
     lw.add_roles(Gain, {"table": ("norm.scale", ("*features",))})
     assert by_leafwise(nn.Sequential(Gain(), nn.Linear(2, 2))) == {"1.weight"}
+
+
+BIASES = {
+    "gpt_oss": "gate_up_proj_bias",
+    "xlnet": "r_w_bias",
+    "zamba": "dt_proj_bias",
+    "wav2vec2-conformer": "pos_bias_u",
+    "parakeet_encoder": "bias_v",
+    "swin": "relative_position_bias_table",
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), BIASES.items())
+def test_biases_with_several_axes_are_not_decayed(kind: str, name: str) -> None:
+    [model] = architectures.models(kind)
+    biases = {path for path, _ in model.named_parameters() if "bias" in path.rpartition(".")[2]}
+    assert any(path.endswith(name) for path in biases)
+    assert by_leafwise(model) & biases == set()
+    leaf = next(leaf for path, leaf in lw.tree(model).items() if str(path).endswith(name))
+    assert (leaf.role, leaf.axes) == ("bias", None)
+
+
+def test_only_parameters_with_several_axes_are_biases_by_name() -> None:
+    module = nn.Module()
+    module.bias_mask = nn.Buffer(torch.ones(2, 2))
+    module.scale_bias, module.unbiased = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2, 2))
+    module.bias_scale = nn.Parameter(torch.ones(2, 2))
+    roles = {str(path): leaf.role for path, leaf in lw.tree(module).items()}
+    assert roles == {"bias_mask": None, "scale_bias": None, "unbiased": None, "bias_scale": "bias"}

@@ -28,7 +28,7 @@ from leafwise.core.parts import check_listed, not_understood
 from leafwise.core.path import escape
 from leafwise.core.query import Query
 from leafwise.core.tree import Tree
-from leafwise.errors import Error, FileError, QueryError, Unsupported, WalkError, WriteError
+from leafwise.errors import Error, FileError, QueryError, Unsupported, WalkError, WriteError, warn
 from leafwise.files.casts import SATURATE, cast_pieces
 from leafwise.files.record import NodeType, TieRow
 from leafwise.files.writing.item_writer import Checkpoint, Item
@@ -216,10 +216,23 @@ def collect(
         collected.scalars = plain_values_to_save(columns, values, t.is_file)
         collected.nodes = values.node_types()
         _check_states(columns, t.root, collected.nodes)
+        _warn_of_gradients(columns, t.root)
     if format_name == "dcp":
         collected.keyed = keyed_nodes(columns, t.root)
     _check(collected, format_name)
     return collected
+
+
+def _warn_of_gradients(columns: Columns, below: int) -> None:
+    """Warns if gradients are being accumulated, because files do not contain them."""
+    for node in columns.nodes_where(is_optimizer, below):
+        optimizer = columns.node_objects[node]
+        if columns.home(optimizer).capability(Stepping).has_unused_gradients(optimizer):
+            warn(
+                "gradients that no optimizer.step() has used yet are not saved, so a resumed run would lack them; save "
+                "after a step"
+            )
+            return
 
 
 def _dtype(facts: Facts, asked: str | None) -> str:

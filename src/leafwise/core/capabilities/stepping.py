@@ -64,6 +64,10 @@ class Stepping(Capability):
         """The names of the state that the options of a group need; `options` are those that it is about to get."""
         return set()
 
+    def has_unused_gradients(self, optimizer: Any) -> bool:
+        """Whether parameters are known to have gradients that no step has used yet."""
+        return False
+
     def joined_state(self, optimizer: Any) -> str:
         """The name of a state that joins all parameters of an optimizer in their order; empty if there is none."""
         return ""

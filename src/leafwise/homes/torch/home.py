@@ -3,6 +3,7 @@
 Names are PyTorch's own, in PyTorch's own order: the parameters of a module, its buffers, its children.
 """
 
+import re
 import sys
 from collections.abc import Callable, Hashable
 from functools import lru_cache
@@ -63,6 +64,9 @@ _WRAPPERS = (
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "module"),
     ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper", "_checkpoint_wrapped_module"),
 )
+
+
+_NAME_OF_BIAS = re.compile(r"(\w+_)?bias(es)?(_\w+)?")
 
 
 class TorchHome(Home):
@@ -219,12 +223,15 @@ class TorchHome(Home):
         ndim = None if is_lazy(value) else value.dim()
         if name.startswith("original") and type(owner).__name__ == "ParametrizationList":
             return _parametrized_role(lineage(), name, ndim)
-        return role_of(plain_class(type(owner)), _before_hooks(owner, name), ndim)
+        role = role_of(plain_class(type(owner)), _before_hooks(owner, name), ndim)
+        if role[0] is None and ndim != 1 and isinstance(value, nn.Parameter) and _NAME_OF_BIAS.fullmatch(name):
+            return "bias", None  # of many experts or heads, in one array
+        return role
 
     def role_key(self, owner: Any, name: str, value: torch.Tensor) -> Hashable | None:
         if name.startswith("original") or name.endswith(("_orig", "_v")):
             return None  # it has the role of the tensor that is computed from it
-        return type(owner), name, None if is_lazy(value) else value.dim()
+        return type(owner), name, None if is_lazy(value) else value.dim(), isinstance(value, nn.Parameter)
 
     # -- a leaf ----------------------------------------------------------------------------------------
 

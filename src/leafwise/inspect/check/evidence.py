@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 _EQUAL_KINDS = {frozenset({"same"}), frozenset({"transposed"})}
 
 
+def place_in_layer(path: str) -> str:
+    """A path without the numbers of blocks. The number of a leaf's own layer stays: those of a `Sequential` differ.
+
+    >>> place_in_layer("layers.3.mlp.up.weight"), place_in_layer("net.2.weight")
+    ('layers.*.mlp.up.weight', 'net.2.weight')
+    """
+    *entries, owner, name = ("", *path.split("."))
+    return ".".join(["*" if entry.isdecimal() else entry for entry in entries[1:]] + [owner, name])
+
+
 class Evidence:
     """One walk of a tree, and what is known about its leaves. Anything that needs a pass over the values is computed
     when the first rule asks for it, and cached for the others."""
@@ -84,6 +94,18 @@ class Evidence:
     def float_parameters(self) -> list[tuple[LeafEvidence, Row]]:
         """Those of them that are parameters."""
         return [(leaf, row) for leaf, row in self.float_leaves if leaf.kind == "parameter"]
+
+    @cached_property
+    def _by_place(self) -> dict[str, list[tuple[int, Row]]]:
+        """The numbers of the floating-point parameters with their statistics, by their place in a layer."""
+        by_place: dict[str, list[tuple[int, Row]]] = {}
+        for leaf, row in self.float_parameters:
+            by_place.setdefault(place_in_layer(leaf.path), []).append((leaf.number, row))
+        return by_place
+
+    def siblings(self, leaf: LeafEvidence) -> list[Row]:
+        """The statistics of the leaves at the same place in other layers."""
+        return [row for number, row in self._by_place[place_in_layer(leaf.path)] if number != leaf.number]
 
     # -- arrays ------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import optim as O  # noqa: N812
 
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping
@@ -42,6 +43,14 @@ _STATE_NAMES = {
     "Rprop": "step prev step_size -", "SGD": "- momentum_buffer", "SparseAdam": "step exp_avg exp_avg_sq -",
 }  # fmt: skip
 _STATE_OF_OPTIONS = {"amsgrad": "max_exp_avg_sq", "centered": "grad_avg"}
+# The running means of squared gradients, and the option that says how fast they forget: after a step with a gradient, a
+# mean is at least the share of its square that is new.
+_SQUARES: dict[type, tuple[str, Callable[[dict[str, Any]], Any]]] = {
+    **dict.fromkeys((O.Adam, O.AdamW, O.NAdam, O.RAdam), ("exp_avg_sq", lambda group: group["betas"][1])),
+    O.RMSprop: ("square_avg", lambda group: group["alpha"]),
+    O.Adagrad: ("sum", lambda group: 0.0),
+}
+_GRADIENTS_TO_COMPARE, _ELEMENTS_TO_COMPARE = 16, 1 << 20
 _ALL_STATE_NAMES = frozenset(" ".join(_STATE_NAMES.values()).split())
 
 
@@ -97,6 +106,17 @@ class TorchStepping(Stepping):
             return set()
         options = {**optimizer.param_groups[group], **options}
         return {name for option, name in _STATE_OF_OPTIONS.items() if options.get(option)}
+
+    def has_unused_gradients(self, optimizer: Any) -> bool:
+        wrapped = getattr(optimizer, "optimizer", optimizer)
+        graded = [parameter for parameter in parameters_of(wrapped) if parameter.grad is not None]
+        if not graded or type(wrapped) not in _SQUARES:
+            return False
+        if getattr(getattr(optimizer, "gradient_state", None), "sync_gradients", True) is False:
+            return True  # accelerate skips steps while gradients are accumulated
+        options = {id(parameter): group for group in wrapped.param_groups for parameter in group["params"]}
+        some = graded[:: len(graded) // _GRADIENTS_TO_COMPARE + 1]
+        return any(_is_unused(wrapped, options[id(parameter)], parameter) for parameter in some)
 
     def joined_state(self, optimizer: Any) -> str:
         is_joined = isinstance(getattr(optimizer, "optimizer", optimizer), torch.optim.LBFGS)
@@ -287,6 +307,22 @@ class OptimizerVetting(Vetting):
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
         optimizers = [(number, obj) for number, obj in enumerate(objects) if is_optimizer(type(obj))]
         return {number: reason for number, optimizer in optimizers if (reason := _kept_outside(optimizer))}
+
+
+def _is_unused(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor) -> bool:
+    """Whether the last step of an optimizer cannot have used the gradient that a parameter has now."""
+    name, forgets = _SQUARES[type(optimizer)]
+    gradient, held = parameter.grad, optimizer.state.get(parameter, {}).get(name)
+    if gradient is None or gradient.layout != torch.strided or gradient.is_meta or is_sharded(parameter):
+        return False
+    if group.get("weight_decay") and not (isinstance(optimizer, O.AdamW) or group.get("decoupled_weight_decay")):
+        return False  # added to the gradient, and squared with it
+    squares = gradient.detach().flatten()[:_ELEMENTS_TO_COMPARE].double().square() * (1 - float(forgets(group)))
+    mean = torch.zeros_like(squares) if held is None else held.flatten()[:_ELEMENTS_TO_COMPARE].double()
+    return bool(((squares > 1.1 * mean) & (squares > _TINY) & squares.isfinite()).any())
+
+
+_TINY = 1e-30  # smaller squares are rounded to zero
 
 
 def _shown(group: dict[str, Any]) -> list[tuple[torch.Tensor, Any]]:

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 
 from leafwise.core.capabilities.filling import Draw
 from leafwise.inspect.check.distribution import deviates, distribution_name, mean_and_std, nearest_initializer
-from leafwise.inspect.check.evidence import Evidence
+from leafwise.inspect.check.evidence import Evidence, place_in_layer
 from leafwise.inspect.check.findings import Level
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
 from leafwise.inspect.check.rules.registry import Reports, report, rule, warning
@@ -23,8 +23,9 @@ _SIBLINGS = 2  # siblings needed to know what is usual
 def scale(evidence: Evidence) -> Reports:
     """A weight much larger or smaller than the usual initializers make it for its fan-in and fan-out: activations would
     explode or vanish. Skips frozen weights and weights of one byte per value, which are scaled elsewhere. A warning if
-    it is 100 times too large, or 100 times as large as its siblings (weights of the same role in layers of the same
-    type). Otherwise only a note, since models that are always loaded from a checkpoint may start with any values."""
+    it is 100 times too large, or 100 times as large as its siblings: weights at the same place in other blocks, or of
+    the same role in layers of the same type. Otherwise only a note, since models that are always loaded from a
+    checkpoint may start with any values."""
     parameters = evidence.float_parameters
     known: _KnownFans = {}
     weights = [weight for leaf, row in parameters if (weight := _weight(evidence, leaf, row, known))]
@@ -86,13 +87,17 @@ def _weight(evidence: Evidence, leaf: LeafEvidence, row: Row, known: _KnownFans)
 
 def _sibling_outliers(weights: list[_Weight]) -> dict[int, str]:
     """For each weight that is 100 times larger than its siblings by every measure, a text that says so; by the number
-    of the leaf."""
-    kinds: dict[tuple[str | None, str], list[_Weight]] = {}
+    of the leaf. Siblings are the weights at the same place in other blocks, or those of the same kind."""
+    groups: dict[str, list[_Weight]] = {}
     for weight in weights:
-        kinds.setdefault(weight.kind, []).append(weight)
+        role, owner = weight.kind
+        groups.setdefault(f"{role} leaves in {owner} layers", []).append(weight)
+        place = place_in_layer(weight.leaf.path)
+        if place != weight.leaf.path:
+            groups.setdefault(f"leaves {place}", []).append(weight)
     outliers = {}
-    for (role, owner), siblings in kinds.items():
-        if len(siblings) <= _SIBLINGS:
+    for name, siblings in groups.items():
+        if len(siblings) <= (1 if "*" in name else _SIBLINGS):
             continue
         measures = [sorted(scales) for scales in zip(*(weight.scales() for weight in siblings), strict=True)]
         for weight in siblings:
@@ -100,10 +105,8 @@ def _sibling_outliers(weights: list[_Weight]) -> dict[int, str]:
             medians = [_median_without(measure, scale) for measure, scale in zip(measures, scales, strict=True)]
             times = min(scale / median for scale, median in zip(scales, medians, strict=True))
             if times > _HUGE:
-                outliers[weight.leaf.number] = (
-                    f"{times:.3g} × that of its siblings (median {medians[0]:.3g} of {len(siblings) - 1:,} other "
-                    f"{role} leaves in {owner} layers) and "
-                )
+                others = f"median {medians[0]:.3g} of {len(siblings) - 1:,} other {name}"
+                outliers[weight.leaf.number] = f"{times:.3g} × that of its siblings ({others}) and "
     return outliers
 
 

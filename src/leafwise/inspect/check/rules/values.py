@@ -1,9 +1,10 @@
 """Rules about the values themselves: not finite, all zero, constant."""
 
+from leafwise.core.path import plural
 from leafwise.inspect.check.evidence import Evidence
 from leafwise.inspect.check.findings import Level
 from leafwise.inspect.check.leaf_evidence import LeafEvidence
-from leafwise.inspect.check.rules.registry import Reports, error, note, report, rule
+from leafwise.inspect.check.rules.registry import Reports, error, note, report, rule, warning
 from leafwise.inspect.indices import Places
 from leafwise.inspect.stats.rows import Row
 
@@ -64,14 +65,21 @@ def _count_nonfinite(row: Row) -> str:
 
 @rule("LW103", "all zero")
 def all_zero(evidence: Evidence) -> Reports:
-    """A weight or an embedding that contains only zeros. Only a note, since the last layer of a residual branch often
-    starts that way."""
+    """A weight or an embedding that contains only zeros. A warning if the same leaf is not zero in most
+    other blocks. Otherwise only a note, since the last layer of a residual branch may start that way in every block."""
     for leaf, row in evidence.float_parameters:
-        if row.zeros == row.count and _is_weight_or_table(leaf):
-            yield note(
-                leaf,
-                f"all {row.count:,} values are zero, which is fine for the last layer of a residual branch; "
-                f"{leaf.reinitialize_hint('otherwise')}",
+        if row.zeros < row.count or not _is_weight_or_table(leaf):
+            continue
+        siblings = evidence.siblings(leaf)
+        nonzero = sum(sibling.zeros < sibling.count for sibling in siblings)
+        if leaf.is_frozen or 2 * nonzero < len(siblings) + 1:
+            why = "which is fine for the last layer of a residual branch"
+            yield note(leaf, f"all {row.count:,} values are zero, {why}; {leaf.reinitialize_hint('otherwise')}")
+        else:
+            others = plural(len(siblings), "other block", "other blocks")
+            why = f"but not those of the same leaf in {nonzero} of {others}"
+            yield warning(
+                leaf, f"all {row.count:,} values are zero, {why}; {leaf.reinitialize_hint('to draw it again')}"
             )
 
 
