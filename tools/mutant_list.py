@@ -248,6 +248,14 @@ _CHECKPOINT = (
         "checkpoint/test_optimizer_state.py",
         ("            planned.turns[place] = [key for key, _ in same_shape], order\n", "            pass\n"),
         ("            planned.saved.pop(place, None)\n", ""),
+        ("    _check_order(plan, planned, target)\n", ""),
+        ("    _check_kind(plan, planned, source_prefix, source, target)\n", ""),
+        ("    _check_needs(plan, planned, target)\n", ""),
+    ),
+    *_mutants(
+        "checkpoint/planning/optimizer_places.py",
+        "checkpoint/test_optimizer_state.py",
+        ("        if theirs != ours:\n", "        if False:\n"),
     ),
     *_mutants(
         "checkpoint/loading/optimizer_states.py",
@@ -256,7 +264,8 @@ _CHECKPOINT = (
             "checked_reads.fill(self._requests, self._source.verifies, self._progress)",
             "checked_reads.fill(self._requests, False, self._progress)",
         ),
-        ("                stepping.exchange(optimizer, exchanged)\n", "                pass\n"),
+        ("            stepping.exchange(optimizer, new)\n", "            pass\n"),
+        ("            if id(columns.current(row)) not in stepped:\n", "            if False:\n"),
     ),
     *_mutants(
         "checkpoint/planning/value_plan.py",
