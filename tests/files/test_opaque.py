@@ -388,6 +388,46 @@ def test_several_pickles_in_one_file_are_a_list(tmp_path: Path) -> None:
         assert [str(leaf.path) for leaf in t] == ["0.a", "1.b"]
 
 
+@pytest.mark.parametrize("protocol", range(6))
+def test_each_of_several_pickles_has_a_memo_of_its_own(protocol: int, tmp_path: Path) -> None:
+    values: list[Any] = [["one", "x"], ["shared", "shared"], {"k": ("a", "a")}]
+    (tmp_path / "a.pkl").write_bytes(b"".join(pickle.dumps(value, protocol) for value in values))
+    with lw.open(tmp_path / "a.pkl") as t:
+        assert [t["0"], t["1"], t["2.k"]] == [["one", "x"], ["shared", "shared"], ("a", "a")]
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_the_older_format_of_pytorch_opens_in_every_protocol(protocol: int, tmp_path: Path) -> None:
+    shared = torch.arange(6.0)
+    for value in ({"epoch": 3, "text": "é"}, {"w": shared, "v": shared[2:], "epoch": 3}):
+        torch.save(value, tmp_path / "a.pt", pickle_protocol=protocol, _use_new_zipfile_serialization=False)
+        with lw.open(tmp_path / "a.pt") as t:
+            assert "before 1.6" in str(t.select("**") if len(t) else t)
+            assert t["epoch"] == 3
+            for leaf in t:
+                assert torch.equal(torch.from_numpy(leaf.numpy().copy()), value[str(leaf.path)])
+
+
+def test_text_of_python_2_is_read_as_torch_load_reads_it(tmp_path: Path) -> None:
+    data = b"\x80\x02}q\x00(U\x06gr\xc3\xb6\xc3\x9fU\x02\xc3\xa9U\x01bS'a\\xc3\\xa9\\n'\nU\x01cU\x01\xe9u."
+    (tmp_path / "a.pkl").write_bytes(data)
+    with lw.open(tmp_path / "a.pkl") as t:
+        assert [t["größ"], t["b"], t["c"]] == ["é", "aé\n", "é"]  # the last one is in latin-1
+
+
+@pytest.mark.parametrize("numbers", [np.array([0xA9C3], "<u2"), np.array([0xC3A9], "<u2"), np.array([1.5, -2.0])])
+def test_arrays_of_python_2_keep_their_bytes(numbers: Any, tmp_path: Path) -> None:
+    raw, code = numbers.tobytes(), f"{numbers.dtype.kind}{numbers.dtype.itemsize}".encode()
+    data = (
+        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K" + bytes([len(numbers)])
+        + b"\x85cnumpy\ndtype\nU" + bytes([len(code)]) + code + b"K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK"
+        + b"\x00tb\x89U" + bytes([len(raw)]) + raw + b"tb."
+    )  # fmt: skip
+    (tmp_path / "a.pkl").write_bytes(b"\x80\x02}U\x01w" + data[2:-1] + b"s.")
+    with lw.open(tmp_path / "a.pkl") as t:
+        assert t["w"].numpy().tolist() == numbers.tolist()
+
+
 def test_pickles_of_python_2_open(tmp_path: Path) -> None:
     # What cPickle of Python 2 wrote for {"w": numpy.array([1., 2.]), "old": an object of an old class}.
     data = (

@@ -22,6 +22,8 @@ FIRST_BYTES = 64  # what `recognizes` gets to see
 _PICKLE = re.compile(
     rb"\x80[\x02-\x05]|[}\]]q|c[\w.]+\n[\w.]+\n|\((?:[dlt]p?\d*\n?|[SV].*\n|I\d+\n|[ci][\w.]+\n|[K-MGJ]|[}\]]q|U|X)"
 )
+# The magic number of PyTorch before 1.6, as a pickle of any protocol; the later ones begin with the length of a frame.
+TORCH_MAGIC = re.compile(rb"\x80(?:[\x02\x03]|[\x04\x05]\x95.{8})\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
 
 
 class Format(NamedTuple):
@@ -126,7 +128,7 @@ FORMATS = (
     ),
     Format(
         "PyTorch, before 1.6", "PyTorch", f"{_HERE}.pickle_files:read_legacy",
-        _begins_with(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."),
+        lambda start, size: TORCH_MAGIC.match(start) is not None,
     ),
     Format(
         "pickle", "pickle", f"{_HERE}.pickle_files:read", lambda start, size: _PICKLE.match(start) is not None,

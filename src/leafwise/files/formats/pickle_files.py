@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from leafwise.files.arrays.stored import Storage
+from leafwise.files.formats.format import TORCH_MAGIC
 from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
 from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnpicklingError
 from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, storage_reference
@@ -12,7 +13,6 @@ from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
 from leafwise.files.sources.source import Source
 from leafwise.files.stored_file import StoredFile
 
-MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _FIRST = 1 << 16  # bytes that are read first; the pickles are rarely longer
 
 
@@ -78,9 +78,12 @@ def _content(source: Source, data: bytes) -> Any:
 
     limits = source.limits
     names = source.pickle_names
-    machine = Unpickler(data, TABLE, None, source.error, limits, at=len(MAGIC), names=names)
+    magic = TORCH_MAGIC.match(data)
+    if magic is None:
+        raise source.error(0, "it does not begin with the magic number of PyTorch")
+    machine = Unpickler(data, TABLE, None, source.error, limits, at=magic.end(), names=names)
     if machine.run() != 1001:
-        raise source.error(len(MAGIC), "the format version is not 1001, the only one that leafwise reads")
+        raise source.error(magic.end(), "the format version is not 1001, the only one that leafwise reads")
     system = machine.run()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise source.error(

@@ -16,6 +16,7 @@ from leafwise.files.pickles.pickle_objects import (
     UnpicklingError,
     pickled_object,
 )
+from leafwise.files.pickles.python_objects import bytes_of_python_2
 
 if TYPE_CHECKING:
     from leafwise.files.pickles.unpickler import Unpickler
@@ -82,7 +83,8 @@ class PickledArray(UnfinishedArray):
             self.items = data if isinstance(data, list) else None
             self.state = ()
             return None
-        data = data.encode("latin-1") if isinstance(data, str) else data  # written by Python 2
+        if isinstance(data, str):
+            data = bytes_of_python_2(data, prod(shape) * ITEM_BYTES[plain])
         if not isinstance(data, bytes | StoredBytes):
             raise UnpicklingError("a NumPy array of numbers has no bytes")
         return _array(tuple(shape), plain, dtype.order == ">", bool(fortran), data)
@@ -125,8 +127,8 @@ def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> Any:
 
 
 def _scalar(dtype: Any, data: Any = None) -> Any:
-    if isinstance(data, str):
-        data = data.encode("latin-1")  # written by Python 2
+    if isinstance(data, str) and isinstance(dtype, NumpyDtype) and dtype.code[1:].isdecimal():
+        data = bytes_of_python_2(data, int(dtype.code[1:]) * (4 if dtype.code[:1] == "U" else 1))
     if not isinstance(dtype, NumpyDtype) or not isinstance(data, bytes):
         raise UnexpectedArgumentsError("a NumPy scalar is not valid")
     big_endian = dtype.order == ">"

@@ -78,6 +78,24 @@ def _path(*args: Any) -> str:
     return "/".join(args).replace("//", "/", 1) if args[:1] == ("/",) else "/".join(args)
 
 
+def text_of_python_2(data: bytes) -> str:
+    """A string of Python 2: text, usually in UTF-8, or the bytes of an array."""
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        return str(data, "latin-1")
+
+
+def bytes_of_python_2(text: str, length: int) -> bytes:
+    """The bytes of an array or a number, of which there are this many, from a string of Python 2.
+
+    >>> bytes_of_python_2(text_of_python_2(b"\\xc3\\xa9"), 2), bytes_of_python_2(text_of_python_2(b"\\xe9"), 1)
+    (b'\\xc3\\xa9', b'\\xe9')
+    """
+    encoded = text.encode("utf-8")  # longer than in latin-1, unless both are the same
+    return encoded if len(encoded) == length else text.encode("latin-1")
+
+
 def _encoded(text: Any, how: Any = "latin1") -> bytes:
     if isinstance(text, str) and how in ("latin1", "latin-1"):
         try:

@@ -6,6 +6,7 @@ maps each to a function of ours that builds an inert description. An object of a
 record of what the pickle says about it; if the machine is strict, it is refused, and the error shows its name.
 """
 
+import codecs
 import re
 import struct
 from collections.abc import Callable
@@ -46,7 +47,7 @@ from leafwise.files.pickles.pickle_objects import (
     shown,
 )
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
-from leafwise.files.pickles.python_objects import class_text, make_dict
+from leafwise.files.pickles.python_objects import class_text, make_dict, text_of_python_2
 from leafwise.files.sources.source import Source
 
 # What an opcode raises if its operands are not valid.
@@ -100,7 +101,7 @@ class Unpickler(PickleBytes):
     def run(self) -> Any:
         """Returns what the pickle describes; `at` is then the offset after it. Raises TruncatedPickleError if the bytes
         end before the pickle does."""
-        self._stack, self._below = [], []
+        self._stack, self._below, self._memo, self._far_memo = [], [], [], {}  # each pickle in a file has its own memo
         try:
             value = self._run()
             Survey(self.limits, self._content_of).run(value)
@@ -339,8 +340,8 @@ class Unpickler(PickleBytes):
         if self._stays_in_file(length):
             return
         text = self.take(length)
-        self.limits.spend_bytes(len(text))
-        self._push(str(text, "latin-1"))
+        self.limits.spend_bytes(_decoded_bytes(text))
+        self._push(text_of_python_2(text))
 
     def _bytes(self, width: int) -> None:
         length = self.unsigned(width)
@@ -648,9 +649,7 @@ _LATIN = bytes(range(0xC4))  # the bytes in the UTF-8 of characters below 256
 def _unquoted(text: bytes) -> str:
     if len(text) < 2 or text[:1] not in b"'\"" or text[-1:] != text[:1]:
         raise UnpicklingError("a string has no quotes")
-    if b"\\" in text:
-        raise UnpicklingError("a string has escapes, which only Python 2 wrote")
-    return str(text[1:-1], "latin-1")
+    return text_of_python_2(codecs.escape_decode(text[1:-1])[0])  # as pickle does
 
 
 _FLOAT = struct.Struct(">d").unpack_from
