@@ -419,8 +419,10 @@ def test_text_of_python_2_is_read_as_torch_load_reads_it(tmp_path: Path) -> None
 def test_arrays_of_python_2_keep_their_bytes(numbers: Any, tmp_path: Path) -> None:
     raw, code = numbers.tobytes(), f"{numbers.dtype.kind}{numbers.dtype.itemsize}".encode()
     data = (
-        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K" + bytes([len(numbers)])
-        + b"\x85cnumpy\ndtype\nU" + bytes([len(code)]) + code + b"K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK"
+        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K"
+        + bytes([len(numbers)])
+        + b"\x85cnumpy\ndtype\nU" + bytes([len(code)]) + code
+        + b"K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK"
         + b"\x00tb\x89U" + bytes([len(raw)]) + raw + b"tb."
     )  # fmt: skip
     (tmp_path / "a.pkl").write_bytes(b"\x80\x02}U\x01w" + data[2:-1] + b"s.")
@@ -520,3 +522,47 @@ def test_pickles_of_every_protocol_open(protocol: int, content: Any, tmp_path: P
     (tmp_path / "a.pkl").write_bytes(pickle.dumps(content, protocol=protocol))
     with lw.open(tmp_path / "a.pkl") as t:
         assert [leaf.size for leaf in t] == [2]
+
+
+# -- keys that differ, but have the same text ------------------------------------------------------------------
+
+SAME_TEXTS: list[tuple[Any, Any]] = [
+    (Path("w"), "w"),
+    (torch.float32, "torch.float32"),
+    (torch.device("cpu"), "cpu"),
+    (collections.OrderedDict, "collections.OrderedDict"),
+    (torch.nn.Linear, "torch.nn.modules.linear.Linear"),
+    ((Path("w"), 1), ("w", 1)),
+    (frozenset({Path("w")}), frozenset({"w"})),
+    (Path("cpu"), torch.device("cpu")),
+    (1, "1"),
+]
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("keys", SAME_TEXTS, ids=range(len(SAME_TEXTS)))
+def test_keys_that_have_the_same_text_are_told_apart(
+    keys: tuple[Any, Any], turned: bool, protocol: int, tmp_path: Path
+) -> None:
+    ordered = keys[::-1] if turned else keys
+    for between in ({}, {f"k{number}": None for number in range(1_500)}):  # a pickle writes 1,000 items at once
+        arrays = {key: np.full(2, keys.index(key)) for key in ordered}
+        content = {ordered[0]: arrays[ordered[0]], **between, ordered[1]: arrays[ordered[1]]}
+        (tmp_path / "a.pkl").write_bytes(pickle.dumps(content, protocol))
+        with lw.open(tmp_path / "a.pkl") as t:
+            assert sorted(int(leaf.numpy()[0]) for leaf in t) == [0, 1]
+            if keys[1] in ("w", "cpu"):  # text keeps its name
+                assert t[keys[1]].numpy()[0] == 1
+    items = [{*keys}, {"s": frozenset(keys)}, [*keys]]
+    (tmp_path / "b.pkl").write_bytes(pickle.dumps(items, protocol))
+    shown = str(lw.open(tmp_path / "b.pkl").columns.scalars)
+    assert shown.count("not loaded") or all(str(key) in shown for key in keys)
+
+
+def test_paths_in_values_are_text_when_they_are_loaded(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2), "path": Path("a/b"), "list": [Path("c"), {"d": Path("e")}]}, tmp_path / "a.pt")
+    target: Any = {"w": torch.zeros(2), "path": "", "list": ["", {"d": ""}]}
+    loaded = lw.load(target, tmp_path / "a.pt")
+    assert [loaded["path"], loaded["list"]] == ["a/b", ["c", {"d": "e"}]]
+    assert {type(value) for value in (loaded["path"], loaded["list"][0], loaded["list"][1]["d"])} == {str}

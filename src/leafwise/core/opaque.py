@@ -1,7 +1,7 @@
 """Objects in files whose classes leafwise does not load."""
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from leafwise.core.home import Visit
 from leafwise.core.path import Path, escape
@@ -21,6 +21,22 @@ MODULE_INTERNALS = frozenset(
 )
 
 _SCALARS = (str, int, float, complex, bool, bytes, type(None))
+
+
+class StoredText(str):
+    """The text of an object that is shown as text: a path, a device, or the name of a class. It is equal to that text,
+    but as a key of a dict, it is another key."""
+
+    __slots__ = ("class_name",)
+    class_name: str
+
+    def __new__(cls, text: str, class_name: str) -> Self:
+        stored = super().__new__(cls, text)
+        stored.class_name = class_name
+        return stored
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredText, (str(self), self.class_name)
 
 
 class Opaque:

@@ -15,7 +15,7 @@ from json.encoder import encode_basestring_ascii
 from math import isfinite
 from typing import Any
 
-from leafwise.core.opaque import Opaque, same_records
+from leafwise.core.opaque import Opaque, StoredText, same_records
 from leafwise.files.limits import filled_dict, filled_set
 from leafwise.files.pickles.pickle_objects import GlobalName, StoredDeque
 
@@ -32,7 +32,7 @@ class TooDeepError(TypeError):
 def encoded(value: Any, depth: int = 0) -> Any:
     """A plain value as a JSON value. Raises TypeError if `decoded` would not return an equal value."""
     kind = type(value)
-    if value is None or kind is bool or kind is str:
+    if value is None or kind in (bool, str, StoredText):
         return value
     if kind is int:
         if value.bit_length() > _MAX_BITS:
@@ -167,7 +167,8 @@ def identical(left: Any, right: Any) -> bool:
 
 
 def _type_of(value: Any) -> type:
-    return deque if isinstance(value, StoredDeque) else type(value)
+    kind = type(value)
+    return deque if kind is StoredDeque else str if kind is StoredText else kind
 
 
 def _mark(value: Any) -> str:
@@ -175,12 +176,23 @@ def _mark(value: Any) -> str:
     if isinstance(value, tuple | frozenset):
         inner = map(_mark, value) if isinstance(value, tuple) else sorted(map(_mark, value))
         return f"{type(value).__name__}({', '.join(inner)})"
-    return f"{type(value).__name__} {value!r}"
+    return f"{_type_of(value).__name__} {value!r}"
 
 
 def as_loaded(value: Any) -> Any:
     """A plain value of a file as a live object gets it."""
-    return deque(value, value.maxlen) if isinstance(value, StoredDeque) else value
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(as_loaded, value))
+    if kind is dict:
+        return {as_loaded(key): as_loaded(item) for key, item in value.items()}
+    return (
+        deque(map(as_loaded, value), value.maxlen)
+        if kind is StoredDeque
+        else str(value)
+        if kind is StoredText
+        else value
+    )
 
 
 # -- decoding ------------------------------------------------------------------------------------------------

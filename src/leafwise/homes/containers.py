@@ -9,11 +9,11 @@ from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.dotted import DistinctNames, VirtualNode, split
 from leafwise.core.home import MANY_VALUES, Axes, Capabilities, Home, Visit
-from leafwise.core.opaque import Opaque
+from leafwise.core.opaque import Opaque, StoredText
 from leafwise.core.path import Entry, Path
 from leafwise.core.roles.sections import is_optimizer_state
 
-_PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None)})
+_PLAIN = frozenset({str, StoredText, int, float, complex, bool, bytes, type(None)})
 
 
 class ContainerRebuilding(Rebuilding):

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leafwise.core.opaque import Opaque
+from leafwise.core.opaque import Opaque, StoredText
 from leafwise.core.path import escape
 from leafwise.files.arrays.stored import Storage
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SCALARS = (str, int, float, complex, bool, bytes, type(None))
 
 
-class GlobalName(str):
+class GlobalName(StoredText):
     """A global name in a pickle that is in the table. It may also be a plain value, such as `torch.float16`."""
 
     __slots__ = ("is_cheap", "make")
@@ -22,7 +22,7 @@ class GlobalName(str):
     is_cheap: bool  # whether the function does not copy its arguments
 
     def __new__(cls, full_name: str, make: Callable[..., Any]) -> "GlobalName":
-        global_name = super().__new__(cls, full_name)
+        global_name = super().__new__(cls, full_name, "type")
         global_name.make = make
         global_name.is_cheap = hasattr(make, _CHEAP)
         return global_name
@@ -118,6 +118,19 @@ def is_plain_key(key: Any) -> bool:
         and len(key) <= 64
         and all(isinstance(part, SCALARS) and is_short(part) for part in key)
     )
+
+
+def kind_of_text(key: Any) -> Any:
+    """What the texts in a key stand for, such as a path; empty if they are plain. Keys that are equal here, but differ
+    in this, are different keys in the program that saved them."""
+    if isinstance(key, StoredText):
+        return key.class_name
+    if not isinstance(key, tuple | frozenset):
+        return ""
+    kinds = [(kind_of_text(part), part) for part in key]
+    if not any(kind for kind, _ in kinds):
+        return ""
+    return tuple(kind for kind, _ in kinds) if isinstance(key, tuple) else frozenset(kinds)
 
 
 def is_short(key: Any) -> bool:

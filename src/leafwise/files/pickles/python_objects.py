@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from leafwise.core.opaque import Opaque
+from leafwise.core.opaque import Opaque, StoredText
 from leafwise.files.limits import filled_dict, filled_set
 from leafwise.files.pickles.pickle_objects import (
     GlobalName,
@@ -13,6 +13,7 @@ from leafwise.files.pickles.pickle_objects import (
     UnexpectedArgumentsError,
     UnpicklingError,
     is_plain_key,
+    kind_of_text,
     makes_opaque,
     pickled_object,
     shown,
@@ -54,6 +55,9 @@ def sequence(of: Callable[[Any], Any]) -> Callable[..., Any]:
             return of(items)
         if not all(map(is_plain_key, items)):
             raise UnexpectedArgumentsError("a set contains collections or objects")
+        kinds: dict[Any, Any] = {}
+        if any(kinds.setdefault(item, kind := kind_of_text(item)) != kind for item in items):
+            raise UnexpectedArgumentsError("a set contains objects that are shown as the same text")
         return of(filled_set(items))
 
     return make
@@ -72,10 +76,11 @@ def _range(*args: Any) -> range:
     return range(*args)
 
 
-def _path(*args: Any) -> str:
+def _path(*args: Any) -> StoredText:
     if len(args) > 1000 or not all(isinstance(arg, str) and len(arg) < 1000 for arg in args):
         raise UnexpectedArgumentsError("a file path is made from unexpected arguments")
-    return "/".join(args).replace("//", "/", 1) if args[:1] == ("/",) else "/".join(args)
+    text = "/".join(args).replace("//", "/", 1) if args[:1] == ("/",) else "/".join(args)
+    return StoredText(text, "pathlib.Path")
 
 
 def text_of_python_2(data: bytes) -> str:

@@ -5,7 +5,7 @@ from math import prod
 from typing import Any
 
 from leafwise.core.home import Spec
-from leafwise.core.opaque import Opaque
+from leafwise.core.opaque import Opaque, StoredText
 from leafwise.errors import FileError
 from leafwise.files.arrays.slices import c_strides, is_shape
 from leafwise.files.arrays.stored import ITEM_BYTES, Signed, Storage, Stored, Strided, Unreadable, spec_of
@@ -263,10 +263,10 @@ def _embedded_storage(data: Any) -> TypedStorage:
     return storage
 
 
-def _text(*args: Any) -> str:
+def _text(*args: Any) -> StoredText:
     if len(args) > 3 or not all(isinstance(arg, str | int) and len(shown(arg)) < 90 for arg in args):
         raise UnexpectedArgumentsError("a device or layout is made from unexpected arguments")
-    return ":".join(map(str, args))
+    return StoredText(":".join(map(str, args)), "torch.device")
 
 
 TABLE: Table = {

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import thread_time
 from typing import Any
 
-from leafwise.core.opaque import Opaque
+from leafwise.core.opaque import Opaque, StoredText
 from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.limits import HashClock, LimitError, Limits
@@ -44,6 +44,7 @@ from leafwise.files.pickles.pickle_objects import (
     UnfinishedArray,
     UnpicklingError,
     is_plain_key,
+    kind_of_text,
     shown,
 )
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
@@ -96,6 +97,7 @@ class Unpickler(PickleBytes):
         self._far_memo: dict[int, Any] = {}  # entries whose numbers are not consecutive
         self._known: dict[tuple[str, str], Any] = {}
         self._clock = HashClock()
+        self._kinds: dict[int, tuple[Any, dict[Any, Any]]] = {}  # by dict or set, what the texts in its keys stand for
         self._depth = 0  # of pickles inside each other
 
     def run(self) -> Any:
@@ -402,12 +404,47 @@ class Unpickler(PickleBytes):
         self.limits.spend_steps(LOOKUP_STEPS)
         if len(keys) != len(values):
             raise UnpicklingError("a dict has a key without a value")
-        if set(map(type, keys)) <= {str}:
+        if not self._kinds and set(map(type, keys)) <= {str}:
             into.update(zip(keys, values, strict=True))
             return
         rest = iter(values)
         self.limits.spend_steps(LOOKUP_STEPS + 2 * len(keys))
-        self._clock.fill(lambda batch: into.update(zip(batch, rest)), list(map(self._key, keys)))  # noqa: B905
+        keys = list(map(self._key, keys))
+        for number in self._same_texts(into, keys):
+            self._tell_apart(into, keys, number)
+        self._clock.fill(lambda batch: into.update(zip(batch, rest)), keys)  # noqa: B905
+
+    def _same_texts(self, into: Any, keys: list[Any]) -> list[int]:
+        """The numbers of keys that are equal to another key of a dict or a set only because one is shown as the text
+        of the other, such as a path."""
+        kinds = list(map(kind_of_text, keys))
+        if id(into) not in self._kinds:
+            if not any(kinds):
+                return []
+            self._kinds[id(into)] = into, {key: kind_of_text(key) for key in into}
+        known = self._kinds[id(into)][1]
+        self.limits.spend_bytes(DICT_ENTRY_BYTES * len(keys))
+        pairs = enumerate(zip(keys, kinds, strict=True))
+        return [number for number, (key, kind) in pairs if known.setdefault(key, kind) != kind]
+
+    def _tell_apart(self, into: dict[Any, Any], keys: list[Any], number: int) -> None:
+        """Replaces one of two keys that are equal by an opaque object: not the one that is plain text."""
+        key = keys[number]
+        if kind_of_text(key):
+            keys[number] = self._opaque_key(key)
+            return
+        self.limits.spend_steps(len(into) + number)
+        before = [place for place in range(number) if keys[place] == key]
+        if before:
+            keys[before[0]] = self._opaque_key(keys[before[0]])
+            return
+        items = [(self._opaque_key(other) if other == key else other, value) for other, value in into.items()]
+        into.clear()
+        into.update(items)
+
+    def _opaque_key(self, key: Any) -> Opaque:
+        self.limits.spend_bytes(OBJECT_BYTES)
+        return Opaque(key.class_name if isinstance(key, StoredText) else f"builtins.{type(key).__name__}", (key,))
 
     def _add_items(self) -> None:
         items = self._since_mark()
@@ -431,7 +468,8 @@ class Unpickler(PickleBytes):
         tuple of them: it may contain arrays, or take forever to hash."""
         self.limits.spend_bytes(SET_ENTRY_BYTES * len(items))
         self.limits.spend_steps(2 * LOOKUP_STEPS + 2 * len(items))
-        if not all(map(self._is_key, items)) or any(isinstance(item, Opaque) for item in items):
+        is_opaque = not all(map(self._is_key, items)) or any(isinstance(item, Opaque) for item in items)
+        if is_opaque or self._same_texts(into, items):
             self._refuse_if_strict("a set contains collections or objects")
             self.limits.spend_bytes(SLOT_BYTES * len(into) + OBJECT_BYTES)
             opaque = Opaque(class_name)
@@ -448,8 +486,10 @@ class Unpickler(PickleBytes):
             f"a dict has a key of type {type(key).__name__} that leafwise does not read; it reads keys that are plain "
             "values or short tuples of plain values"
         )
+        if not hasattr(key, "spec"):
+            return self._opaque_key(key)
         self.limits.spend_bytes(OBJECT_BYTES)
-        return Opaque("torch.Tensor" if hasattr(key, "spec") else f"builtins.{type(key).__name__}", (key,))
+        return Opaque("torch.Tensor", (key,))
 
     def _is_key(self, key: Any) -> bool:
         """Whether a key can be looked up in a short time. Nested tuples can be built that take forever to hash."""
