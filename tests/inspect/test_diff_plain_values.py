@@ -2,12 +2,14 @@
 
 import copy
 import math
+import pickle
 from datetime import date
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -123,3 +125,39 @@ def test_values_below_an_empty_name_are_compared() -> None:
     d = lw.diff({"": {"a": 1}, "a": 2}, {"": {"a": 5}, "a": 2})
     assert not d.same
     assert d.counts == {"changed": 1, "same": 1}
+
+
+# -- content that leafwise does not show ------------------------------------------------------------------------
+
+LONG = b"x" * 100_000
+UNSHOWN: dict[str, tuple[Any, Any]] = {
+    "text": (np.array(["a", "b"]), np.array(["a", "c"])),
+    "bytes": (np.array([b"a"]), np.array([b"b"])),
+    "dates": (np.array(["2026-01-01"], "M8[D]"), np.array(["2026-01-02"], "M8[D]")),
+    "units": (np.array([1], "m8[s]"), np.array([1], "m8[h]")),
+    "fields": (np.array([(1, 2.0)], [("a", "i4"), ("b", "f4")]), np.array([(1, 3.0)], [("a", "i4"), ("b", "f4")])),
+    "names": (np.array([(1, 2.0)], [("a", "i4"), ("b", "f4")]), np.array([(1, 2.0)], [("a", "i4"), ("c", "f4")])),
+    "longdouble": (np.array([1.0], "g"), np.array([2.0], "g")),
+    "void": (np.array([b"ab"], "V2"), np.array([b"ac"], "V2")),
+    "objects": (np.array(["a", 1], object), np.array(["a", 2], object)),
+    "long bytes": (LONG, LONG[:-1] + b"y"),
+    "storage": (torch.ones(3).untyped_storage(), torch.zeros(3).untyped_storage()),
+    "large storage": (torch.ones(99_999).untyped_storage(), torch.zeros(99_999).untyped_storage()),
+}
+
+
+@pytest.mark.parametrize("tool", ["pickle", "torch", "joblib"])
+@pytest.mark.parametrize("kind", UNSHOWN)
+def test_content_that_is_not_shown_is_compared(tool: str, kind: str, tmp_path: Path) -> None:
+    for number, value in enumerate([*UNSHOWN[kind], UNSHOWN[kind][0]]):
+        content, path = {"w": np.ones(2, "f4"), "x": [value]}, tmp_path / str(number)
+        if tool == "pickle":
+            path.write_bytes(pickle.dumps(content))
+        else:
+            torch.save(content, path) if tool == "torch" else joblib.dump(content, path)
+    if tool == "joblib" and kind in ("fields", "names", "longdouble"):
+        with pytest.raises(lw.FileError, match="whose size is not known"):
+            lw.diff(tmp_path / "0", tmp_path / "1")
+        return
+    assert not lw.diff(tmp_path / "0", tmp_path / "1").same
+    assert lw.diff(tmp_path / "0", tmp_path / "2").same

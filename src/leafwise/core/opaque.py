@@ -1,6 +1,7 @@
 """Objects in files whose classes leafwise does not load."""
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from leafwise.core.home import Visit
@@ -65,6 +66,10 @@ class Opaque:
         self.entries: dict[Any, Any] | None = None
         self.content: Visit | None = None  # its leaves and children, if it contains arrays or is a module
         self.digests: dict[int, bytes] = {}  # of the containers in its file, by identity; see `same_records`
+
+    def stored(self) -> Iterator[Any]:
+        """The bytes that it has in the file, piece by piece; they are read only to compare it."""
+        return iter(())
 
     @property
     def attributes(self) -> dict[Any, Any]:
@@ -175,6 +180,8 @@ def _combined(value: Any, digests: dict[int, bytes]) -> bytes:
     ]
     for part in sorted(parts) if isinstance(value, set | frozenset) else parts:
         text.update(len(part).to_bytes(8, "little") + part)
+    for piece in value.stored() if isinstance(value, Opaque) else ():
+        text.update(piece)
     return text.digest()
 
 
@@ -189,7 +196,9 @@ def _inside(value: Any) -> list[Any]:
         return [part for part in _fields(value) if part is not None]
     if isinstance(value, dict):
         return [part for pair in value.items() for part in pair]
-    return list(value) if isinstance(value, list | tuple | set | frozenset | deque) else []
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return list(value)
+    return value.record() if hasattr(value, "record") else []
 
 
 def _fields(record: Opaque) -> list[Any]:

@@ -5,7 +5,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.dtypes import DTYPES
-from leafwise.core.opaque import Opaque
 from leafwise.files.arrays.slices import c_strides, is_shape
 from leafwise.files.arrays.stored import ITEM_BYTES, InMemory, Storage, Stored, Strided, numpy_dtype, spec_of
 from leafwise.files.pickles.pickle_objects import (
@@ -14,6 +13,7 @@ from leafwise.files.pickles.pickle_objects import (
     UnexpectedArgumentsError,
     UnfinishedArray,
     UnpicklingError,
+    WithStorage,
     pickled_object,
 )
 from leafwise.files.pickles.python_objects import bytes_of_python_2
@@ -35,14 +35,19 @@ class NumpyDtype:
         self.code = code
         self.order = "<"
         self.has_fields = False
+        self._state: Any = ()
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", ">", "|", "="):
             raise UnpicklingError("a NumPy dtype has an unexpected state")
-        self.order = state[1]
+        self.order, self._state = state[1], state[2:]
         # Text and bytes have a length there.
         self.has_fields = self.code[:1] not in "USV" and any(part not in (None, -1, 0) for part in state[2:7])
         self.has_fields = self.has_fields or any(part is not None for part in state[2:5])
+
+    def record(self) -> list[Any]:
+        """All that the pickle says about it."""
+        return [self.code, self.order, self._state]
 
     def itemsize(self) -> int | None:
         """The bytes of an element; None if that is not known."""
@@ -81,7 +86,8 @@ class PickledArray(UnfinishedArray):
             self.class_name = "numpy.ndarray"
             self.args = (tuple(shape), dtype.code)
             self.items = data if isinstance(data, list) else None
-            self.state = ()
+            stream.limits.spend_bytes(len(data) if isinstance(data, str | bytes) else 0)
+            self.state = (bool(fortran), dtype, None if isinstance(data, list) else data)
             return None
         if isinstance(data, str):
             data = bytes_of_python_2(data, prod(shape) * ITEM_BYTES[plain])
@@ -166,8 +172,8 @@ class JoblibArray(UnfinishedArray):
             )
         aligned = state.get("numpy_array_alignment_bytes") is not None
         if plain is None:
-            stream.array_bytes(prod(shape) * itemsize, aligned)
-            return Opaque("numpy.ndarray", (tuple(shape), dtype.code))
+            storage = stream.array_bytes(prod(shape) * itemsize, aligned)
+            return WithStorage("numpy.ndarray", (tuple(shape), dtype.code, dtype), storage)
         storage = stream.array_bytes(prod(shape) * ITEM_BYTES[plain], aligned)
         return _in_file(tuple(shape), plain, dtype.order == ">", order == "F", storage)
 

@@ -1,12 +1,12 @@
 """What a pickle becomes when it is read without running it: names, descriptions of objects, and errors."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.opaque import Opaque, StoredText
 from leafwise.core.path import escape
-from leafwise.files.arrays.stored import Storage
+from leafwise.files.arrays.stored import CHUNK, Storage
 
 if TYPE_CHECKING:
     from leafwise.files.pickles.unpickler import Unpickler
@@ -70,14 +70,27 @@ class TensorParts(Opaque):
     __slots__ = ()
 
 
-class StoredBytes(Opaque):
-    """A long bytes object, which stays in the file until an array needs it."""
+class WithStorage(Opaque):
+    """An object whose bytes stay in the file."""
 
     __slots__ = ("storage",)
 
-    def __init__(self, storage: Storage) -> None:
-        super().__init__("builtins.bytes")
+    def __init__(self, class_name: str, args: tuple[Any, ...], storage: Storage) -> None:
+        super().__init__(class_name, args)
         self.storage = storage
+
+    def stored(self) -> Iterator[Any]:
+        for start in range(0, self.storage.nbytes, CHUNK):
+            yield self.storage.read(start, min(start + CHUNK, self.storage.nbytes))
+
+
+class StoredBytes(WithStorage):
+    """A long bytes object, which stays in the file until an array needs it."""
+
+    __slots__ = ()
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__("builtins.bytes", (), storage)
 
     def __len__(self) -> int:
         return self.storage.nbytes

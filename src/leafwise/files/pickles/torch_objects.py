@@ -19,6 +19,7 @@ from leafwise.files.pickles.pickle_objects import (
     TensorParts,
     UnexpectedArgumentsError,
     UnpicklingError,
+    WithStorage,
     cheap,
     makes_opaque,
     pickled_object,
@@ -76,14 +77,13 @@ class TorchDtype(str):
         raise UnpicklingError(f"it calls the dtype {self} as a function")
 
 
-class TypedStorage(Opaque):
+class TypedStorage(WithStorage):
     """A storage with the dtype of its class. Tensors refer to it; on its own it is an object that is not loaded."""
 
-    __slots__ = ("dtype", "storage")
+    __slots__ = ("dtype",)
 
     def __init__(self, storage: Storage, dtype: str) -> None:
-        super().__init__("torch.storage.TypedStorage")
-        self.storage = storage
+        super().__init__("torch.storage.TypedStorage", (dtype,), storage)
         self.dtype = dtype
 
 
