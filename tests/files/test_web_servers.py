@@ -293,10 +293,12 @@ def test_a_server_that_lies_about_the_length_is_an_error(serve: Serve) -> None:
         lw.open(serve(lambda handler: whole(handler, Content_Length=str(len(FILE) - 9))).url)
 
 
-def ranged(handler: Handler, shift: int = 0, total: int = len(FILE), body: int = 0, **headers: str) -> None:
+def ranged(
+    handler: Handler, shift: int = 0, total: int = len(FILE), body: int = 0, content: bytes = FILE, **headers: str
+) -> None:
     first, _, last = handler.headers["Range"].removeprefix("bytes=").partition("-")
     start, stop = int(first), min(int(last) + 1, len(FILE))
-    data = FILE[start : stop + body]
+    data = content[start : stop + body]
     handler.send_response(206)
     handler.send_header("Content-Range", f"bytes {start + shift}-{stop - 1 + shift}/{total}")
     handler.send_header("Content-Length", str(len(data)))
@@ -318,6 +320,10 @@ def test_a_part_of_the_file_is_only_used_if_it_is_the_one_requested(serve: Serve
     changing = serve(lambda handler: ranged(handler, ETag=f'"{next(versions)}"'))
     with pytest.raises(lw.FileError, match="has changed since it was opened; open it again"):
         lw.open(changing.url)["a.weight"].numpy()
+    days = iter(range(10, 30))
+    dated = serve(lambda handler: ranged(handler, **{"Last-Modified": f"Mon, {next(days)} Nov 2026 10:00:00 GMT"}))
+    with pytest.raises(lw.FileError, match="has changed since it was opened; open it again"):
+        lw.open(dated.url)["a.weight"].numpy()
     sizes = iter((len(FILE), len(FILE) + 1))
     growing = serve(lambda handler: ranged(handler, total=next(sizes)))
     with pytest.raises(lw.FileError, match="has changed since it was opened; open it again"):
@@ -325,6 +331,39 @@ def test_a_part_of_the_file_is_only_used_if_it_is_the_one_requested(serve: Serve
     short = serve(lambda handler: ranged(handler, body=-9))
     with pytest.raises(lw.FileError, match=r"4,087 of the 4,096 bytes from byte 0 on were sent; .* .5 attempts failed"):
         lw.open(short.url)["a.weight"].numpy()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_without_a_version_the_header_is_compared_again_after_a_load(replaced: bool, serve: Serve) -> None:
+    other = save({"b": torch.ones(3), "z.weight": torch.zeros(60_000).reshape(200, 300)})
+    other = other.ljust(len(FILE), b" ")[: len(FILE)]  # of the same size, with another header
+    requests = iter(range(100))
+
+    def answer(handler: Handler) -> None:
+        is_new = replaced and next(requests) > 0
+        ranged(handler, content=other if is_new else FILE)
+
+    target = {name: torch.zeros_like(value) for name, value in STATE.items()}
+    before = {name: value.clone() for name, value in target.items()}
+    server = serve(answer)
+    if not replaced:
+        loaded = lw.load(target, server.url)
+        assert all(torch.equal(loaded[name], value) for name, value in STATE.items())
+        return
+    with pytest.raises(lw.Error, match="was changed while it was being read"):
+        lw.load(target, server.url)
+    assert all(torch.equal(target[name], value) for name, value in before.items())
+
+
+def test_a_time_of_change_that_is_the_time_of_the_response_says_nothing(serve: Serve) -> None:
+    seconds = iter(range(10, 60))
+
+    def answer(handler: Handler) -> None:
+        now = f"Mon, 09 Nov 2026 10:00:{next(seconds)} GMT"
+        handler.date_time_string = lambda *_: now  # type: ignore[method-assign]
+        ranged(handler, **{"Last-Modified": now})
+
+    check_opened(serve(answer).url)
 
 
 # -- refusals ------------------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ def source(url: str, files: Any, path: str, limits: Limits) -> Source:
             if sent is not None and sent[0] == 0:
                 start = await _taken(answer, min(BLOCK, sent[1]))
                 opened = WebSource(url, files, path, sent[1], start)
-                opened.version = answer.headers.get("ETag", "")
+                opened.version = _version(answer)
+                opened.start = start
                 return opened
         async with _request(files, path, {}) as answer:
             return await _downloaded(answer, url, limits)
@@ -45,7 +46,9 @@ def source(url: str, files: Any, path: str, limits: Limits) -> Source:
 
 
 class WebSource(RemoteSource):
-    """A file on a web server that can send parts of it."""
+    """A file on a web server that can send parts of it. `start` are its first bytes when it was opened."""
+
+    start = b""
 
     def request(self, start: int, stop: int) -> bytes:
         async def part() -> bytes:
@@ -53,14 +56,16 @@ class WebSource(RemoteSource):
                 sent = _sent_range(answer) if answer.status == 206 else None
                 if sent is None or sent[0] != start:
                     raise self.error(start, "the server did not send the part of the file that was requested")
-                if sent[1] != self.size or answer.headers.get("ETag", "") != self.version:
+                if sent[1] != self.size or _version(answer) != self.version:
                     raise self.error(start, "the file on the server has changed since it was opened; open it again")
                 return await _taken(answer, stop - start)
 
         return run_async(self.files, part())
 
     def was_changed(self) -> bool:
-        return False  # each response was of the version that was opened
+        """Each response was of the version that was opened. If the server does not say what version it sends, the first
+        bytes are compared again."""
+        return not self.version and bool(self.start) and self.fetch(0, len(self.start)) != self.start
 
 
 class DownloadedSource(LocalSource):
@@ -90,6 +95,21 @@ async def _request(files: Any, path: str, headers: dict[str, str]) -> AsyncItera
         if answer.status != 416 or answer.headers.get("Content-Range") != "bytes */0":  # an empty file has no part
             answer.raise_for_status()
         yield answer
+
+
+# Headers that differ between versions of a file.
+_VERSION = (
+    "ETag", "Last-Modified", "Content-MD5", "Digest", "Repr-Digest", "x-goog-generation", "x-goog-hash",
+    "x-amz-version-id", "x-ms-version-id",
+)  # fmt: skip
+
+
+def _version(answer: Any) -> str:
+    """What a response says about the version of the file; empty if nothing. A time of change that is the time of the
+    response says nothing."""
+    headers = answer.headers
+    said = [f"{name}: {headers[name]}" for name in _VERSION if headers.get(name)]
+    return "; ".join(each for each in said if each != f"Last-Modified: {headers.get('Date')}")
 
 
 def _sent_range(answer: Any) -> tuple[int, int] | None:
