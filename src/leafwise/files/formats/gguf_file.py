@@ -1,6 +1,7 @@
 """GGUF files: values about the model, then the list of tensors, many of them quantized in blocks."""
 
 import struct
+from bisect import bisect_right
 from functools import partial
 from math import prod
 from typing import Any
@@ -9,7 +10,7 @@ from leafwise.core.dtypes import DTYPES
 from leafwise.core.home import Spec
 from leafwise.errors import Unsupported
 from leafwise.files.arrays.slices import counts
-from leafwise.files.arrays.stored import Coded, Storage, Stored, Strided, spec_of
+from leafwise.files.arrays.stored import Coded, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.limits import names_cost
 from leafwise.files.sources.source import Cursor, Source
 from leafwise.files.stored_file import StoredFile
@@ -27,7 +28,8 @@ TYPES: dict[int, tuple[str, int, int]] = {
     13: ("q5_k", 256, 176), 14: ("q6_k", 256, 210), 15: ("q8_k", 256, 292), 16: ("iq2_xxs", 256, 66),
     17: ("iq2_xs", 256, 74), 18: ("iq3_xxs", 256, 98), 19: ("iq1_s", 256, 50), 20: ("iq4_nl", 32, 18),
     21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82), 23: ("iq4_xs", 256, 136), 29: ("iq1_m", 256, 56),
-    34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66), 39: ("mxfp4", 32, 17),
+    34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66), 39: ("mxfp4", 32, 17), 40: ("nvfp4", 64, 36),
+    41: ("q1_0", 128, 18),
     **{number: (name, 1, DTYPES[name].itemsize) for number, name in _PLAIN.items()},
 }  # fmt: skip
 
@@ -67,12 +69,15 @@ def read(source: Source) -> StoredFile:
     source.limits.spend_bytes(names_cost((name for _, name, *_ in listed), source.limits.bytes))
     data = -(-cursor.at // alignment) * alignment
     arrays: dict[str, Any] = {}
+    starts = sorted({data + offset for *_, offset in listed})
     for at, name, shape, kind, offset in listed:
         if name in arrays:
             raise source.error(at, f"the header contains the tensor {name!a} twice")
         if offset % alignment:
             raise source.error(at, f"the tensor {name!a} does not start at a multiple of {alignment} bytes")
-        arrays[name] = _array(source, at, name, shape, kind, data + offset)
+        following = bisect_right(starts, data + offset)
+        end = starts[following] if following < len(starts) else source.size
+        arrays[name] = _array(source, at, name, shape, kind, data + offset, end)
     _check_overlaps(source, arrays)
     return StoredFile(source, "GGUF", arrays, metadata=metadata)
 
@@ -88,9 +93,15 @@ def _tensor(cursor: Cursor) -> tuple[int, str, tuple[int, ...], int, int]:
     return at, name, counts(shape, cursor.source, at, f"the shape of {name!a}"), cursor.unsigned(4), cursor.unsigned(8)
 
 
-def _array(source: Source, at: int, name: str, shape: tuple[int, ...], kind: int, start: int) -> Stored:
+def _array(source: Source, at: int, name: str, shape: tuple[int, ...], kind: int, start: int, end: int) -> Stored:
+    """A tensor that starts at an offset. One of a type that leafwise does not know cannot be read, and takes the bytes
+    up to where the next one starts, at most."""
     if kind not in TYPES:
-        raise source.error(at, f"the tensor {name!a} has the unknown type {kind}")
+        if start > source.size:
+            raise source.error(at, f"the tensor {name!a} should start at byte {start:,}, after the end of the file")
+        storage = Storage(source, start, max(end - start, 0))
+        spec = Spec(shape, f"type{kind}", "file", prod(shape), storage.nbytes)
+        return Unreadable(spec, f"GGUF type {kind} is not known to this version of leafwise", storage)
     dtype, block, size = TYPES[kind]
     count = prod(shape)
     if count % block or (shape and shape[-1] % block):

@@ -78,7 +78,8 @@ def read(source: Source) -> StoredFile:
     seal = checksum(lead) if ours else ""
     header = _parse(source, lead[8:])
     del lead
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", None)
+    metadata = {} if metadata is None else metadata  # MLX writes null if there is none
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise source.error(8, "__metadata__ is not a JSON object of strings")
     limits.spend_bytes((_ARRAY - LISTED) * len(header) + names_cost(header, limits.bytes))
