@@ -213,3 +213,46 @@ def test_a_merged_adapter_is_refused_both_ways(kind: str, tmp_path: Path) -> Non
     alone.merge_adapter()
     with pytest.raises(lw.LoadError, match=MERGED):
         lw.load(alone, path)
+
+
+@pytest.mark.parametrize("kind", ["LoRA", "DoRA", "IA3", "LoHa"])
+def test_a_checkpoint_of_the_base_model_loads_into_a_model_with_an_adapter(kind: str, tmp_path: Path) -> None:
+    """The adapter keeps its values."""
+    source = base()
+    with torch.no_grad():
+        for parameter in source.parameters():
+            parameter.normal_()
+    source.save_pretrained(tmp_path)
+    for checkpoint in (tmp_path, source, source.state_dict()):
+        model = trained(kind)
+        before = values(model)
+        expected = {name.removeprefix("base_model.model.").replace(".base_layer.", "."): name for name in before}
+        lw.load(model, checkpoint)
+        assert source.state_dict().keys() <= expected.keys()
+        for short, name in expected.items():
+            there = source.state_dict().get(short, before[name])
+            assert torch.equal(model.state_dict()[name], there), name
+
+
+def test_the_head_of_which_there_is_a_trained_copy_is_not_loaded() -> None:
+    model = trained("LoRA with whole layers")
+    before = values(model)
+    with pytest.raises(lw.LoadError, match=r"lm_head\.weight"):
+        lw.load(model, base())
+    assert_equal(model, before)
+
+
+def test_a_model_with_two_active_adapters_says_which_to_activate(tmp_path: Path) -> None:
+    model = adapted("LoRA")
+    model.add_adapter("second", CONFIGS["LoRA"]())
+    model.base_model.set_adapter(["default", "second"])
+    source = trained("LoRA")
+    source.save_pretrained(tmp_path)
+    message = r"several active adapters \(default, second\); activate one: model.set_adapter\(\"default\"\)"
+    with pytest.raises(lw.LoadError, match=message):
+        lw.load(model, tmp_path)
+    model.set_adapter("second")
+    lw.load(model, tmp_path)
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.{}.weight"
+    assert torch.equal(values(model)[name.format("second")], values(source)[name.format("default")])
+    assert not values(model)[name.format("default")].any()

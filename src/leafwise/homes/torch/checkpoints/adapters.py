@@ -18,28 +18,46 @@ Shapes = Mapping[str, Shape | None]
 
 
 def readings(model: Any, stored: Shapes, wanted: Shapes) -> list[Reading]:
-    """The checkpoint as one of the active adapter; none if the model has several active adapters."""
-    adapter = _active(model)
-    if adapter is None:
-        return []
-    live_names, refused = _names(model, adapter, wanted)
-    if not live_names:
-        return []
-    recipes: dict[str, Recipe] = {}
-    for name, shape in stored.items():
-        live = live_names.get(name, live_names.get(name.removeprefix(_OUTER), name))
-        if live in wanted and shape is not None and live not in recipes:
-            recipes[live] = Taken(name, shape)
-    keeps = frozenset(wanted.keys() - set(live_names.values()) - recipes.keys())
-    what = f'the checkpoint is an adapter, which is loaded into "{adapter}", the active one'
-    return [Reading(LIBRARY, recipes, keeps, what, {name: why for name, why in refused.items() if name in stored})]
+    """The checkpoint as that of the base model, and as one of the active adapter."""
+    active = _active(model)
+    found = [_base(model, stored, wanted)]
+    if len(active) > 1:
+        several = ", ".join(active)
+        why = f'the model has several active adapters ({several}); activate one: model.set_adapter("{active[0]}")'
+        names, _ = _names(model, active[0], wanted)
+        return [*found, Reading(LIBRARY, {}, refused=dict.fromkeys([*filter(names.get, stored)][:1], why))]
+    for adapter in active:
+        live_names, refused = _names(model, adapter, wanted)
+        recipes: dict[str, Recipe] = {}
+        for name, shape in stored.items() if live_names else ():
+            live = live_names.get(name, live_names.get(name.removeprefix(_OUTER), name))
+            if live in wanted and shape is not None and live not in recipes:
+                recipes[live] = Taken(name, shape)
+        keeps = frozenset(wanted.keys() - set(live_names.values()) - recipes.keys())
+        what = f'the checkpoint is an adapter, which is loaded into "{adapter}", the active one'
+        not_loaded = {name: why for name, why in refused.items() if name in stored}
+        found += [Reading(LIBRARY, recipes, keeps, what, not_loaded)] if live_names else []
+    return found
 
 
-def _active(model: Any) -> str | None:
-    """The name of the active adapter, if there is only one."""
+def _base(model: Any, stored: Shapes, wanted: Shapes) -> Reading:
+    """The checkpoint as that of the base model, whose layers are inside those of PEFT. Layers of which the model has a
+    trained copy, too (`modules_to_save`), have no counterpart: which of the two is meant is not known."""
+    of_adapters = {name for name in wanted if not model.peft_config.keys().isdisjoint(name.split("."))}
+    live_names = {name.removeprefix(_OUTER).replace(".base_layer.", "."): name for name in wanted}
+    recipes: dict[str, Recipe] = {
+        live_names[name]: Taken(name, shape)
+        for name, shape in stored.items()
+        if live_names.get(name, name) != name and shape is not None and live_names[name] not in of_adapters
+    }
+    what = "the checkpoint is one of the base model, without adapters"
+    return Reading(LIBRARY, recipes, frozenset(of_adapters), what)
+
+
+def _active(model: Any) -> list[str]:
+    """The names of the active adapters."""
     active = getattr(model, "active_adapters", ())  # a list in PEFT, a method in transformers
-    names = list(active() if callable(active) else active)
-    return names[0] if len(names) == 1 and names[0] in model.peft_config else None
+    return [name for name in (active() if callable(active) else active) if name in model.peft_config]
 
 
 def _names(model: Any, adapter: str, wanted: Shapes) -> tuple[dict[str, str], dict[str, str]]:
