@@ -36,9 +36,11 @@ def scale(evidence: Evidence) -> Reports:
             continue
         near = nearest_initializer(row.std, fan_in, fan_out)
         times = row.std / near.std
-        if _SMALL < times < _LARGE_RATIO:
-            continue
-        siblings = outliers.get(leaf.number, "") if times > 1 else ""
+        siblings, is_by_place = outliers.get(leaf.number, ("", False))
+        if not is_by_place:
+            siblings = siblings if times > 1 else ""
+            if _SMALL < times < _LARGE_RATIO:
+                continue
         level: Level = "warning" if times > _HUGE or siblings else "note"
         factor = f"{times:.3g} ×" if times > 1 else f"1/{1 / times:.3g} of"
         yield report(
@@ -85,9 +87,9 @@ def _weight(evidence: Evidence, leaf: LeafEvidence, row: Row, known: _KnownFans)
     return _Weight(leaf, row, *fans_of_leaf, (leaf.role, owner))
 
 
-def _sibling_outliers(weights: list[_Weight]) -> dict[int, str]:
-    """For each weight that is 100 times larger than its siblings by every measure, a text that says so; by the number
-    of the leaf. Siblings are the weights at the same place in other blocks, or those of the same kind."""
+def _sibling_outliers(weights: list[_Weight]) -> dict[int, tuple[str, bool]]:
+    """For each weight that is 100 times larger than its siblings by every measure, a text that says so, and whether the
+    siblings are the weights at the same place in other blocks, or those of the same kind; by the number of the leaf."""
     groups: dict[str, list[_Weight]] = {}
     for weight in weights:
         role, owner = weight.kind
@@ -95,7 +97,7 @@ def _sibling_outliers(weights: list[_Weight]) -> dict[int, str]:
         place = place_in_layer(weight.leaf.path)
         if place != weight.leaf.path:
             groups.setdefault(f"leaves {place}", []).append(weight)
-    outliers = {}
+    outliers: dict[int, tuple[str, bool]] = {}
     for name, siblings in groups.items():
         if len(siblings) <= (1 if "*" in name else _SIBLINGS):
             continue
@@ -106,7 +108,7 @@ def _sibling_outliers(weights: list[_Weight]) -> dict[int, str]:
             times = min(scale / median for scale, median in zip(scales, medians, strict=True))
             if times > _HUGE:
                 others = f"median {medians[0]:.3g} of {len(siblings) - 1:,} other {name}"
-                outliers[weight.leaf.number] = f"{times:.3g} × that of its siblings ({others}) and "
+                outliers[weight.leaf.number] = f"{times:.3g} × that of its siblings ({others}) and ", "*" in name
     return outliers
 
 
