@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
+from safetensors.torch import save_file
 from tests.jax.with_torch.sources import as_dict, as_pt, as_safetensors
 from torch import nn
 from torch.nn.utils import prune
@@ -166,3 +167,69 @@ def test_arrays_of_jax_whose_layout_is_not_known_are_refused() -> None:
     lw.load(model, named)
     _same(model["fc"].weight.detach(), named["fc"]["weight"])
     lw.load(model, {name: np.asarray(value) for name, value in model.state_dict().items()})
+
+
+# -- layers whose leaves have names of their own ---------------------------------------------------------------
+
+
+class OwnLayer(eqx.Module):
+    w: jax.Array
+    b: jax.Array
+
+
+class OwnNet(eqx.Module):
+    fc: OwnLayer
+
+
+def own_dict(size: int) -> Any:
+    return {"fc": {"w": jnp.zeros((size, 4)), "b": jnp.zeros(size)}}
+
+
+def own_net(size: int) -> Any:
+    return OwnNet(OwnLayer(jnp.zeros((size, 4)), jnp.zeros(size)))
+
+
+TO_OWN = {"fc.weight": "fc.w", "fc.bias": "fc.b"}
+
+
+@pytest.mark.parametrize("kind", ["live", "lw.save", "safetensors", "torch.save", "npz", "arrays", "state dict"])
+@pytest.mark.parametrize("build", [own_dict, own_net])
+@pytest.mark.parametrize("size", [4, 5])
+def test_a_weight_of_pytorch_is_not_copied_to_a_leaf_with_unknown_axes(
+    kind: str, build: Any, size: int, tmp_path: Path
+) -> None:
+    source = torch.nn.ModuleDict({"fc": torch.nn.Linear(4, size)})
+    state = source.state_dict()
+    arrays = {name: value.numpy() for name, value in state.items()}
+    path = tmp_path / kind
+    if kind == "safetensors":
+        save_file(state, path)
+    elif kind == "torch.save":
+        torch.save(state, path)
+    elif kind == "npz":
+        np.savez(path := tmp_path / "a.npz", **arrays)
+    elif kind == "lw.save":
+        path = Path(lw.save(source, tmp_path / "a.safetensors"))
+    given = {"live": source, "arrays": arrays, "state dict": state}.get(kind, path)
+    with pytest.raises(lw.LoadError, match=r"fc\.weight .* cannot become fc\.w: the order of its axes is not known"):
+        lw.load(build(size), given, rename=TO_OWN)
+
+
+@pytest.mark.parametrize("kind", ["live", "lw.save", "npz", "arrays"])
+def test_a_weight_with_unknown_axes_is_not_copied_to_pytorch_silently(kind: str, tmp_path: Path) -> None:
+    source = own_dict(4)
+    arrays = {"fc.w": np.ones((4, 4), np.float32), "fc.b": np.ones(4, np.float32)}
+    path = tmp_path / "a.npz"
+    if kind == "npz":
+        np.savez(path, **arrays)
+    elif kind == "lw.save":
+        path = Path(lw.save(source, tmp_path / "a.safetensors"))
+    given = {"live": source, "arrays": arrays}.get(kind, path)
+    model = torch.nn.ModuleDict({"fc": torch.nn.Linear(4, 4)})
+    back = {new: old for old, new in TO_OWN.items()}
+    if kind == "live":
+        with pytest.raises(lw.LoadError, match="the order of its axes is not known"):
+            lw.load(model, given, rename=back)
+    else:
+        with pytest.warns(UserWarning, match=r"fc\.weight: the source calls it otherwise, and neither names"):
+            lw.load(model, given, rename=back)

@@ -170,7 +170,9 @@ def test_leaves_without_roles_and_of_one_name_are_copied() -> None:
             self.table = nnx.Param(jnp.zeros((3, 3)))
 
     source, model = Own(), FlaxOwn()
-    lw.load(model, source)
+    assert any(note.startswith("copied as they are, because no side says") for note in lw.plan(model, source).notes)
+    with pytest.warns(UserWarning, match="table: copied from another framework, which may store them transposed"):
+        lw.load(model, source)
     _same(model.table[...], source.table.detach())
 
 

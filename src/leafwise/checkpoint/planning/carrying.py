@@ -47,14 +47,18 @@ class CarriedSource(NamedTuple):
 
 def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
     """Whether the source may have weights of another framework than the model."""
-    ours = _frameworks(plan.target, target.names)
-    if not ours:
-        return False
-    theirs = _frameworks(plan.source, source.names)
+    ours, theirs = _frameworks(plan.target, target.names), _frameworks(plan.source, source.names)
+    if not ours:  # arrays in containers, which say nothing about their layout
+        are_of_torch = theirs == {"PyTorch"} or _is_of_torch(plan.source)
+        return _is_of_jax(plan.target) and (are_of_torch or _are_called_weight(source) > _are_called_weight(target))
     if ours == {"PyTorch"} and theirs == {"Flax"}:  # unless the leaves of the model are called like that, too
         of_flax = {name for name in source.names if name.rpartition(".")[2] in _NAMES_OF_FLAX}
         return not of_flax or not of_flax <= set(target.names)
     return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"} or _is_of_jax(plan.source))
+
+
+def _are_called_weight(side: Side) -> bool:
+    return any(name.rpartition(".")[2] == "weight" for name in side.names)
 
 
 def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int]) -> CarriedSource | None:
@@ -65,6 +69,9 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     stored = _leaves(source, list(row_of.values()), list(row_of))
     framework = ", ".join(sorted(theirs)) or ("JAX" if _is_of_jax(plan.source) else "PyTorch")
     carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
+    is_of_torch = _is_of_torch(plan.source)
+    carrying.is_certain = bool(theirs) or is_of_torch or _is_of_jax(plan.source)
+    carrying.is_certain &= not is_of_torch or _frameworks(plan.target, target.names) != {"PyTorch"}
     recipes = carrying.recipes(stored, wanted)
     ours = {leaf.name for leaf in wanted if is_own_state(leaf)}  # state that both sides have under one name is loaded
     recipes |= {leaf.name: Taken(leaf.name, leaf.shape or ()) for leaf in stored if leaf.name in ours}
@@ -73,9 +80,11 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     is_complete = all(
         leaf.name in recipes or leaf.name in on_both_sides or is_own_state(leaf) for leaf in (*wanted, *stored)
     )
+    plan.warnings += carrying.warnings
     if (not recipes and _weight_names(stored) == _weight_names(wanted)) or (
         same and is_complete and not carrying.refused
     ):
+        plan.notes += carrying.copied_note()
         return None
     shapes = {leaf.name: leaf.shape for leaf in stored}
     recipes |= {
@@ -88,8 +97,7 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
         plan.foreign_sources[source.leaf(row_of[name])] = reason
     for name, message in carrying.partly_used:
         plan.add("unexpected", name, message)
-    plan.notes += carrying.notes
-    plan.warnings += carrying.warnings
+    plan.notes += carrying.notes + carrying.copied_note()
     plan.notes += _untied(plan, target, source, row_of, recipes)
     used = {name for recipe in recipes.values() for name in recipe.names()} | on_both_sides
     keeps = frozenset(leaf.name for leaf in wanted if leaf.name not in recipes.keys() | used and is_own_state(leaf))
@@ -202,7 +210,9 @@ class _Carrying:
     """Makes the recipes of the leaves of a model, and collects what cannot be made."""
 
     def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
-        self._source, self._framework, self._is_torch = the_source(plan.source), framework, is_torch
+        self._source, self._framework, self.is_torch = the_source(plan.source), framework, is_torch
+        self.is_certain = False  # whether the source is known to be of another framework
+        self._copied: list[CarriedLeaf] = []  # leaves of which no side says what their axes are
         self._convolutions: list[CarriedLeaf] = []  # kernels that only names describe on both sides
         self._given: dict[str, list[_Piece]] = {}  # by part of the model, the parts of the source
         self._needed: dict[str, list[_Piece]] = {}  # by part of the model, where it is in its leaves
@@ -223,12 +233,21 @@ class _Carrying:
             # A cell without this bias is one whose bias is zero, if it has the others.
             if key not in self._given and key.endswith("bias_hh.n") and _sibling(key) in self._given:
                 self._given[key] = []
+        taken = set(partners.values())
+        by_name = {parts.leaf.name: parts for parts in sources if taken.isdisjoint(parts.keys)}
+        for number, parts in enumerate(targets):  # what rename= pairs is not ignored, whatever part it is
+            other = by_name.get(parts.leaf.name)
+            if other is not None and self._given.keys().isdisjoint(parts.keys):
+                targets[number] = LeafParts(parts.leaf, (parts.leaf.name,))
+                self._given[parts.leaf.name] = [_Piece(LeafParts(other.leaf, (parts.leaf.name,)), 0)]
+                self._needed[parts.leaf.name] = [_Piece(targets[number], 0)]
+                taken.update(other.keys)
         recipes = {
             parts.leaf.name: self._made(parts) for parts in targets if all(key in self._given for key in parts.keys)
         }
         self._note_biases(recipes)
         self._note_convolutions()
-        taken = set(partners.values())
+        self._warn_of_copied()
         for parts in sources:
             unused = [key for key in parts.keys if key not in taken]
             if unused and len(unused) < len(parts.keys):
@@ -247,6 +266,18 @@ class _Carrying:
             self.warnings.append(
                 f"{listed(square, 3)}: read as convolutions; names and shapes do not show whether these are transposed "
                 "convolutions, which have another layout; if they are, load from the model itself"
+            )
+
+    def copied_note(self) -> list[str]:
+        names = [leaf.name for leaf in self._copied]
+        return [f"copied as they are, because no side says what their axes are: {few(names)}"] if names else []
+
+    def _warn_of_copied(self) -> None:
+        square = [leaf.name for leaf in self._copied if len(set(leaf.shape or ())) < len(leaf.shape or ())]
+        if square and self.is_certain:
+            self.warnings.append(
+                f"{listed(square, 3)}: copied from another framework, which may store them transposed; names and "
+                "shapes do not show it; declare their roles with lw.add_roles"
             )
 
     def _note_biases(self, recipes: dict[str, Recipe]) -> None:
@@ -325,7 +356,9 @@ class _Carrying:
         elif target.role is not None and target.axes is not None:
             if (axes := self._by_name(source, target)) is not None:
                 return axes, target.axes
-        elif source.last == target.last and {source.called, target.called} != {"weight", "kernel"}:
+        elif source.called == target.called:  # a new name does not change a layout
+            if len(source.shape or ()) > 1:
+                self._copied.append(target)
             return None, None
         if len(source.shape or ()) <= 1 and len(target.shape or ()) <= 1:
             return None, None
@@ -348,7 +381,7 @@ class _Carrying:
         if not leaf.has_only_names:
             return None
         if role == "conv_transpose.weight":
-            if leaf.called == "weight" and self._is_torch and partner.axes is not None:
+            if leaf.called == "weight" and self.is_torch and partner.axes is not None:
                 return ("in", "out", *(axis for axis in ("d", "h", "w") if axis in map(_bare, partner.axes)))
             raise RecipeError(
                 "frameworks store transposed convolutions in different ways, and names do not say which this is; save "
@@ -361,6 +394,28 @@ class _Carrying:
         if role == "bias" and ndim == 1:
             return ("out",)
         return axes_by_name(leaf, role)
+
+
+def warn_of_layouts(plan: Plan) -> None:
+    """Warns of square weights that the source calls otherwise than the model, without saying what their axes are."""
+    ours, theirs = plan.target.columns, plan.source.columns
+    doubtful = []
+    for feed in plan.feeds if not plan.is_carried else ():
+        if ours.row_names[feed.row] == _last(theirs.row_names[feed.source]) or feed.source in plan.recipes:
+            continue  # as almost always
+        (role, axes), shape = ours.row_role(feed.row), ours.facts([feed.row])[0].spec.shape or ()
+        is_weight = role is not None and axes is not None and "out" in axes and len(axes) > 1
+        if is_weight and len(set(shape)) < len(shape) and theirs.row_role(feed.source)[0] is None:
+            doubtful.append(feed.name)
+    if doubtful:
+        plan.warnings.append(
+            f"{listed(doubtful, 3)}: the source calls {'it' if len(doubtful) == 1 else 'them'} otherwise, and neither "
+            "names nor shapes show whether it stores them transposed; load from the model that they are from"
+        )
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _has_parts(leaf: CarriedLeaf) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from leafwise.checkpoint.plain_values import PlainValues
+from leafwise.checkpoint.planning.carrying import warn_of_layouts
 from leafwise.checkpoint.planning.conversions import converted_source
 from leafwise.checkpoint.planning.leaf_plan import plan_leaves
 from leafwise.checkpoint.planning.optimizer_plan import plan_optimizers
@@ -87,6 +88,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
     wanted = values_of(t, target_values, optimizers.nodes)
     numbers = stored_numbers(plan, pairing, wanted)
     plan_leaves(plan, pairing, bool(cast))
+    warn_of_layouts(plan)
     plan_values(plan, pairing.new_name, optimizers, (target_values, wanted, numbers))
     plan.optimizers = plan_optimizers(plan, pairing, optimizers)
     if ties == "restore":

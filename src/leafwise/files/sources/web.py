@@ -36,7 +36,7 @@ def source(url: str, files: Any, path: str, limits: Limits) -> Source:
             if sent is not None and sent[0] == 0:
                 start = await _taken(answer, min(BLOCK, sent[1]))
                 opened = WebSource(url, files, path, sent[1], start)
-                opened.version = _version(answer)
+                opened.version = _version_sent(answer)
                 opened.start = start
                 return opened
         async with _request(files, path, {}) as answer:
@@ -56,7 +56,7 @@ class WebSource(RemoteSource):
                 sent = _sent_range(answer) if answer.status == 206 else None
                 if sent is None or sent[0] != start:
                     raise self.error(start, "the server did not send the part of the file that was requested")
-                if sent[1] != self.size or _version(answer) != self.version:
+                if sent[1] != self.size or _version_sent(answer) != self.version:
                     raise self.error(start, "the file on the server has changed since it was opened; open it again")
                 return await _taken(answer, stop - start)
 
@@ -104,7 +104,7 @@ _VERSION = (
 )  # fmt: skip
 
 
-def _version(answer: Any) -> str:
+def _version_sent(answer: Any) -> str:
     """What a response says about the version of the file; empty if nothing. A time of change that is the time of the
     response says nothing."""
     headers = answer.headers
