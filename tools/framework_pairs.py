@@ -5,7 +5,7 @@ direction, the kind of source, and whether names are passed as `rename=`. The we
 same arrays by hand, and both must then compute the same: this shows that a pair is one architecture. `lw.load` has to
 bring a model with other weights to the same outputs, or refuse, or warn and name a leaf of the layer that differs.
 
-    python -m tools.framework_pairs                 200 pairs, and records the table (minutes)
+    python -m tools.framework_pairs                 200 pairs, and records the table (a minute)
     python -m tools.framework_pairs 417003          the pair with this seed alone
     python -m tools.framework_pairs flatten npz     those of the 200 pairs whose description has one of these words
 """
@@ -17,7 +17,6 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ import safetensors.torch
 import torch
 from flax import linen, nnx
 from flax.serialization import to_state_dict
+from flax.traverse_util import unflatten_dict
 from tools import sweeps
 from torch import nn
 
@@ -43,24 +43,30 @@ KINDS = ("exact", "refused", "warned", "wrong", "crashed")
 TORCH, NNX, LINEN, EQUINOX = "PyTorch", "Flax NNX", "Flax Linen", "Equinox"
 DICT, OWN_NNX, OWN_EQUINOX = "dicts of w and b", "NNX with self.w", "Equinox with self.w"
 JAX = (NNX, LINEN, EQUINOX, DICT, OWN_NNX, OWN_EQUINOX)
-OWN = (DICT, OWN_NNX, OWN_EQUINOX)
+OWN = {DICT: LINEN, OWN_NNX: NNX, OWN_EQUINOX: EQUINOX}  # and where their layers of a library are from
 IN_DICTS = (LINEN, DICT)
-SOURCES = ("model", "lw.save", "safetensors", "torch.save", "npz", "NumPy dict", "state dict")
+# How a source is stored, and by which frameworks.
+SOURCES = {
+    **dict.fromkeys(("model", "lw.save", "safetensors", "npz", "NumPy dict"), (TORCH, *JAX)),
+    "state dict": (TORCH, NNX, LINEN, OWN_NNX),
+    "torch.save": (TORCH,),
+}
 
 
 class Layer(NamedTuple):
-    """A layer, in the words of PyTorch. `sizes` are those of its inputs, then of its outputs, then of a kernel; of heads,
-    then of each head; or the number of layers of a stack, then their width."""
+    """A layer, in the words of PyTorch. `sizes` are those of its inputs, then of its outputs, then of a kernel; of its
+    heads, then of each head; or the number of layers of a stack, then their width. `flags` are those of the pair."""
 
     kind: str
     name: str
     sizes: tuple[int, ...]
     bias: bool
+    flags: frozenset[str]
 
 
 class Pair(NamedTuple):
-    """Two models of one architecture: `body` is in a container, `head` beside it. `flags` are details of the models
-    that differ in JAX; `shape` is that of an input."""
+    """Two models of one architecture: `body` is in a container, `head` beside it. `flags` are details that differ
+    between models of one framework; `shape` is that of an input."""
 
     seed: int
     architecture: str
@@ -74,11 +80,14 @@ class Pair(NamedTuple):
     head: Layer
     shape: tuple[int, ...]
 
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return (*self.body, self.head)
+
     def __str__(self) -> str:
-        sizes = " ".join(f"{layer.kind}{layer.sizes}" for layer in (*self.body, self.head))
-        renamed = ", rename=" if self.renames else ""
-        flags = ", ".join(sorted(self.flags))
-        return f"{self.architecture}, {self.source} → {self.target}, {self.stored}{renamed}; {sizes}; {flags}"
+        sizes = " ".join(f"{layer.kind}{layer.sizes}" for layer in self.layers)
+        renamed, flags = ", rename=" if self.renames else "", "".join(f"; {flag}" for flag in sorted(self.flags))
+        return f"{self.architecture}, {self.source} → {self.target}, {self.stored}{renamed}; {sizes}{flags}"
 
 
 class Outcome(NamedTuple):
@@ -102,6 +111,15 @@ _BODIES = {
     "heads": ("split merge", False),
     "transposed": ("up", False),
 }
+# Details, and the architectures and frameworks of JAX that have them.
+FLAGS = {
+    "1 + w in the scale": ("gemma",),
+    "channels first": ("flatten",),
+    "transpose_kernel": ("transposed",),
+    "one array in PyTorch": ("stack",),
+    "own in PyTorch": ("projections", *OWN),
+    **dict.fromkeys(("own is (out, in)", "own is called weight", "head of the library"), tuple(OWN)),
+}
 _NAMES = {"linear": ("fc", "dense", "norm", "conv"), "conv": ("conv", "down"), "up": ("up", "conv")}
 _PROJECTIONS = (("query", "key", "value", "out"), ("query_proj", "key_proj", "value_proj", "output_proj"))
 _IMAGES = ("convolutions", "flatten", "transposed")
@@ -113,79 +131,89 @@ def drawn(seed: int) -> Pair:
     framework = draw.choice(JAX)
     architecture = draw.choice([name for name, (_, is_own) in _BODIES.items() if is_own or framework not in OWN])
     source, target = draw.choice([(TORCH, framework), (framework, TORCH)])
+    stored = draw.choice([stored for stored, frameworks in SOURCES.items() if source in frameworks])
     containers = ("names",) if architecture in ("stack", "projections") else ("names", "list", "sequential")
     container, is_square, bias = draw.choice(containers), draw.random() < 0.5, draw.random() < 0.7
-    options = ("own is (out, in)", "channels first", "1 + w in the scale", "transpose_kernel", "one array in PyTorch")
-    flags = frozenset(option for option in options if draw.random() < 0.5)
+    possible = [flag for flag, of in FLAGS.items() if {architecture, framework} & set(of)]
+    flags = {flag for flag in possible if draw.random() < (0.3 if len(possible) > 2 else 0.5)}
+    # Of arrays that only have names, docs/carrying.md says how a weight is read: as PyTorch stores it.
+    has_only_names = framework == DICT or (framework in OWN and source != TORCH and stored not in ("model", "lw.save"))
+    has_only_names |= framework == OWN_EQUINOX  # whose files do not show of which framework such layers are
+    if has_only_names and "own is called weight" in flags:
+        flags = flags - {"own is called weight"} if architecture in _IMAGES else flags | {"own is (out, in)"}
+    # What docs/carrying.md says that nothing can show: names alone, and layers of one's own, do not say whether a norm
+    # adds 1, in which order a flattened output is, and which framework wrote a transposed convolution.
+    has_only_names = stored not in ("model", "lw.save") or framework in OWN
+    if has_only_names and architecture == "gemma":
+        flags -= {"1 + w in the scale"}
+    if framework in OWN and architecture == "flatten":
+        flags |= {"channels first"}
+    if has_only_names and architecture == "transposed" and source == EQUINOX:
+        stored = "lw.save"
     spelled = draw.choice(_PROJECTIONS) if architecture == "projections" else ()
-    body, width = [], 3 if architecture in _IMAGES else 4
-    first = width
+    body: list[Layer] = []
+    first = width = 3 if architecture in _IMAGES else 4
     for number, kind in enumerate(_BODIES[architecture][0].split()):
         other = width if is_square else width + draw.choice((1, 2))
-        sizes = {
-            **dict.fromkeys(("norm", "rms", "gemma"), (width,)),
-            **dict.fromkeys(("conv", "up"), (width, other, 3)),
-            "attention": (2, width // 2),
-            "split": (width, 2, width // 2 if is_square else 3),
-            "merge": (*body[-1].sizes[1:], width if is_square else 5) if kind == "merge" else (),
-            "stack": (draw.choice((1, width)), width),
-        }.get(kind, (width, other))
-        width = {"attention": width, "split": width, "stack": width}.get(kind, sizes[-1])
-        width = other if kind in ("conv", "up") else width
+        # The sizes of a layer, and those of its outputs.
+        sizes, width = {
+            **dict.fromkeys(("norm", "rms", "gemma"), ((width,), width)),
+            **dict.fromkeys(("conv", "up"), ((width, other, 3), other)),
+            "attention": ((2, width // 2), width),
+            "split": ((width, 2, width // 2 if is_square else 3), width),
+            "merge": ((*body[-1].sizes[1:], width), width) if kind == "merge" else ((), 0),
+            "stack": ((draw.choice((1, width)), width), width),
+        }.get(kind, ((width, other), other))
         name = spelled[number] if spelled else f"{draw.choice(_NAMES.get(kind, (kind,)))}{number}"
-        body.append(Layer(kind, name, sizes, bias))
+        body.append(Layer(kind, name, sizes, bias, frozenset(flags)))
     space = (first, first) if is_square else (4, 5)
-    out = width if is_square else 2
-    head = Layer("linear", "head", (width, out), bias)
-    if architecture == "flatten":
-        head = Layer("flat", "head", (width, *space, out), bias)
+    ends = (width, *(space if architecture == "flatten" else ()), width if is_square else 2)
+    head = Layer("flat" if architecture == "flatten" else "linear", "head", ends, bias, frozenset(flags))
     shape = {"mlp": (6, first), "embedding": (6, 5)}.get(architecture, (6, 5, first))
     shape = (2, first, *space) if architecture in _IMAGES else shape
     rename = draw.random() < (0.75 if framework in OWN or (framework == LINEN and container == "list") else 0.25)
-    stored = draw.choice([stored for stored in SOURCES if _is_possible(source, stored)])
-    return Pair(seed, architecture, source, target, stored, rename, container, flags, tuple(body), head, shape)
+    return Pair(
+        seed, architecture, source, target, stored, rename, container, frozenset(flags), tuple(body), head, shape
+    )
 
 
-def _is_possible(framework: str, stored: str) -> bool:
-    """Whether people store models of a framework like that. Others than PyTorch and Flax have no state dicts."""
-    without = {TORCH: (), NNX: ("torch.save",), OWN_NNX: ("torch.save",), LINEN: ("torch.save",)}
-    return stored not in without.get(framework, ("torch.save", "state dict"))
+def _ends(layer: Layer) -> tuple[int, int]:
+    """The inputs and the outputs of a layer that is linear in PyTorch."""
+    at = 1 if layer.kind == "split" else -1
+    return int(np.prod(layer.sizes[:at])), int(np.prod(layer.sizes[at:]))
 
 
 def _weights(layer: Layer, draw: np.random.Generator) -> Leaves:
     """Random weights of a layer, with the names and the layouts of PyTorch; those of a stack are one array each."""
-    sizes, kind = layer.sizes, layer.kind
-    width = sizes[0] * sizes[1] if len(sizes) > 1 else sizes[0]
-    shapes: dict[str, tuple[tuple[int, ...], int]] = {
-        **dict.fromkeys(("norm", "rms", "gemma"), (sizes, width)),
-        "embed": (sizes, 0),
-        "conv": ((*sizes[1::-1], *sizes[2:] * 2), sizes[1] if len(sizes) > 1 else 0),
-        "up": ((*sizes[:2], *sizes[2:] * 2), sizes[1] if len(sizes) > 1 else 0),
-        "attention": ((3 * width, width), 3 * width),
-        "split": ((int(np.prod(sizes[1:])), sizes[0]), int(np.prod(sizes[1:]))),
-        "stack": ((sizes[0], sizes[-1], sizes[-1]), sizes[-1]),
-    }
-    shape, outputs = shapes.get(kind, ((sizes[-1], int(np.prod(sizes[:-1]))), sizes[-1]))
-    scale = 0.5 if len(shape) == 1 or kind == "embed" else 1 / np.sqrt(np.prod(shape[1:]))
-    made = {"weight": draw.normal(1.0 if kind in ("norm", "rms") else 0.0, scale, shape)}
-    if kind in ("norm", "attention") or (layer.bias and outputs and kind not in ("rms", "gemma")):
-        made["bias"] = draw.normal(0.0, 0.5, (sizes[0], outputs) if kind == "stack" else (outputs,))
+    kind, sizes, is_norm = layer.kind, layer.sizes, layer.kind in ("norm", "rms", "gemma")
     if kind == "attention":
-        made = {"in_proj_weight": made["weight"], "in_proj_bias": made["bias"]}
-        made |= {"out_proj.weight": draw.normal(0.0, 0.5, (width, width)), "out_proj.bias": draw.normal(0, 1, width)}
-    return {name: value.astype(np.float32) for name, value in made.items()}
+        width = sizes[0] * sizes[1]
+        shapes = {"in_proj_weight": (3 * width, width), "in_proj_bias": (3 * width,)}
+        shapes |= {"out_proj.weight": (width, width), "out_proj.bias": (width,)}
+    else:
+        kernels = {
+            "conv": (*sizes[1::-1], *sizes[2:] * 2),
+            "up": (*sizes[:2], *sizes[2:] * 2),
+            "stack": (sizes[0], sizes[-1], sizes[-1]),
+        }
+        shape = sizes if is_norm or kind == "embed" else kernels.get(kind, _ends(layer)[::-1])
+        shapes = {"weight": shape}
+        if kind == "norm" or (layer.bias and kind not in ("rms", "gemma", "embed")):
+            shapes["bias"] = shape[:2] if kind == "stack" else shape[1:2] if kind == "up" else shape[:1]
+    means = {"weight": 1.0 if kind in ("norm", "rms") else 0.0}
+    return {name: draw.normal(means.get(name, 0.0), 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 # -- by hand: the leaves of a layer in each framework, from those of PyTorch -------------------------------------------
 
 
-def _of_torch(layer: Layer, weights: Leaves, flags: frozenset[str]) -> Leaves:
-    if layer.kind != "stack" or "one array in PyTorch" in flags:
+def _of_torch(layer: Layer, weights: Leaves) -> Leaves:
+    if layer.kind != "stack" or "one array in PyTorch" in layer.flags:
         return weights
     return {f"{number}.{name}": array[number] for name, array in weights.items() for number in range(len(array))}
 
 
-def _of_flax(layer: Layer, weights: Leaves, flags: frozenset[str]) -> Leaves:
+def _of_flax(layer: Layer, weights: Leaves) -> Leaves:
     kind, sizes = layer.kind, layer.sizes
     if kind == "attention":
         made: Leaves = {}
@@ -194,27 +222,24 @@ def _of_flax(layer: Layer, weights: Leaves, flags: frozenset[str]) -> Leaves:
             made |= {f"{name}.kernel": weight.T.reshape(-1, *sizes), f"{name}.bias": bias.reshape(sizes)}
         out = weights["out_proj.weight"].T
         return made | {"out.kernel": out.reshape(*sizes, -1), "out.bias": weights["out_proj.bias"]}
-    weight, bias = weights["weight"], {"bias": weights["bias"]} if "bias" in weights else {}
+    weight = weights["weight"]
+    bias: Any = {"bias": weights["bias"]} if "bias" in weights else {}
     if kind in ("norm", "rms", "gemma"):
-        return {"scale": weight + 1 if kind == "gemma" and "1 + w in the scale" in flags else weight, **bias}
+        return {"scale": weight + 1 if "1 + w in the scale" in layer.flags else weight, **bias}
     if kind == "embed":
         return {"embedding": weight}
     if kind == "split":
         return {"kernel": weight.T.reshape(sizes), **{name: array.reshape(sizes[1:]) for name, array in bias.items()}}
-    if kind == "up":
-        straight = "transpose_kernel" in flags
-        return {
-            "kernel": weight.transpose(2, 3, 1, 0) if straight else weight.transpose(2, 3, 0, 1)[::-1, ::-1],
-            **bias,
-        }
-    if kind == "flat" and "channels first" not in flags:
+    if kind == "up" and "transpose_kernel" not in layer.flags:
+        return {"kernel": weight.transpose(2, 3, 0, 1)[::-1, ::-1], **bias}
+    if kind == "flat" and "channels first" not in layer.flags:
         return {"kernel": weight.reshape(-1, *sizes[:3]).transpose(2, 3, 1, 0).reshape(-1, sizes[3]), **bias}
-    order = {"conv": (2, 3, 1, 0), "stack": (0, 2, 1)}.get(kind, (1, 0))
+    order = {"conv": (2, 3, 1, 0), "up": (2, 3, 1, 0), "stack": (0, 2, 1)}.get(kind, (1, 0))
     kernel = weight.transpose(order)
     return {"kernel": kernel.reshape(sizes) if kind == "merge" else kernel, **bias}
 
 
-def _of_equinox(layer: Layer, weights: Leaves, flags: frozenset[str]) -> Leaves:
+def _of_equinox(layer: Layer, weights: Leaves) -> Leaves:
     kind = layer.kind
     if kind == "attention":
         names = [f"{name}_proj" for name in ("query", "key", "value")]
@@ -226,20 +251,32 @@ def _of_equinox(layer: Layer, weights: Leaves, flags: frozenset[str]) -> Leaves:
         made["bias"] = made["bias"].reshape(-1, 1, 1)
     if kind == "up":
         made["weight"] = made["weight"].transpose(1, 0, 2, 3)[..., ::-1, ::-1]
-    if kind == "gemma" and "1 + w in the scale" in flags:
+    if kind == "gemma" and "1 + w in the scale" in layer.flags:
         made["weight"] = made["weight"] + 1
     return made
 
 
-def _of_own(layer: Layer, weights: Leaves, flags: frozenset[str]) -> Leaves:
-    """Of layers that name their leaves w and b."""
-    made = {"b" if name == "bias" else "w": array for name, array in _of_flax(layer, weights, flags).items()}
-    if layer.kind in ("linear", "flat", "stack") and "own is (out, in)" in flags:
-        made["w"] = made["w"].swapaxes(-1, -2)
+def _of_own(layer: Layer, weights: Leaves) -> Leaves:
+    """Of layers that name their leaves w and b, or weight and bias."""
+    w, b = ("weight", "bias") if "own is called weight" in layer.flags else ("w", "b")
+    made = {b if name == "bias" else w: array for name, array in _of_flax(layer, weights).items()}
+    if layer.kind in ("linear", "flat", "stack") and "own is (out, in)" in layer.flags:
+        made[w] = made[w].swapaxes(-1, -2)
     return made
 
 
 _LEAVES = {TORCH: _of_torch, NNX: _of_flax, LINEN: _of_flax, EQUINOX: _of_equinox, **dict.fromkeys(OWN, _of_own)}
+
+
+def _leaves_of(framework: str, layer: Layer, weights: Leaves) -> Leaves:
+    made = _LEAVES[_kind(framework, layer)](layer, weights)
+    return {name: np.ascontiguousarray(array) for name, array in made.items()}
+
+
+def _kind(framework: str, layer: Layer) -> str:
+    """The framework that a layer is of, in a model that may have own layers beside those of a library."""
+    is_of_library = "head of the library" in layer.flags and layer.name == "head" and layer.kind == "linear"
+    return OWN.get(framework, framework) if is_of_library else framework
 
 
 def place(pair: Pair, framework: str, number: int) -> str:
@@ -258,17 +295,17 @@ def place(pair: Pair, framework: str, number: int) -> str:
 def leaves(pair: Pair, framework: str, weights: list[Leaves]) -> Leaves:
     """Every leaf of a model, by its name."""
     return {
-        f"{place(pair, framework, number)}.{name}": np.ascontiguousarray(array)
-        for number, layer in enumerate((*pair.body, pair.head))
-        for name, array in _LEAVES[framework](layer, weights[number], pair.flags).items()
+        f"{place(pair, framework, number)}.{name}": array
+        for number, layer in enumerate(pair.layers)
+        for name, array in _leaves_of(framework, layer, weights[number]).items()
     }
 
 
 def renames(pair: Pair, weights: list[Leaves]) -> dict[str, str]:
     """The names of the source, with those of the target, for each layer whose leaves correspond one to one."""
-    named = {}
-    for number, layer in enumerate((*pair.body, pair.head)):
-        ours, theirs = (_LEAVES[side](layer, weights[number], pair.flags) for side in (pair.source, pair.target))
+    named: dict[str, str] = {}
+    for number, layer in enumerate(pair.layers):
+        ours, theirs = (_leaves_of(side, layer, weights[number]) for side in (pair.source, pair.target))
         if len(ours) == len(theirs) and layer.kind != "attention":
             start, end = place(pair, pair.source, number), place(pair, pair.target, number)
             named |= {f"{start}.{one}": f"{end}.{other}" for one, other in zip(ours, theirs, strict=True)}
@@ -278,7 +315,7 @@ def renames(pair: Pair, weights: list[Leaves]) -> dict[str, str]:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-class GemmaRMSNorm(nn.Module):
+class TorchGemmaRMSNorm(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(width))
@@ -287,296 +324,152 @@ class GemmaRMSNorm(nn.Module):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * (1 + self.weight)
 
 
-class TorchStack(nn.Module):
-    """Linear layers in one array."""
+class TorchOwn(nn.Module):
+    """A linear layer, or a stack of them in one array."""
 
-    def __init__(self, count: int, width: int, bias: bool) -> None:
+    def __init__(self, weight: Array, bias: Array = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(count, width, width))
-        self.bias = nn.Parameter(torch.zeros(count, width)) if bias else None
+        self.weight = nn.Parameter(torch.zeros(weight.shape))
+        self.bias = None if bias is None else nn.Parameter(torch.zeros(bias.shape))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.weight.ndim == 2:
+            return nn.functional.linear(x, self.weight, self.bias)
         for number, weight in enumerate(self.weight):
             x = torch.tanh(nn.functional.linear(x, weight, None if self.bias is None else self.bias[number]))
         return x
 
 
-class TorchNet(nn.Module):
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.body, self.head = body, head
-
-
-class NnxGemmaRMSNorm(nnx.Module):  # type: ignore[misc]
-    def __init__(self, width: int) -> None:
-        self.scale = nnx.Param(jnp.zeros(width))
-
-    def __call__(self, x: Array) -> Array:
-        return _normed(x) * (1 + self.scale[...])
-
-
-class LinenGemmaRMSNorm(linen.Module):  # type: ignore[misc]
-    @linen.compact  # type: ignore[untyped-decorator]
-    def __call__(self, x: Array) -> Array:
-        return _normed(x) * (1 + self.param("scale", linen.initializers.zeros, x.shape[-1:]))
-
-
-class LinenStep(linen.Dense):  # type: ignore[misc]
-    """A layer of a stack."""
-
-    def __call__(self, x: Array, _: None) -> tuple[Array, None]:
-        return jnp.tanh(super().__call__(x)), None
-
-
-class EquinoxGemmaRMSNorm(eqx.Module):  # type: ignore[misc]
-    weight: Array
-
-    def __call__(self, x: Array) -> Array:
-        return _normed(x) * (1 + self.weight)
-
-
 class NnxOwn(nnx.Module):  # type: ignore[misc]
-    def __init__(self, made: Leaves) -> None:
-        self.w = nnx.Param(jnp.asarray(made["w"]))
-        self.b = nnx.Param(jnp.asarray(made["b"])) if "b" in made else None
+    """A layer, whose outputs are those of `_own`, or a container."""
 
-    def __call__(self, _: Array) -> Array:
-        raise NotImplementedError  # `_computed` does it; but an nnx.Sequential has only what can be called
+    def __init__(self, parts: dict[str, Any]) -> None:
+        for name, part in parts.items():
+            setattr(self, name, nnx.Param(jnp.asarray(part)) if isinstance(part, np.ndarray) else part)
 
-
-class EquinoxOwn(eqx.Module):  # type: ignore[misc]
-    w: Array
-    b: Array
+    def __call__(self, x: Array) -> Array:
+        raise NotImplementedError  # an nnx.Sequential has only what can be called
 
 
-class NnxNames(nnx.Module):  # type: ignore[misc]
-    def __init__(self, layers: dict[str, Any]) -> None:
-        for name, layer in layers.items():
-            setattr(self, name, layer)
+def _equinox(parts: dict[str, Any], name: str = "Own") -> Any:
+    fields = {key: jnp.asarray(part) if isinstance(part, np.ndarray) else part for key, part in parts.items()}
+    return type(name, (eqx.Module,), {"__annotations__": dict.fromkeys(parts, Any)})(**fields)
 
 
-class NnxNet(nnx.Module):  # type: ignore[misc]
-    def __init__(self, body: Any, head: Any) -> None:
-        self.body, self.head = body, head
+def _torch_layer(layer: Layer, made: Leaves) -> nn.Module:
+    kind, bias = layer.kind, layer.bias
+    sizes: Any = layer.sizes
+    if (kind == "linear" and "own in PyTorch" in layer.flags and layer.name != "head") or (
+        kind == "stack" and "one array in PyTorch" in layer.flags
+    ):
+        return TorchOwn(**made)
+    makers: dict[str, Callable[[], nn.Module]] = {
+        "norm": lambda: nn.LayerNorm(*sizes),
+        "rms": lambda: nn.RMSNorm(*sizes, eps=1e-5),
+        "gemma": lambda: TorchGemmaRMSNorm(*sizes),
+        "embed": lambda: nn.Embedding(*sizes),
+        "conv": lambda: nn.Conv2d(*sizes, padding=1, bias=bias),
+        "up": lambda: nn.ConvTranspose2d(*sizes, stride=2, bias=bias),
+        "attention": lambda: nn.MultiheadAttention(sizes[0] * sizes[1], sizes[0], batch_first=True),
+        "stack": lambda: nn.ModuleList(nn.Linear(sizes[1], sizes[1], bias) for _ in range(sizes[0])),
+    }
+    return makers.get(kind, lambda: nn.Linear(*_ends(layer), bias))()
 
 
-class EquinoxNet(eqx.Module):  # type: ignore[misc]
-    body: Any
-    head: Any
-
-
-def _normed(x: Array) -> Array:
-    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-5)
-
-
-def _ends(layer: Layer) -> tuple[int, int]:
-    """The inputs and the outputs of a layer that is linear in PyTorch."""
-    at = 1 if layer.kind == "split" else -1
-    return int(np.prod(layer.sizes[:at])), int(np.prod(layer.sizes[at:]))
-
-
-def _torch_layer(layer: Layer, flags: frozenset[str]) -> nn.Module:
-    kind, sizes, bias = layer.kind, layer.sizes, layer.bias
-    match kind:
-        case "norm" | "rms" | "gemma":
-            return {"norm": nn.LayerNorm, "rms": partial(nn.RMSNorm, eps=1e-5), "gemma": GemmaRMSNorm}[kind](*sizes)
-        case "embed":
-            return nn.Embedding(*sizes)
-        case "conv":
-            return nn.Conv2d(*sizes, padding=1, bias=bias)
-        case "up":
-            return nn.ConvTranspose2d(*sizes, stride=2, bias=bias)
-        case "attention":
-            return nn.MultiheadAttention(sizes[0] * sizes[1], sizes[0], batch_first=True)
-        case "stack" if "one array in PyTorch" in flags:
-            return TorchStack(*sizes, bias)
-        case "stack":
-            return nn.ModuleList(nn.Linear(sizes[1], sizes[1], bias) for _ in range(sizes[0]))
-        case _:
-            return nn.Linear(*_ends(layer), bias)
-
-
-def _nnx_layer(layer: Layer, flags: frozenset[str]) -> Any:
+def _nnx_layer(layer: Layer, made: Leaves) -> Any:
     kind, sizes, rngs = layer.kind, layer.sizes, nnx.Rngs(0)
-    options = {"use_bias": layer.bias, "rngs": rngs}
-    match kind:
-        case "norm" | "rms":
-            return {"norm": nnx.LayerNorm, "rms": nnx.RMSNorm}[kind](*sizes, epsilon=1e-5, rngs=rngs)
-        case "gemma":
-            is_usual = "1 + w in the scale" in flags
-            return nnx.RMSNorm(*sizes, epsilon=1e-5, rngs=rngs) if is_usual else NnxGemmaRMSNorm(*sizes)
-        case "embed":
-            return nnx.Embed(*sizes, rngs=rngs)
-        case "conv":
-            return nnx.Conv(*sizes[:2], (3, 3), **options)
-        case "up":
-            straight = "transpose_kernel" in flags
-            plain = {"strides": 2, "padding": "VALID", "transpose_kernel": straight}
-            return nnx.ConvTranspose(*sizes[:2], (3, 3), **plain, **options)
-        case "attention":
-            return nnx.MultiHeadAttention(sizes[0], sizes[0] * sizes[1], decode=False, rngs=rngs)
-        case "split" | "merge":
-            ends, axis = ((sizes[0], sizes[1:]), -1) if kind == "split" else ((sizes[:2], sizes[2]), (-2, -1))
-            return nnx.LinearGeneral(*ends, axis=axis, **options)
-        case "stack":
-            made = nnx.vmap(lambda rngs: nnx.Linear(sizes[1], sizes[1], use_bias=layer.bias, rngs=rngs))
-            return nnx.split_rngs(splits=sizes[0])(made)(rngs)
-        case _:
-            return nnx.Linear(*_ends(layer), **options)
+    options, plain = {"use_bias": layer.bias, "rngs": rngs}, {"epsilon": 1e-5, "rngs": rngs}
+    gemma = type("GemmaRMSNorm", (NnxOwn,), {})
+    up = {"strides": 2, "padding": "VALID", "transpose_kernel": "transpose_kernel" in layer.flags}
+    stack = nnx.vmap(lambda rngs: nnx.Linear(sizes[1], sizes[1], use_bias=layer.bias, rngs=rngs))
+    makers: dict[str, Callable[[], Any]] = {
+        "norm": lambda: nnx.LayerNorm(*sizes, **plain),
+        "rms": lambda: nnx.RMSNorm(*sizes, **plain),
+        "gemma": lambda: gemma(made) if _is_own(NNX, layer) else nnx.RMSNorm(*sizes, **plain),
+        "embed": lambda: nnx.Embed(*sizes, rngs=rngs),
+        "conv": lambda: nnx.Conv(*sizes[:2], (3, 3), **options),
+        "up": lambda: nnx.ConvTranspose(*sizes[:2], (3, 3), **up, **options),
+        "attention": lambda: nnx.MultiHeadAttention(sizes[0], sizes[0] * sizes[1], decode=False, rngs=rngs),
+        "split": lambda: nnx.LinearGeneral(sizes[0], sizes[1:], **options),
+        "merge": lambda: nnx.LinearGeneral(sizes[:2], sizes[2], axis=(-2, -1), **options),
+        "stack": lambda: nnx.split_rngs(splits=sizes[0])(stack)(rngs),
+    }
+    return makers.get(kind, lambda: nnx.Linear(*_ends(layer), **options))()
 
 
-def _linen_layer(layer: Layer, flags: frozenset[str], **name: str) -> Any:
-    kind, sizes, options = layer.kind, layer.sizes, {"use_bias": layer.bias, **name}
-    match kind:
-        case "norm" | "rms":
-            return {"norm": linen.LayerNorm, "rms": linen.RMSNorm}[kind](epsilon=1e-5, **name)
-        case "gemma":
-            is_usual = "1 + w in the scale" in flags
-            return linen.RMSNorm(epsilon=1e-5, **name) if is_usual else LinenGemmaRMSNorm(**name)
-        case "embed":
-            return linen.Embed(*sizes, **name)
-        case "conv":
-            return linen.Conv(sizes[1], (3, 3), **options)
-        case "up":
-            plain = {"strides": (2, 2), "padding": "VALID", "transpose_kernel": "transpose_kernel" in flags}
-            return linen.ConvTranspose(sizes[1], (3, 3), **plain, **options)
-        case "attention":
-            return linen.MultiHeadDotProductAttention(sizes[0], **name)
-        case "split":
-            return linen.DenseGeneral(sizes[1:], **options)
-        case "merge":
-            return linen.DenseGeneral(sizes[2], axis=(-2, -1), **options)
-        case "stack":
-            plain = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "length": sizes[0]}
-            return linen.scan(LinenStep, **plain)(sizes[1], **options)
-        case _:
-            return linen.Dense(_ends(layer)[1], **options)
+def _linen_layer(layer: Layer) -> Any:
+    sizes, options = layer.sizes, {"use_bias": layer.bias}
+    up = {"strides": (2, 2), "padding": "VALID", "transpose_kernel": "transpose_kernel" in layer.flags}
+    makers: dict[str, Callable[[], Any]] = {
+        "norm": lambda: linen.LayerNorm(epsilon=1e-5),
+        "rms": lambda: linen.RMSNorm(epsilon=1e-5),
+        "gemma": lambda: linen.RMSNorm(epsilon=1e-5),
+        "embed": lambda: linen.Embed(*sizes),
+        "conv": lambda: linen.Conv(sizes[1], (3, 3), **options),
+        "up": lambda: linen.ConvTranspose(sizes[1], (3, 3), **up, **options),
+        "attention": lambda: linen.MultiHeadDotProductAttention(sizes[0]),
+        "split": lambda: linen.DenseGeneral(sizes[1:], **options),
+        "merge": lambda: linen.DenseGeneral(sizes[2], axis=(-2, -1), **options),
+    }
+    return makers.get(layer.kind, lambda: linen.Dense(_ends(layer)[1], **options))()
 
 
-def _equinox_layer(layer: Layer, flags: frozenset[str]) -> Any:
-    kind, sizes, key = layer.kind, layer.sizes, jax.random.key(0)
+def _equinox_layer(layer: Layer, made: Leaves) -> Any:
+    sizes, key = layer.sizes, jax.random.key(0)
     options = {"use_bias": layer.bias, "key": key}
-    match kind:
-        case "norm":
-            return eqx.nn.LayerNorm(*sizes)
-        case "gemma" if "1 + w in the scale" not in flags:
-            return EquinoxGemmaRMSNorm(jnp.zeros(sizes))
-        case "rms" | "gemma":
-            return eqx.nn.RMSNorm(*sizes, eps=1e-5, use_bias=False)
-        case "embed":
-            return eqx.nn.Embedding(*sizes, key=key)
-        case "conv":
-            return eqx.nn.Conv2d(*sizes, padding=1, **options)
-        case "up":
-            return eqx.nn.ConvTranspose2d(*sizes, stride=2, **options)
-        case "attention":
-            biases = {f"use_{name}_bias": True for name in ("query", "key", "value", "output")}
-            return eqx.nn.MultiheadAttention(sizes[0], sizes[0] * sizes[1], **biases, key=key)
-        case "stack":
-            made = eqx.filter_vmap(lambda key: eqx.nn.Linear(sizes[1], sizes[1], use_bias=layer.bias, key=key))
-            return made(jax.random.split(key, sizes[0]))
-        case _:
-            return eqx.nn.Linear(*_ends(layer), **options)
+    biases = {f"use_{name}_bias": True for name in ("query", "key", "value", "output")}
+    stack = eqx.filter_vmap(lambda key: eqx.nn.Linear(sizes[1], sizes[1], use_bias=layer.bias, key=key))
+    rms: Callable[[], Any] = lambda: eqx.nn.RMSNorm(*sizes, eps=1e-5, use_bias=False)  # noqa: E731
+    makers: dict[str, Callable[[], Any]] = {
+        "norm": lambda: eqx.nn.LayerNorm(*sizes),
+        "rms": rms,
+        "gemma": lambda: _equinox(made, "GemmaRMSNorm") if _is_own(EQUINOX, layer) else rms(),
+        "embed": lambda: eqx.nn.Embedding(*sizes, key=key),
+        "conv": lambda: eqx.nn.Conv2d(*sizes, padding=1, **options),
+        "up": lambda: eqx.nn.ConvTranspose2d(*sizes, stride=2, **options),
+        "attention": lambda: eqx.nn.MultiheadAttention(sizes[0], sizes[0] * sizes[1], **biases, key=key),
+        "stack": lambda: stack(jax.random.split(key, sizes[0])),
+    }
+    return makers.get(layer.kind, lambda: eqx.nn.Linear(*_ends(layer), **options))()
 
 
-def linen_module(pair: Pair) -> Any:
-    class Body(linen.Module):  # type: ignore[misc]
-        @linen.compact  # type: ignore[untyped-decorator]
-        def __call__(self, x: Array) -> Array:
-            for layer in pair.body:
-                module = _linen_layer(layer, pair.flags, name=layer.name)
-                x = module(x, None)[0] if layer.kind == "stack" else module(x)
-            return x
-
-    class Net(linen.Module):  # type: ignore[misc]
-        def setup(self) -> None:
-            layers = [] if pair.container == "names" else [_linen_layer(layer, pair.flags) for layer in pair.body]
-            self.body = {"names": Body, "list": lambda: layers, "sequential": lambda: linen.Sequential(layers)}[
-                pair.container
-            ]()
-            self.head = _linen_layer(pair.head, pair.flags)
-
-        def __call__(self, x: Array) -> Array:
-            for module in self.body if pair.container == "list" else [self.body]:
-                x = module(x)
-            return self.head(_before_head(pair, x, is_channels_first=False))
-
-    return Net()
-
-
-# By framework, how containers of layers are made, and what has them and the head.
-_CONTAINERS: dict[str, tuple[Callable[[dict[str, Any]], Any], Callable[[list[Any]], Any], Callable[..., Any]]] = {
-    TORCH: (nn.ModuleDict, nn.ModuleList, lambda layers: nn.Sequential(*layers)),
-    NNX: (NnxNames, nnx.List, lambda layers: nnx.Sequential(*layers)),
-    EQUINOX: (
-        lambda layers: type("Names", (eqx.Module,), {"__annotations__": dict.fromkeys(layers, Any)})(**layers),
-        list,
-        eqx.nn.Sequential,
-    ),
+_LAYERS: dict[str, Callable[[Layer, Leaves], Any]] = {
+    TORCH: _torch_layer,
+    NNX: _nnx_layer,
+    EQUINOX: _equinox_layer,
+    OWN_NNX: lambda _, made: NnxOwn(made),
+    OWN_EQUINOX: lambda _, made: _equinox(made),
 }
-_CONTAINERS |= {OWN_NNX: _CONTAINERS[NNX], OWN_EQUINOX: _CONTAINERS[EQUINOX]}
-_NETS = {TORCH: TorchNet, NNX: NnxNet, OWN_NNX: NnxNet, EQUINOX: EquinoxNet, OWN_EQUINOX: EquinoxNet}
-_LAYERS = {TORCH: _torch_layer, NNX: _nnx_layer, EQUINOX: _equinox_layer}
+# By framework, how containers of layers are made.
+_CONTAINERS: dict[str, dict[str, Callable[[Any], Any]]] = {
+    TORCH: {"names": nn.ModuleDict, "list": nn.ModuleList, "sequential": lambda layers: nn.Sequential(*layers)},
+    NNX: {"names": NnxOwn, "list": nnx.List, "sequential": lambda layers: nnx.Sequential(*layers)},
+    EQUINOX: {"names": _equinox, "list": list, "sequential": eqx.nn.Sequential},
+}
 
 
 def build(pair: Pair, framework: str, weights: list[Leaves]) -> Any:
-    """The model of a pair, with these weights."""
+    """The model of a pair, with these weights, which it gets without leafwise."""
     values = leaves(pair, framework, weights)
     if framework in IN_DICTS:
-        model = _nested({name: jnp.asarray(array) for name, array in values.items()})
-        if framework == LINEN:
-            made = jax.eval_shape(linen_module(pair).init, jax.random.key(0), _given(pair, framework, inputs(pair)))
-            assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, model), pair
-        return model
-    made = []
-    for number, layer in enumerate((*pair.body, pair.head)):
-        if framework in OWN:
-            own = _LEAVES[framework](layer, weights[number], pair.flags)
-            made.append(NnxOwn(own) if framework == OWN_NNX else EquinoxOwn(*map(_array, (own["w"], own.get("b")))))
-        else:
-            made.append(_LAYERS[framework](layer, pair.flags))
-    by_name, in_list, sequential = _CONTAINERS[framework]
-    match pair.container:
-        case "names":
-            body = by_name({layer.name: module for layer, module in zip(pair.body, made[:-1], strict=True)})
-        case "list":
-            body = in_list(made[:-1])
-        case _:
-            body = sequential(made[:-1])
-    return _filled(_NETS[framework](body, made[-1]), values, pair)
-
-
-def _array(value: Array) -> Array:
-    return None if value is None else jnp.asarray(value)
-
-
-def _filled(model: Any, values: Leaves, pair: Pair) -> Any:
-    """A model with other values, without leafwise."""
-    before = named(model)
-    assert {name: array.shape for name, array in before.items()} == {
-        name: array.shape for name, array in values.items()
-    }, pair
-    if isinstance(model, nn.Module):
+        return unflatten_dict({name: jnp.asarray(array) for name, array in values.items()}, sep=".")
+    layers = {
+        layer.name: _LAYERS[_kind(framework, layer)](layer, _leaves_of(framework, layer, made))
+        for layer, made in zip(pair.layers, weights, strict=True)
+    }
+    makers, head = _CONTAINERS[OWN.get(framework, framework)], layers.pop("head")
+    body = makers[pair.container](layers if pair.container == "names" else list(layers.values()))
+    model = makers["names"]({"body": body, "head": head})
+    if framework == TORCH:
         model.load_state_dict({name: torch.from_numpy(array) for name, array in values.items()})
-        return model
-    if isinstance(model, nnx.Module):
+    elif isinstance(model, nnx.Module):
         for name, array in values.items():
-            path, _, last = name.rpartition(".")
-            getattr(_at(model, path), last)[...] = jnp.asarray(array)
-        return model
-    return jax.tree_util.tree_map_with_path(
-        lambda path, value: jnp.asarray(values[_name(path)]) if eqx.is_array(value) else value, model
-    )
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
-
-
-def _at(model: Any, path: str) -> Any:
-    for entry in path.split("."):
-        is_item = entry.isdecimal() or isinstance(model, dict)
-        model = model[int(entry) if entry.isdecimal() else entry] if is_item else getattr(model, entry)
+            _at(model, name)[...] = jnp.asarray(array)
+    else:
+        leaves_of_model, structure = jax.tree_util.tree_flatten_with_path(model)
+        filled = [jnp.asarray(values[_name(path)]) if eqx.is_array(leaf) else leaf for path, leaf in leaves_of_model]
+        model = jax.tree.unflatten(structure, filled)
+    assert _same(named(model), values), pair
     return model
 
 
@@ -588,109 +481,88 @@ def named(model: Any) -> Leaves:
         state = nnx.to_flat_state(nnx.state(model, nnx.Param))
         return {".".join(map(str, path)): np.array(value[...]) for path, value in state}
     flat = jax.tree_util.tree_flatten_with_path(model)[0]
-    return {_name(path): np.array(value) for path, value in flat if eqx.is_array_like(value) and np.ndim(value)}
+    return {_name(path): np.array(value) for path, value in flat if isinstance(value, jax.Array | np.ndarray)}
 
 
-def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name, value in values.items():
-        *path, last = name.split(".")
-        node = made
-        for entry in path:
-            node = node.setdefault(entry, {})
-        node[last] = value
-    return made
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")  # type: ignore[no-any-return]
+
+
+def _at(model: Any, path: str) -> Any:
+    for entry in path.split("."):
+        is_item = entry.isdecimal() or isinstance(model, dict)
+        model = model[int(entry) if entry.isdecimal() else entry] if is_item else getattr(model, entry)
+    return model
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------
 
 
-def inputs(pair: Pair) -> Array:
-    draw = np.random.default_rng(pair.seed + 1)
-    if pair.architecture == "embedding":
-        return draw.integers(0, pair.body[0].sizes[0], pair.shape)
-    return draw.normal(0, 1, pair.shape).astype(np.float32)
-
-
-def _given(pair: Pair, framework: str, x: Array) -> Array:
-    """Inputs for JAX: images have their channels last, except in Equinox."""
-    is_moved = pair.architecture in _IMAGES and framework != EQUINOX
-    return jnp.asarray(np.moveaxis(x, 1, -1) if is_moved else x)
-
-
-def _before_head(pair: Pair, x: Array, is_channels_first: bool) -> Array:
-    """What the head gets in JAX: each pixel, or images as vectors."""
-    if pair.architecture in _IMAGES:
-        wanted = "channels first" in pair.flags if pair.head.kind == "flat" else False
-        wanted = is_channels_first if pair.head.kind == "flat" and is_channels_first else wanted
-        if wanted != is_channels_first:
-            x = jnp.moveaxis(x, *((-1, 1) if wanted else (1, -1)))
-        x = x.reshape(len(x), -1) if pair.head.kind == "flat" else x
-    return jnp.tanh(x)
-
-
 def outputs(pair: Pair, framework: str, model: Any) -> Array:
     """What a model computes; of images, with the channels last."""
-    x = inputs(pair)
-    if framework == TORCH:
-        with torch.no_grad():
-            return _torch_outputs(pair, model, torch.from_numpy(x)).numpy()
-    x = _given(pair, framework, x)
+    draw, is_image = np.random.default_rng(pair.seed + 1), pair.architecture in _IMAGES
+    x: Array = draw.normal(0, 1, pair.shape).astype(np.float32)
+    if pair.architecture == "embedding":
+        x = draw.integers(0, pair.body[0].sizes[0], pair.shape)
+    is_last = is_image and framework not in (TORCH, EQUINOX)  # whether images have their channels last
+    compute: Callable[..., Array] = _torch_computed if framework == TORCH else _computed
+    x = torch.from_numpy(x) if framework == TORCH else jnp.asarray(np.moveaxis(x, 1, -1) if is_last else x)
+    for number, layer in enumerate(pair.body):
+        x = compute(_kind(framework, layer), layer, _at(model, place(pair, framework, number)), x)
+    if is_image and is_last != ("channels first" not in pair.flags and framework not in (TORCH, EQUINOX)):
+        x = jnp.moveaxis(x, -1, 1)
+    if pair.head.kind == "flat":
+        x = x.reshape(len(x), -1)
+    elif is_image and not is_last:
+        x = x.movedim(1, -1) if framework == TORCH else jnp.moveaxis(x, 1, -1)
+    x = torch.tanh(x) if framework == TORCH else jnp.tanh(x)
+    head = _at(model, place(pair, framework, len(pair.body)))
+    return np.asarray(compute(_kind(framework, pair.head), pair.head, head, x))
+
+
+@torch.no_grad()
+def _torch_computed(_: str, layer: Layer, module: Any, x: Array) -> Array:
+    if layer.kind == "attention":
+        return module(x, x, x, need_weights=False)[0]
+    for one in module if isinstance(module, nn.ModuleList) else ():
+        x = torch.tanh(one(x))
+    return x if isinstance(module, nn.ModuleList) else module(x)
+
+
+def _is_own(framework: str, layer: Layer) -> bool:
+    """Whether the layers of a framework do not compute what this layer does."""
+    is_gemma = layer.kind == "gemma" and "1 + w in the scale" not in layer.flags
+    return framework in OWN or layer.kind == "stack" or is_gemma
+
+
+def _computed(framework: str, layer: Layer, module: Any, x: Array) -> Array:
+    """What a layer of JAX computes from a batch."""
+    if _is_own(framework, layer):
+        return _own(framework, layer, named(module), x)
     if framework == LINEN:
-        return np.asarray(linen_module(pair).apply(model, x))
-    for number, layer in enumerate(pair.body):
-        x = _computed(pair, framework, layer, _at(model, place(pair, framework, number)), x)
-    x = _before_head(pair, x, framework == EQUINOX)
-    return np.asarray(_computed(pair, framework, pair.head, _at(model, "head"), x))
-
-
-def _torch_outputs(pair: Pair, model: Any, x: torch.Tensor) -> torch.Tensor:
-    for number, layer in enumerate(pair.body):
-        module = _at(model, place(pair, TORCH, number))
-        if layer.kind == "attention":
-            x = module(x, x, x, need_weights=False)[0]
-        elif isinstance(module, nn.ModuleList):
-            for one in module:
-                x = torch.tanh(one(x))
-        else:
-            x = module(x)
-    if pair.architecture in _IMAGES:
-        x = x.flatten(1) if pair.head.kind == "flat" else x.movedim(1, -1)
-    return model.head(torch.tanh(x))  # type: ignore[no-any-return]
-
-
-def _computed(pair: Pair, framework: str, layer: Layer, module: Any, x: Array) -> Array:
-    """What a layer computes from a batch."""
-    if framework == DICT:
-        return _own(layer, pair.flags, module["w"], module.get("b"), x)
-    if framework in OWN:
-        return _own(layer, pair.flags, *(one if one is None else one[...] for one in (module.w, module.b)), x)
-    if layer.kind == "stack":
-        bias = None if module.bias is None else module.bias[...]
-        kernel = module.kernel[...] if framework == NNX else module.weight.swapaxes(1, 2)
-        return _own(layer, frozenset(), kernel, bias, x)
+        return _linen_layer(layer).apply({"params": module}, x)
     if framework == NNX:
         return module(x)
-    is_attention = layer.kind == "attention"
-    run = (lambda one: module(one, one, one)) if is_attention else module
+    run = (lambda one: module(one, one, one)) if layer.kind == "attention" else module
     for _ in range({"attention": 1, "conv": 1, "up": 1, "embed": x.ndim}.get(layer.kind, x.ndim - 1)):
         run = jax.vmap(run)
     return run(x)
 
 
-def _own(layer: Layer, flags: frozenset[str], w: Array, b: Array, x: Array) -> Array:
-    """What a layer with the leaves w and b computes. They have the layout of Flax, or that of PyTorch with a flag."""
-    kind, b = layer.kind, 0.0 if b is None else b
-    if kind in ("linear", "flat", "stack") and "own is (out, in)" in flags:
+def _own(framework: str, layer: Layer, made: Leaves, x: Array) -> Array:
+    """What a layer with these leaves computes. They have the layout of Flax, or that of PyTorch with a flag."""
+    kind, flags = layer.kind, layer.flags
+    b: Array = next((array for name, array in made.items() if name.startswith("b")), 0.0)
+    w = next(array for name, array in made.items() if not name.startswith("b"))
+    if kind in ("linear", "flat", "stack") and (framework == EQUINOX or "own is (out, in)" in flags):
         w = w.swapaxes(-1, -2)
     match kind:
         case "embed":
-            return w[x]
-        case "norm":
-            x = x - x.mean(-1, keepdims=True)
-            return _normed(x) * w + b
-        case "rms" | "gemma":
-            return _normed(x) * (w if kind == "rms" or "1 + w in the scale" in flags else 1 + w)
+            return jnp.asarray(w)[x]
+        case "norm" | "rms" | "gemma":
+            x = x - x.mean(-1, keepdims=True) if kind == "norm" else x
+            scale = 1 + w if kind == "gemma" and "1 + w in the scale" not in flags else w
+            return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-5) * scale + b
         case "conv":
             return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) + b
         case "stack":
@@ -704,69 +576,68 @@ def _own(layer: Layer, flags: frozenset[str], w: Array, b: Array, x: Array) -> A
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
-def stored(pair: Pair, model: Any, folder: Path) -> Any:
+def _stored(pair: Pair, model: Any, folder: Path) -> Any:
     """The source for `lw.load`."""
-    values, is_torch = named(model), pair.source == TORCH
+    values, is_torch, file = named(model), pair.source == TORCH, folder / "model.safetensors"
     match pair.stored:
-        case "lw.save":
-            return lw.save(model, folder / "model.safetensors")
-        case "safetensors":
-            save = safetensors.torch.save_file if is_torch else safetensors.numpy.save_file
-            save(model.state_dict() if is_torch else values, str(folder / "model.safetensors"))
-            return folder / "model.safetensors"
-        case "torch.save":
-            torch.save(model.state_dict(), folder / "model.pt")
-            return folder / "model.pt"
-        case "npz":
-            np.savez(folder / "model.npz", **values)
-            return folder / "model.npz"
+        case "model":
+            return model
         case "NumPy dict":
-            return _nested(values) if pair.source in IN_DICTS else values
+            return unflatten_dict(values, sep=".") if pair.source in IN_DICTS else values
         case "state dict":
             is_nnx = isinstance(model, nnx.Module)
             return model.state_dict() if is_torch else nnx.state(model) if is_nnx else to_state_dict(model)
+        case "lw.save":
+            lw.save(model, file)
+        case "safetensors" if is_torch:
+            safetensors.torch.save_file(model.state_dict(), file)
+        case "safetensors":
+            safetensors.numpy.save_file(values, file)
+        case "torch.save":
+            torch.save(model.state_dict(), file := folder / "model.pt")
         case _:
-            return model
+            np.savez(file := folder / "model.npz", **values)
+    return file
 
 
 def outcome(pair: Pair, folder: Path) -> Outcome:
-    draw, count = np.random.default_rng(pair.seed), len(pair.body) + 1
-    weights, others = ([_weights(layer, draw) for layer in (*pair.body, pair.head)] for _ in range(2))
+    draw = np.random.default_rng(pair.seed)
+    weights, others = ([_weights(layer, draw) for layer in pair.layers] for _ in range(2))
     source, target = build(pair, pair.source, weights), build(pair, pair.target, others)
     expected, wanted, before = outputs(pair, pair.source, source), leaves(pair, pair.target, weights), named(target)
     assert _close(outputs(pair, pair.target, build(pair, pair.target, weights)), expected), pair
     assert not _close(outputs(pair, pair.target, target), expected), pair
-    options = {"rename": renames(pair, weights)} if pair.renames else {}
+    options: dict[str, Any] = {"rename": renames(pair, weights)} if pair.renames else {}
     plan = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            file = stored(pair, source, folder)
+            file = _stored(pair, source, folder)
             plan = str(lw.plan(target, file, **options))
+            caught.clear()
             loaded = lw.load(target, file, **options)
-            changed = named(source)
-            values, found = named(loaded), outputs(pair, pair.target, loaded)
+            values, computed = named(loaded), outputs(pair, pair.target, loaded)
         except lw.Error as error:
-            kept = _same(named(target), before)
-            return Outcome("refused", str(error)) if kept else Outcome("wrong", f"refused, but changed\n{plan}")
-        except Exception as error:
-            return Outcome("crashed", f"{type(error).__name__}: {error}\n{''.join(traceback.format_exc())}\n{plan}")
-    if not _same(changed, leaves(pair, pair.source, weights)):
+            is_unchanged = _same(named(target), before)
+            return Outcome("refused", str(error)) if is_unchanged else Outcome("wrong", f"{error}, but changed\n{plan}")
+        except Exception:
+            return Outcome("crashed", f"{traceback.format_exc()}\n{plan}")
+    if not _same(named(source), leaves(pair, pair.source, weights)):
         return Outcome("wrong", f"the source has changed\n{plan}")
-    differing = [name for name, array in wanted.items() if name not in values or not _close(values[name], array)]
-    if not differing and _close(found, expected):
+    differing = [name for name, array in wanted.items() if not _close(values[name], array)]
+    if not differing and _close(computed, expected):
         return Outcome("exact")
-    said = " ".join(str(warning.message) for warning in caught)
+    message = "\n".join(str(warning.message) for warning in caught)
     kept = [name for name in differing if _close(values[name], before[name])]
-    why = f"other values: {', '.join(differing)}; of these, as before: {', '.join(kept) or 'none'}\n{plan}\n{said}"
-    layers = [{place(pair, side, number) for side in (pair.source, pair.target)} for number in range(count)]
-    differ = [paths for paths in layers if any(name.startswith(f"{path}.") for path in paths for name in differing)]
-    is_said = all(any(re.search(rf"(?<![\w.]){re.escape(path)}\.", said) for path in paths) for paths in differ)
-    return Outcome("warned" if differ and is_said else "wrong", why)
+    why = f"differing: {', '.join(differing)}; kept: {', '.join(kept) or 'none'}\n{plan}\n{message}"
+    places = [{place(pair, side, number) for side in (pair.source, pair.target)} for number in range(len(weights))]
+    wrong = [paths for paths in places if any(name.startswith(f"{path}.") for path in paths for name in differing)]
+    is_named = [any(re.search(rf"(?<![\w.]){re.escape(path)}\.", message) for path in paths) for paths in wrong]
+    return Outcome("warned" if is_named and all(is_named) else "wrong", why)
 
 
 def _close(a: Array, b: Array) -> bool:
-    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-4, atol=1e-4))
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def _same(a: Leaves, b: Leaves) -> bool:
@@ -777,29 +648,24 @@ def _same(a: Leaves, b: Leaves) -> bool:
 
 
 def table(found: list[tuple[Pair, Outcome]]) -> str:
-    rows = [
-        *((name, [one.kind for pair, one in found if pair.architecture == name]) for name in _BODIES),
-        *((f"from {name}", [one.kind for pair, one in found if pair.source == name]) for name in (TORCH, *JAX)),
-        ("all", [one.kind for _, one in found]),
-    ]
+    rows = {name: [one.kind for pair, one in found if pair.architecture == name] for name in _BODIES}
+    rows |= {f"from {name}": [one.kind for pair, one in found if pair.source == name] for name in (TORCH, *JAX)}
+    rows["all"] = [one.kind for _, one in found]
     lines = [f"| | {' | '.join(KINDS)} |", f"|---|{'--:|' * len(KINDS)}"]
-    lines += [f"| {name} | {' | '.join(str(kinds.count(kind)) for kind in KINDS)} |" for name, kinds in rows]
+    lines += [f"| {name} | {' | '.join(str(kinds.count(kind)) for kind in KINDS)} |" for name, kinds in rows.items()]
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = sweeps.parser(__doc__, "pairs, by seed or by a word of their description")
+    parser = sweeps.parser(__doc__, "pairs, by their seeds or by words of their descriptions")
     parser.add_argument("--pairs", type=int, default=PAIRS)
     options = parser.parse_args()
     seeds = [int(word) for word in options.only if word.isdecimal()]
     words = [word for word in options.only if not word.isdecimal()]
-    if words or not seeds:
-        pairs = [drawn(options.seed * 1000 + number) for number in range(options.pairs)]
-        pairs = [pair for pair in pairs if not words or any(word in str(pair) for word in words)]
-    else:
-        pairs = []
     found: list[tuple[Pair, Outcome]] = []
-    for pair in [*map(drawn, seeds), *pairs]:
+    for pair in map(drawn, seeds or range(options.seed * 1000, options.seed * 1000 + options.pairs)):
+        if words and not any(word in str(pair) for word in words):
+            continue
         with tempfile.TemporaryDirectory() as folder:
             one = outcome(pair, Path(folder))
         found.append((pair, one))

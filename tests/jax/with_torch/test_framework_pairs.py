@@ -9,8 +9,8 @@ import pytest
 from tools.framework_pairs import FLAGS, JAX, SOURCES, TORCH, Outcome, Pair, drawn, outcome
 
 SEEDS = (
-    *(0, 2, 4, 5, 6, 7, 9, 10, 18, 19, 21, 32, 33, 34),
-    *(47, 53, 63, 80, 86, 102, 124, 140, 162, 174, 188, 236, 275, 299),
+    *(12, 13, 20, 22, 36, 37, 49, 59, 75, 82, 83, 93, 98, 101, 107),
+    *(110, 142, 148, 186, 254, 259, 385, 391, 415, 417, 477, 509, 523, 604, 717),
 )
 PAIRS = {seed: drawn(seed) for seed in SEEDS}
 
@@ -21,7 +21,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Outcome]:
     return {seed: outcome(pair, folders[seed]) for seed, pair in PAIRS.items()}
 
 
-@pytest.mark.parametrize("seed", PAIRS, ids=lambda seed: f"{seed}: {PAIRS[seed]}")
+@pytest.mark.parametrize("seed", PAIRS)
 @pytest.mark.filterwarnings("ignore")
 def test_a_pair_computes_the_same_or_is_refused(seed: int, outcomes: dict[int, Outcome]) -> None:
     kind, why = outcomes[seed]
@@ -39,6 +39,6 @@ def test_the_pairs_have_everything_that_can_be_drawn() -> None:
         kinds = {(pair.architecture, from_torch), (pair.architecture, "square" if is_square else "")}
         return {*kinds, ("from", pair.source), ("to", pair.target), pair.stored, pair.renames, *pair.flags}
 
-    everything = set().union(*(has(drawn(seed)) for seed in range(600)))
+    everything = set().union(*(has(drawn(seed)) for seed in range(300)))
     assert {*FLAGS, *SOURCES, *(("from", name) for name in (TORCH, *JAX))} <= everything
     assert set().union(*map(has, PAIRS.values())) == everything

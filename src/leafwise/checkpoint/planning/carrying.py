@@ -32,6 +32,12 @@ _HIDDEN_STATISTICS = (
 )
 _NOT_CARRIED = dict.fromkeys(("norm.hidden_mean", "norm.hidden_variance"), _HIDDEN_STATISTICS)
 
+_FROM_ONE = "norm.scale_minus_one"
+_NOT_FROM_ONE = (
+    "one of the norms multiplies by 1 plus its scale, as GemmaRMSNorm does, and the other by its scale, as far as is "
+    "known; add or subtract 1 first, or declare the role norm.scale_minus_one with lw.add_roles"
+)
+
 _BEHIND_A_WEIGHT = (
     "{} is not the weight: PyTorch computes the weight from it and other leaves; first make it a weight again, with "
     "torch.nn.utils.prune.remove, remove_weight_norm or remove_spectral_norm"
@@ -70,8 +76,10 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     framework = ", ".join(sorted(theirs)) or ("JAX" if _is_of_jax(plan.source) else "PyTorch")
     carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
     is_of_torch = _is_of_torch(plan.source)
-    carrying.is_certain = bool(theirs) or is_of_torch or _is_of_jax(plan.source)
-    carrying.is_certain &= not is_of_torch or _frameworks(plan.target, target.names) != {"PyTorch"}
+    of_target = _frameworks(plan.target, target.names)
+    by_names = _are_called_weight(source) and of_target not in ({"PyTorch"}, {"Equinox"})  # read as those of PyTorch
+    carrying.is_certain = bool(theirs) or is_of_torch or _is_of_jax(plan.source) or by_names
+    carrying.is_certain &= not is_of_torch or of_target != {"PyTorch"}
     recipes = carrying.recipes(stored, wanted)
     ours = {leaf.name for leaf in wanted if is_own_state(leaf)}  # state that both sides have under one name is loaded
     recipes |= {leaf.name: Taken(leaf.name, leaf.shape or ()) for leaf in stored if leaf.name in ours}
@@ -80,7 +88,8 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     is_complete = all(
         leaf.name in recipes or leaf.name in on_both_sides or is_own_state(leaf) for leaf in (*wanted, *stored)
     )
-    plan.warnings += carrying.warnings
+    ordered = stored if carrying.is_torch else wanted
+    plan.warnings += [*carrying.warnings, *_flattened(ordered, carrying.turned_convolutions)]
     if (not recipes and _weight_names(stored) == _weight_names(wanted)) or (
         same and is_complete and not carrying.refused
     ):
@@ -212,6 +221,7 @@ class _Carrying:
     def __init__(self, plan: Plan, framework: str, is_torch: bool) -> None:
         self._source, self._framework, self.is_torch = the_source(plan.source), framework, is_torch
         self.is_certain = False  # whether the source is known to be of another framework
+        self.turned_convolutions: set[str] = set()  # whose channels come last on one side only, by both names
         self._copied: list[CarriedLeaf] = []  # leaves of which no side says what their axes are
         self._convolutions: list[CarriedLeaf] = []  # kernels that only names describe on both sides
         self._given: dict[str, list[_Piece]] = {}  # by part of the model, the parts of the source
@@ -276,7 +286,7 @@ class _Carrying:
         square = [leaf.name for leaf in self._copied if len(set(leaf.shape or ())) < len(leaf.shape or ())]
         if square and self.is_certain:
             self.warnings.append(
-                f"{listed(square, 3)}: copied from another framework, which may store them transposed; names and "
+                f"{listed(square)}: copied from another framework, which may store them transposed; names and "
                 "shapes do not show it; declare their roles with lw.add_roles"
             )
 
@@ -335,6 +345,9 @@ class _Carrying:
             recipe = cut(recipe, axis, [size] * len(source.keys))[number]
         if axes is None or wanted is None:
             return recipe
+        if target.leaf.role == "conv.weight" or source.leaf.role == "conv.weight":
+            if (axes[0] == "out") != (wanted[0] == "out"):
+                self.turned_convolutions |= {source.leaf.name, target.leaf.name}
         if target.leaf.role == "conv_transpose.weight":
             recipe = regrouped(recipe, axes, wanted, shape)
         return laid_out(recipe, axes, wanted, shape)
@@ -369,6 +382,8 @@ class _Carrying:
 
     def _check_carried(self, source: CarriedLeaf, target: CarriedLeaf) -> None:
         """Raises if one of the leaves has no counterpart in other frameworks."""
+        if (source.role == _FROM_ONE) != (target.role == _FROM_ONE):
+            raise RecipeError(_NOT_FROM_ONE)
         for leaf, computed in zip((source, target), self._computed, strict=True):
             if leaf.role in _NOT_CARRIED:
                 raise RecipeError(_NOT_CARRIED[leaf.role])
@@ -396,20 +411,42 @@ class _Carrying:
         return axes_by_name(leaf, role)
 
 
+def _flattened(leaves: list[CarriedLeaf], turned: set[str]) -> list[str]:
+    """A warning for each linear layer behind a convolution whose channels come last in one of the frameworks, if its
+    inputs may be the positions of all channels: then they are in another order there. `leaves` are those of PyTorch, in
+    the order of its layers."""
+    warnings: list[str] = []
+    before: tuple[CarriedLeaf, int] | None = None
+    for leaf in leaves:
+        shape = leaf.shape or ()
+        if leaf.name in turned:
+            before = leaf, shape[0] if leaf.called == "weight" else shape[-1]
+        elif len(shape) > 1 and before is not None:
+            inputs = shape[-1] if leaf.called == "weight" else shape[0]
+            (convolution, channels), before = before, None
+            if len(shape) == 2 and inputs > channels and inputs % channels == 0:
+                warnings.append(
+                    f"{leaf.name}: if its {inputs:,} inputs are the flattened output of {convolution.name} "
+                    f"({inputs // channels:,} positions of {channels:,} channels), they have another order where "
+                    "channels come last; permute them after the load"
+                )
+    return warnings
+
+
 def warn_of_layouts(plan: Plan) -> None:
     """Warns of square weights that the source calls otherwise than the model, without saying what their axes are."""
     ours, theirs = plan.target.columns, plan.source.columns
     doubtful = []
-    for feed in plan.feeds if not plan.is_carried else ():
+    for feed in plan.feeds if not plan.is_carried and not _is_of_torch(plan.source) else ():
         if ours.row_names[feed.row] == _last(theirs.row_names[feed.source]) or feed.source in plan.recipes:
             continue  # as almost always
         (role, axes), shape = ours.row_role(feed.row), ours.facts([feed.row])[0].spec.shape or ()
-        is_weight = role is not None and axes is not None and "out" in axes and len(axes) > 1
-        if is_weight and len(set(shape)) < len(shape) and theirs.row_role(feed.source)[0] is None:
+        is_weight = role is None or (axes is not None and "out" in axes)
+        if is_weight and len(shape) > 1 and len(set(shape)) < len(shape) and theirs.row_role(feed.source)[0] is None:
             doubtful.append(feed.name)
     if doubtful:
         plan.warnings.append(
-            f"{listed(doubtful, 3)}: the source calls {'it' if len(doubtful) == 1 else 'them'} otherwise, and neither "
+            f"{listed(doubtful)}: the source calls {'it' if len(doubtful) == 1 else 'them'} otherwise, and neither "
             "names nor shapes show whether it stores them transposed; load from the model that they are from"
         )
 

@@ -50,7 +50,8 @@ class Gates(NamedTuple):
 GATES = {1: Gates(("all",), ""), 3: Gates(("r", "z", "n"), "n"), 4: Gates(("i", "f", "g", "o"), "")}
 
 _WEIGHTS = """
-    linear.weight bilinear.weight conv.weight conv_transpose.weight embedding.table norm.scale activation.slope
+    linear.weight bilinear.weight conv.weight conv_transpose.weight embedding.table norm.scale norm.scale_minus_one
+    activation.slope
     attention.q attention.k attention.v attention.out
 """
 _PART_OF_ROLE = {
@@ -316,11 +317,11 @@ def _with_role_by_name(leaf: CarriedLeaf, beside: set[str]) -> CarriedLeaf:
         return leaf
     role: str | None
     axes: Axes
-    role, axes = _TORCH_ROLES.get(leaf.last, (None, None))
-    if role is None and (match := _RNN_LEAF.fullmatch(leaf.last)) is not None:
+    role, axes = _TORCH_ROLES.get(leaf.called, (None, None))
+    if role is None and (match := _RNN_LEAF.fullmatch(leaf.called)) is not None:
         role, axes = f"rnn.{match[1]}", _RNN_AXES[match[1].partition("_")[0]]
     if role is None and "." in leaf.name:
-        role, axes = role_by_structure(beside, leaf.name.split(".")[-2], leaf.last, len(leaf.shape))
+        role, axes = role_by_structure(beside, leaf.name.split(".")[-2], leaf.called, len(leaf.shape))
     if role is None or axes is None or len(axes) != len(leaf.shape):
         return leaf
     return leaf._replace(role=role, axes=axes)

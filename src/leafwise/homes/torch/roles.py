@@ -14,6 +14,14 @@ _NORM: Roles = {
     "running_var": ("norm.variance", ("*features",)),
     "num_batches_tracked": ("norm.count", ()),
 }
+# Norms that multiply by 1 + weight, so that a weight of 0 changes nothing.
+_NORM_FROM_ONE: Roles = {**_NORM, "weight": ("norm.scale_minus_one", ("*features",))}
+_FROM_ONE = """
+    *Gemma*RMSNorm
+    MiniMaxM3VLRMSNorm MuseGlimmerTextCenteredRMSNorm MuseSparkTextCenteredRMSNorm MuseSparkTextInputScaledRMSNorm
+    NemotronLayerNorm1P Qwen3NextRMSNorm Qwen3_5RMSNorm Qwen3_5MoeRMSNorm Qwen4ExpTextRMSNorm Step3p7RMSNorm
+    VideoPrismLayerNorm Krea2RMSNorm
+"""
 _RNN: Roles = {
     "weight_ih*": ("rnn.weight_ih", ("out", "in")),
     "weight_hh*": ("rnn.weight_hh", ("out", "in")),
@@ -49,6 +57,8 @@ ROWS: list[tuple[str, Roles]] = [
     ),
     ("torch.nn.PReLU", {"weight": ("activation.slope", ("features",))}),
     ("transformers.Conv1D", {"weight": ("linear.weight", ("in", "out")), "bias": _BIAS}),
+    *((f"*{name}*RMSNorm", _NORM) for name in ("Gemma3n", "Gemma4", "DiffusionGemma", "EmbeddingGemma")),
+    *((name, _NORM_FROM_ONE) for name in _FROM_ONE.split()),
     ("*RMSNorm", _NORM),
     ("*RMSNormGated", _NORM),
     ("*LayerNorm", _NORM),

@@ -115,7 +115,12 @@ class JaxSaving(Saving):
         return [_snapshot(self.home.value(value)) for value in values]
 
     def node_type(self, obj: Any) -> tuple[str, tuple[tuple[str, Any], ...] | None] | None:
-        return f"{type(obj).__module__}.{type(obj).__qualname__}", None
+        cls = type(obj)
+        name = f"{cls.__module__}.{cls.__qualname__}"
+        # A class of one's own is recorded with the framework that it is of, because a file must show that.
+        packages = [f"{base.__module__}." for base in cls.__mro__]
+        own = [known for known in ("flax.nnx.", "equinox.") if any(package.startswith(known) for package in packages)]
+        return (f"{own[0]}Module {name}" if own and not name.startswith(own[0]) else name), None
 
 
 def _snapshot(array: Any) -> Any:
