@@ -76,10 +76,11 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
     framework = ", ".join(sorted(theirs)) or ("JAX" if _is_of_jax(plan.source) else "PyTorch")
     carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
     is_of_torch = _is_of_torch(plan.source)
-    of_target = _frameworks(plan.target, target.names)
-    by_names = _are_called_weight(source) and of_target not in ({"PyTorch"}, {"Equinox"})  # read as those of PyTorch
-    carrying.is_certain = bool(theirs) or is_of_torch or _is_of_jax(plan.source) or by_names
-    carrying.is_certain &= not is_of_torch or of_target != {"PyTorch"}
+    is_to_torch = _frameworks(plan.target, target.names) == {"PyTorch"}
+    by_names = _are_called_weight(source) and _frameworks(plan.target, target.names) != {"Equinox"}
+    is_from_torch = is_of_torch or theirs == {"PyTorch"} or (not theirs and by_names)  # `weight` is a name of PyTorch
+    is_from_other = not is_of_torch and (bool(theirs) or _is_of_jax(plan.source))
+    carrying.is_certain = is_from_other if is_to_torch else is_from_torch
     recipes = carrying.recipes(stored, wanted)
     ours = {leaf.name for leaf in wanted if is_own_state(leaf)}  # state that both sides have under one name is loaded
     recipes |= {leaf.name: Taken(leaf.name, leaf.shape or ()) for leaf in stored if leaf.name in ours}

@@ -79,6 +79,7 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
         )
     if ties not in ("restore", "ignore"):
         raise QueryError(f'ties= takes "restore" or "ignore", not {ties!r}')
+    is_renamed = rename is not None and not is_auto(rename)
     rename = _own_renames(t, s) if rename is None else rename
     plan = Plan(t, s, allowed)
     plan.saturate, plan.is_cast = checked_cast(cast) == "saturate", bool(cast)
@@ -88,7 +89,8 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
     wanted = values_of(t, target_values, optimizers.nodes)
     numbers = stored_numbers(plan, pairing, wanted)
     plan_leaves(plan, pairing, bool(cast))
-    warn_of_layouts(plan)
+    if is_renamed:
+        warn_of_layouts(plan)
     plan_values(plan, pairing.new_name, optimizers, (target_values, wanted, numbers))
     plan.optimizers = plan_optimizers(plan, pairing, optimizers)
     if ties == "restore":
