@@ -110,7 +110,8 @@ class Opaque:
     def __str__(self) -> str:
         """Its name as a key in a path: the member of an enum is `package.Color(1)`."""
         if not self.args or len(self.args) > 3 or not all(_is_short(arg) for arg in self.args):
-            return escape(self.class_name)
+            # What differs has different names.
+            return escape(f"{self.class_name} {_digest(self).hex()[:8]}" if any(self.parts()) else self.class_name)
         return escape(f"{self.class_name}({', '.join(f'{arg!r:.40}' for arg in self.args)})")
 
     def __repr__(self) -> str:
@@ -188,7 +189,9 @@ def _combined(value: Any, digests: dict[int, bytes]) -> bytes:
 def _label(value: Any) -> str:
     if isinstance(value, Opaque):
         return f"{value.class_name} {[part is not None for part in _fields(value)]}"
-    return str(getattr(value, "spec", ""))
+    if isinstance(value, deque):
+        return str(value.maxlen)
+    return str(value) if isinstance(value, range) else str(getattr(value, "spec", ""))
 
 
 def _inside(value: Any) -> list[Any]:

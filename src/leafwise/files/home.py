@@ -120,7 +120,8 @@ class FilesHome(Home):
     # -- memory ----------------------------------------------------------------------------------------
 
     def storages(self, values: list[Stored]) -> list[object | None]:
-        return [None if storage is None else id(storage) for storage in shared_storages(values)]
+        storages = zip(values, shared_storages(values), strict=True)
+        return [None if storage is None or not value.spec.size else id(storage) for value, storage in storages]
 
     def memory(self, value: Stored) -> Memory | None:
         return value.tied_memory() if isinstance(value, Strided) else None

@@ -176,8 +176,8 @@ def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
 def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
     """Whether dotted keys lead directly to arrays, as in a state dict.
 
-    If the first entry of a dotted key is also the key of a nested dict, keys are not split, because two values could
-    then have the same path.
+    If the first entry of a dotted key is also the key of a nested dict or of a plain value, keys are not split, because
+    two values could then have the same path.
     """
     kinds: dict[type, str | None] = {}  # type → "node", "leaf" or None
     prefixes, nested = set(), set()
@@ -190,7 +190,7 @@ def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
         if "." in key:
             prefixes.add(key.partition(".")[0])
             flat = flat or kind == "leaf"
-        elif kind == "node":
+        elif kind != "leaf":  # a plain value could not be reached beside a node of its name
             nested.add(key)
     return flat and prefixes.isdisjoint(nested)
 

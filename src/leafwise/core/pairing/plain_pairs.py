@@ -1,5 +1,6 @@
 """Plain values of two trees: which belong together, and whether they are the same."""
 
+from collections import deque
 from enum import Enum
 from math import copysign
 from typing import Any
@@ -25,11 +26,18 @@ class PlainPairs:
 
 
 def _values_of(t: Tree) -> dict[str, tuple[str, Any]]:
-    """The plain values of a tree with their paths, by name; without a file's metadata."""
+    """The plain values of a tree with their paths, by name; without a file's metadata. Objects that were not loaded and
+    contain arrays are among them, because their other attributes are nowhere else."""
     columns = t.columns
-    if not t.is_whole or not columns.scalars:
+    if not t.is_whole:
         return {}
-    return {
+    objects: dict[str, tuple[str, Any]] = {}
+    end = 0
+    for node in columns.nodes_where(lambda home, obj: isinstance(obj, Opaque), t.root):
+        if node >= end:  # not inside another one
+            end = columns.node_ends[node]
+            objects[f"{columns.node_text(node)} (object)"] = columns.node_text(node), columns.node_objects[node]
+    return objects | {
         key: (str(columns.scalar_path(node, name, value)), value)
         for key, node, name, value in columns.scalar_items(t.root)
         if not (t.is_file and key.startswith("__metadata__."))
@@ -40,8 +48,9 @@ def compare_plain(value: Any, partner: Any) -> str:
     """Whether two plain values are the `same` or `changed`; `unknown` if that cannot be decided. A list equals a tuple
     with the same items, and a NumPy number the same Python number; nan equals nan, and -0.0 differs from 0.0."""
     value, partner = _as_number(value), _as_number(partner)
-    if isinstance(value, list | tuple) and isinstance(partner, list | tuple):
-        if len(value) != len(partner):
+    are_deques = isinstance(value, deque) and isinstance(partner, deque)
+    if are_deques or (isinstance(value, list | tuple) and isinstance(partner, list | tuple)):
+        if len(value) != len(partner) or getattr(value, "maxlen", None) != getattr(partner, "maxlen", None):
             return "changed"
         kinds = set(map(compare_plain, value, partner))
         return next((kind for kind in ("changed", "unknown") if kind in kinds), "same")
@@ -49,6 +58,9 @@ def compare_plain(value: Any, partner: Any) -> str:
         return "same" if _same_number(value, partner) else "changed"
     if type(value) is not type(partner):
         return "changed"
+    if isinstance(value, set | frozenset):
+        texts = (sorted(f"{type(item).__name__} {item!r}" for item in items) for items in (value, partner))
+        return "same" if next(texts) == next(texts) else "changed"
     if isinstance(value, Opaque):
         return "same" if same_records(value, partner) else "changed"
     return "same" if value is partner else _equal(value, partner)

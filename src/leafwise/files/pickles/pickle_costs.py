@@ -122,7 +122,9 @@ class Survey:
             own, inside = self._object_size(container)
         else:
             if isinstance(container, StoredDeque):
-                container.is_node = id(container) in self.with_arrays or any(isinstance(i, Opaque) for i in container)
+                container.is_node = id(container) in self.with_arrays or any(
+                    isinstance(i, Opaque) or getattr(i, "is_node", False) for i in container
+                )
             own, inside = _size(container, self.sizes, self.limits)
         self.once += own
         self.total = self.sizes[id(container)] = own + inside

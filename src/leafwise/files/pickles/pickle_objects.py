@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.opaque import Opaque, StoredText
@@ -105,6 +106,7 @@ class StoredDeque(deque[Any]):
 
     is_node = False
 
+    @recursive_repr()
     def __repr__(self) -> str:
         return escape(f"{deque(self, self.maxlen)!r}")
 

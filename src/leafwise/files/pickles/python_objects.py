@@ -79,8 +79,8 @@ def _range(*args: Any) -> range:
 def _path(*args: Any) -> StoredText:
     if len(args) > 1000 or not all(isinstance(arg, str) and len(arg) < 1000 for arg in args):
         raise UnexpectedArgumentsError("a file path is made from unexpected arguments")
-    text = "/".join(args).replace("//", "/", 1) if args[:1] == ("/",) else "/".join(args)
-    return StoredText(text, "pathlib.Path")
+    root = args[0] if args[:1] in (("/",), ("//",)) else ""
+    return StoredText(root + "/".join(args[1:] if root else args) or ".", "pathlib.Path")
 
 
 def text_of_python_2(data: bytes) -> str:

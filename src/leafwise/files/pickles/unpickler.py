@@ -9,6 +9,7 @@ record of what the pickle says about it; if the machine is strict, it is refused
 import codecs
 import re
 import struct
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
 from time import thread_time
 from typing import Any
@@ -53,7 +54,6 @@ from leafwise.files.sources.source import Source
 
 # What an opcode raises if its operands are not valid.
 _INVALID = LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error
-_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _MAX_MARKS = 100_000  # marks that may be open at once
 _MAX_NUMBER = 1024  # bytes that an int may have
 _MAX_NAMES = 20_000  # classes and functions; a model has some dozens
@@ -523,10 +523,12 @@ class Unpickler(PickleBytes):
 
     def _lookup(self, module: str, name: str) -> Any:
         self.limits.spend_steps(LOOKUP_STEPS)
-        known = self._known.get((module, name))
+        asked = module, name
+        known = self._known.get(asked)
         if known is None:
             # Older protocols write the module names of Python 2.
-            named = _RENAMED.get(module, module)[:_MAX_NAME], name[:_MAX_NAME]
+            module, name = NAME_MAPPING.get((module, name)) or (IMPORT_MAPPING.get(module, module), name)
+            named = module[:_MAX_NAME], name[:_MAX_NAME]
             full_name = ".".join(named)
             self.limits.spend_bytes(OBJECT_BYTES + _NAME_BYTES + 8 * len(full_name))
             self._note_name(*named)
@@ -537,7 +539,7 @@ class Unpickler(PickleBytes):
                     "load; if you trust the file, load it with PyTorch and save only its tensors and plain values"
                 )
             known = Opaque(full_name) if make is None else GlobalName(full_name, make)
-            self._known[module, name] = known
+            self._known[asked] = known
         return known
 
     def _inst(self) -> None:
