@@ -11,7 +11,7 @@ SEEDED = $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .PHONY: help run test quick long gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules \
-	optimizers ties alarms mutants kinds pictures page wheel clean
+	optimizers groups optax pickles pairs ties alarms mutants kinds pictures page wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,19 @@ timmrules: $(VENV)/dev.stamp  ## Compare layer_decay and no_decay with timm's ru
 
 optimizers: $(VENV)/dev.stamp  ## Resume runs with every optimizer of torch, timm, pytorch_optimizer
 	@$(BIN)/python -m tools.optimizers $(SEEDED)
+
+groups: $(VENV)/dev.stamp  ## Load optimizer state into other groups, orders and kinds (minutes)
+	@$(BIN)/python -m tools.optimizer_groups $(SEEDED)
+
+optax: $(VENV)/dev.stamp build/jax_alone/stamp  ## Exchange states of optax with Orbax in both directions (minutes)
+	@PYTHONPATH=src:. build/jax_alone/bin/python -m tools.optax_orbax $(SEEDED)
+
+pickles: $(VENV)/dev.stamp  ## Read random pickles, and compare objects that differ (minutes)
+	@$(BIN)/python -m tools.random_pickles $(SEEDED)
+	@$(BIN)/python -m tools.random_pairs $(SEEDED)
+
+pairs: $(VENV)/dev.stamp build/jax_alone/stamp  ## Carry weights between random pairs of PyTorch and JAX models (minutes)
+	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python -m tools.framework_pairs $(SEEDED)
 
 ties: $(VENV)/dev.stamp  ## Check that ties of transformers' models survive (minutes)
 	@$(BIN)/python -m tools.tied_transformers $(SEEDED)

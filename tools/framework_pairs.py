@@ -673,7 +673,7 @@ def main() -> int:
             print(f"\n{one.kind}: python -m tools.framework_pairs {pair.seed}\n  {pair}\n{one.why}", flush=True)
     print(table(found))
     if not options.only:
-        sweeps.record("make pairs", {"pairs": table(found)}, options.seed)
+        sweeps.record("make pairs", {"framework pairs": table(found)}, options.seed)
     return 1 if any(one.kind in ("wrong", "crashed") for _, one in found) else 0
 
 

@@ -1,16 +1,19 @@
-"""Random nested Python objects, as they are in checkpoints, and odder ones: for tools/random_pickles.py."""
+"""Random nested Python objects, as they are in checkpoints, and odder ones; and pairs of values that differ: for
+tools/random_pickles.py and tools/random_pairs.py."""
 
 import argparse
+import array
 import datetime
 import decimal
 import enum
 import fractions
 import functools
+import io
 import random
 import struct
 import types
 import uuid
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -50,6 +53,13 @@ class Place:
 
 class Thing:
     """An object whose attributes are drawn at random."""
+
+
+class Slots:
+    __slots__ = ("x",)
+
+    def __init__(self, x: Any = 1) -> None:
+        self.x = {"a": x}
 
 
 class Table(dict[Any, Any]):
@@ -93,11 +103,14 @@ LOOKALIKES = (
     (np.datetime64("2026-01-01"), np.datetime64("2026-01-01T00", "h")),
 )  # fmt: skip
 PATHS = ("w", "/a/b", "/", ".", "..", "a/../b", "//a/b", "é/ü")
-NUMBERS = "b1 u1 i1 u2 i2 f2 u4 i4 f4 c8 u8 i8 f8 c16".split()
+NUMBERS = ("b1", "u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4", "c8", "u8", "i8", "f8", "c16")
 DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int8,
     torch.uint8, torch.int16, torch.uint16, torch.int32, torch.int64, torch.bool, torch.float8_e4m3fn,
 )  # fmt: skip
+
+_LARGE = (90, 100)
+_WIDE = np.longdouble("0.1"), np.clongdouble(1j)  # made once, because some of their bytes are not set
 
 
 class Values:
@@ -145,7 +158,7 @@ class Values:
         rng, kind = self.rng, self.rng.random()
         shape = self._shape()
         if kind < 0.12:
-            objects = np.empty(shape, object)
+            objects = np.empty(shape if shape != _LARGE else (10, 30), object)
             for number in range(objects.size):
                 objects.flat[number] = self.plain() if rng.random() < 0.7 else np.ones(2)
             return objects
@@ -184,7 +197,7 @@ class Values:
         return self.rng.choice(views)()
 
     def _shape(self) -> tuple[int, ...]:
-        return self.rng.choice([(), (0,), (1,), (3,), (2, 3), (3, 2), (2, 0), (1, 2, 2), (4, 4), (90, 100)])
+        return self.rng.choice([(), (0,), (1,), (3,), (2, 3), (3, 2), (2, 0), (1, 2, 2), (4, 4), _LARGE])
 
     def _bytes(self, shape: tuple[int, ...], dtype: Any) -> bytes:
         size = int(np.prod(shape))
@@ -220,8 +233,8 @@ class Values:
 def _number(rng: random.Random) -> Any:
     return rng.choice(
         [
-            0, 1, -1, 255, 256, 65_536, 1 << 31, -(1 << 31), 1 << 63, -(1 << 63), 1 << 200, -(1 << 2000), True, False, None,
-            0.1, -0.0, 1e308, float("inf"), -float("inf"), struct.unpack(">d", b"\x7f\xf8" + rng.randbytes(6))[0],
+            0, 1, -1, 255, 256, 65_536, 1 << 31, -(1 << 31), 1 << 63, -(1 << 63), 1 << 200, -(1 << 2000), True, False,
+            None, 0.1, -0.0, 1e308, float("inf"), -float("inf"), struct.unpack(">d", b"\x7f\xf8" + rng.randbytes(6))[0],
             1j, complex(-0.0, float("nan")), rng.random(), rng.getrandbits(64),
         ]
     )  # fmt: skip
@@ -243,8 +256,8 @@ def _scalar(rng: random.Random) -> Any:
     """A NumPy scalar."""
     kinds = [
         lambda: np.frombuffer(rng.randbytes(8), "f4")[0], lambda: np.float16(rng.random()), lambda: np.float64(-0.0),
-        lambda: np.longdouble("0.1"), lambda: np.int8(-5), lambda: np.uint64(2**64 - 1), lambda: np.bool_(True),
-        lambda: np.complex64(1 - 2j), lambda: np.clongdouble(1j), lambda: np.datetime64("2026-01-01", rng.choice("sDY")),
+        lambda: _WIDE[0], lambda: np.int8(-5), lambda: np.uint64(2**64 - 1), lambda: np.bool_(True),
+        lambda: np.complex64(1 - 2j), lambda: _WIDE[1], lambda: np.datetime64("2026-01-01", rng.choice("sD")),
         lambda: np.timedelta64(rng.randrange(9), rng.choice("smh")), lambda: np.str_("a\0"), lambda: np.bytes_(b"ab"),
         lambda: np.zeros(1, [("a", "i4"), ("b", "f8")])[0], lambda: np.array(7, ">i4")[()], lambda: np.str_(""),
     ]  # fmt: skip
@@ -256,10 +269,12 @@ def _other(rng: random.Random) -> Any:
     return rng.choice(
         [
             range(3), range(5, -1, -2), slice(1, None), Ellipsis, len, nn.Linear, OrderedDict, Color.RED, Level.LOW,
-            Path(rng.choice(PATHS)), PurePosixPath("a"), datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), datetime.date(2026, 1, 2),
-            datetime.timedelta(seconds=rng.randrange(9)), decimal.Decimal("1.50"), fractions.Fraction(1, 3), uuid.UUID(int=5),
-            torch.float32, torch.bfloat16, torch.device("cpu"), torch.device("cuda", 1), torch.strided, torch.contiguous_format,
-            torch.Size([2, 3]), np.dtype(">f4"), np.float32, functools.partial(print, 1, sep=""), random.Random(1), Place(3),
+            Path(rng.choice(PATHS)), PurePosixPath("a"), datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
+            datetime.date(2026, 1, 2), datetime.time(1, 2), datetime.timedelta(seconds=rng.randrange(9)),
+            decimal.Decimal("1.50"), fractions.Fraction(1, 3), uuid.UUID(int=5), torch.float32, torch.bfloat16,
+            torch.device("cpu"), torch.device("cuda", 1), torch.strided, torch.per_tensor_affine, torch.Size([2, 3]),
+            np.dtype(">f4"), np.float32, functools.partial(print, 1, sep=""), random.Random(1), Place(3), Slots(),
+            array.array("f", [1, 2]), io.BytesIO(b"ab"), ValueError("a", 1), UserDict({1: 2}),
         ]
     )  # fmt: skip
 
@@ -267,7 +282,7 @@ def _other(rng: random.Random) -> Any:
 def _many(rng: random.Random) -> Any:
     """More items than a pickle writes at once."""
     return rng.choice(
-        [list(range(2_500)), {str(n): n for n in range(1_500)}, set(range(1_500)), {n: None for n in range(3_000)}]
+        [list(range(2_500)), {str(n): n for n in range(1_500)}, set(range(1_500)), dict.fromkeys(range(3_000))]
     )
 
 
@@ -296,9 +311,7 @@ _CONTAINERS: tuple[Callable[[Values], Any], ...] = (
     *[lambda draw: draw.frozen(tuple)] * 2,
     lambda draw: draw.mapping(OrderedDict),
     lambda draw: draw.mapping(lambda: defaultdict(list)),
-    lambda draw: draw.filled(
-        Counter(), lambda made: made.update({key: draw.plain() for key in draw.keys()} and {"a": 2, 1: 3})
-    ),
+    lambda draw: Counter(draw.rng.choices(("a", 1, None), k=3)),
     lambda draw: draw.sequence(deque),
     lambda draw: draw.sequence(lambda: deque(maxlen=3)),
     lambda draw: draw.frozen(lambda values: Point(values, draw.value())),
@@ -310,3 +323,61 @@ _CONTAINERS: tuple[Callable[[Values], Any], ...] = (
     lambda draw: draw.mapping(Table),
     lambda draw: draw.sequence(Row),
 )
+
+
+# -- pairs of values ---------------------------------------------------------------------------------------------
+
+
+def with_attributes(made: Any, **attributes: Any) -> Any:
+    vars(made).update(attributes)
+    return made
+
+
+def _arrays(dtype: Any, first: Any, second: Any) -> tuple[Any, Any]:
+    """Two arrays that differ in one element."""
+    return np.array([second, first], dtype), np.array([second, second], dtype)
+
+
+_DAY, _FIELDS = datetime.datetime(2026, 1, 2, 3), [("a", "<f4"), ("b", "i8")]
+_LONG = np.longdouble(1), np.nextafter(np.longdouble(1), np.longdouble(2))  # equal as a float of 64 bits
+_OBJECTS = {
+    "date": (_DAY.date(), datetime.date(2026, 1, 3)), "time zone": (_DAY, _DAY.replace(tzinfo=datetime.UTC)),
+    "time": (datetime.time(1), datetime.time(2)), "timedelta": (datetime.timedelta(1), datetime.timedelta(2)),
+    "decimal": (decimal.Decimal("1.5"), decimal.Decimal("1.6")), "uuid": (uuid.UUID(int=1), uuid.UUID(int=2)),
+    "fraction": (fractions.Fraction(1, 3), fractions.Fraction(1, 4)), "path": (Path("a/b"), Path("a/c")),
+    "enum": (Color.RED, Color.BLUE), "type": (nn.Linear, nn.Conv2d),
+    "function": (len, print), "dtype": (torch.float32, torch.float16), "byte order": (np.dtype("<f4"), np.dtype(">f4")),
+    "device": (torch.device("cuda", 0), torch.device("cuda", 1)), "dtype of NumPy": (np.dtype("f4"), np.dtype("i2")),
+    "range": (range(3), range(4)), "slice": (slice(1), slice(2)), "size": (torch.Size([1]), torch.Size([2])),
+    "keyword": (functools.partial(print, sep="a"), functools.partial(print, sep="b")), "name": (Name("a"), Name("b")),
+    "attribute": (with_attributes(Thing(), x=1), with_attributes(Thing(), x=2)), "class": (Thing(), Config()),
+    "dataclass": (Config(1), Config(2)), "frozen dataclass": (Place(1), Place(2)),
+    "slots": (Slots(1), Slots(2)), "rows": (Row([1]), Row([2])),
+    "named tuple": (Point(1, 2), Point(1, 3)), "dict of a class": (Table(a=1), Table(a=2)),
+    "user dict": (UserDict(a=1), UserDict(a=2)), "exception": (ValueError("a"), ValueError("b")),
+    "file in memory": (io.BytesIO(b"ab"), io.BytesIO(b"ac")),
+    "array of Python": (array.array("f", [1]), array.array("f", [2])), "numbers": (random.Random(1), random.Random(2)),
+    "storage": (torch.tensor([1.0, 2.0]).untyped_storage(), torch.tensor([1.0, 3.0]).untyped_storage()),
+    "beside a tensor": (with_attributes(Thing(), x=1, y=torch.ones(1)), with_attributes(Thing(), x=2, y=torch.ones(1))),
+}  # fmt: skip
+# Pairs of values that differ in one thing.
+CHANGES: dict[str, tuple[Any, Any]] = {
+    "text": ("weight", "weigkt"), "long text": ("x" * 70_000, "x" * 69_999 + "y"), "surrogates": ("\ud800", "\ud801"),
+    "bytes": (b"ab", b"ac"), "long bytes": (b"x" * 99_999, b"x" * 99_998 + b"y"), "text or bytes": ("a", b"a"),
+    "bytearray": (bytearray(b"ab"), bytearray(b"ac")), "int": (1, 2), "long int": (1 << 200, 1 << 201),
+    "int or bool": (1, True), "float": (0.1, 0.2), "sign of zero": (0.0, -0.0),
+    "nan": (float("nan"), 0.0), "complex": (1j, 2j), "none or false": (None, False), "text or int": ("1", 1),
+    "order of a list": (["a", "b"], ["b", "a"]), "order of a tuple": (("a", 1), (1, "a")), "length": ([0], [0, 0]),
+    "empty": ([], None), "set": ({"a", (1, 2)}, {"a", (1, 3)}), "frozenset": (frozenset({1}), frozenset({2})),
+    "set of objects": ({_DAY, 1}, {_DAY.date(), 1}), "set or frozenset": ({1}, frozenset({1})),
+    "key": ({"a": 1}, {"b": 1}), "counter": (Counter("ab"), Counter("abb")),
+    "deque": (deque([1]), deque([2])), "length of a deque": (deque([1], 3), deque([1], 4)), **_OBJECTS,
+    "tensor": (torch.ones(2), torch.tensor([1.0, 2.0])), "array": _arrays("f4", 1, 2),
+    "array of bytes": _arrays("S2", b"ab", b"ac"), "void": _arrays("V2", b"ab", b"ac"),
+    "array of text": _arrays("U2", "a", "bc"), "array of objects": _arrays("O", 1, "b"),
+    "array with fields": _arrays(_FIELDS, (1, 2), (1, 3)), "record": tuple(np.array([(1, 2), (1, 3)], _FIELDS)),
+    "array of dates": _arrays("M8[D]", "2026-01-01", "2026-01-02"), "array of times": _arrays("m8[s]", 1, 2),
+    "unit of dates": (np.array([1], "M8[D]"), np.array([1], "M8[s]")), "longdouble array": _arrays("g", *_LONG),
+    "longdouble": _LONG, "number of NumPy": (np.float32(1), np.float32(2)),
+    "date of NumPy": (np.datetime64("2026-01-01"), np.datetime64("2026-01-02")),
+}  # fmt: skip

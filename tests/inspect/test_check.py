@@ -98,7 +98,7 @@ def test_the_tables_of_the_docs_list_these_rules() -> None:
     ]
     assert [[cell.strip() for cell in row[3:5]] for row in healthy] == [["0", "0"]] * 3
     planted = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| `LW")]
-    assert [row[0].strip()[1:6] for row in planted] == sorted(all_rules())
+    assert list(dict.fromkeys(row[0].strip()[1:6] for row in planted)) == sorted(all_rules())
     for _, places, found in planted:
         assert places.strip() == found.strip() != "0"
 

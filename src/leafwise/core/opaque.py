@@ -201,7 +201,7 @@ def _inside(value: Any) -> list[Any]:
         return [part for pair in value.items() for part in pair]
     if isinstance(value, list | tuple | set | frozenset | deque):
         return list(value)
-    return value.record() if hasattr(value, "record") else []
+    return []
 
 
 def _fields(record: Opaque) -> list[Any]:

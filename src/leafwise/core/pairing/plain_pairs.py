@@ -47,12 +47,19 @@ def _values_of(t: Tree) -> dict[str, tuple[str, Any]]:
 def compare_plain(value: Any, partner: Any) -> str:
     """Whether two plain values are the `same` or `changed`; `unknown` if that cannot be decided. A list equals a tuple
     with the same items, and a NumPy number the same Python number; nan equals nan, and -0.0 differs from 0.0."""
+    try:
+        return _compared(value, partner)
+    except RecursionError:  # it contains itself
+        return "unknown"
+
+
+def _compared(value: Any, partner: Any) -> str:
     value, partner = _as_number(value), _as_number(partner)
     are_deques = isinstance(value, deque) and isinstance(partner, deque)
     if are_deques or (isinstance(value, list | tuple) and isinstance(partner, list | tuple)):
         if len(value) != len(partner) or getattr(value, "maxlen", None) != getattr(partner, "maxlen", None):
             return "changed"
-        kinds = set(map(compare_plain, value, partner))
+        kinds = set(map(_compared, value, partner))
         return next((kind for kind in ("changed", "unknown") if kind in kinds), "same")
     if isinstance(value, _PLAIN) and isinstance(partner, _PLAIN):
         return "same" if _same_number(value, partner) else "changed"

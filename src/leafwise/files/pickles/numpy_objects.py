@@ -5,6 +5,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.dtypes import DTYPES
+from leafwise.core.opaque import Opaque
 from leafwise.files.arrays.slices import c_strides, is_shape
 from leafwise.files.arrays.stored import ITEM_BYTES, InMemory, Storage, Stored, Strided, numpy_dtype, spec_of
 from leafwise.files.pickles.pickle_objects import (
@@ -28,26 +29,24 @@ _SCALAR_CODES = {
 }  # fmt: skip
 
 
-class NumpyDtype:
+class NumpyDtype(Opaque):
     """A NumPy dtype. Its state, which follows in the pickle, contains the byte order."""
 
+    __slots__ = ("code", "has_fields", "order")
+
     def __init__(self, code: str) -> None:
+        super().__init__("numpy.dtype", (code,))
         self.code = code
         self.order = "<"
         self.has_fields = False
-        self._state: Any = ()
 
     def build_from(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", ">", "|", "="):
             raise UnpicklingError("a NumPy dtype has an unexpected state")
-        self.order, self._state = state[1], state[2:]
+        self.order, self.state = state[1], state
         # Text and bytes have a length there.
         self.has_fields = self.code[:1] not in "USV" and any(part not in (None, -1, 0) for part in state[2:7])
         self.has_fields = self.has_fields or any(part is not None for part in state[2:5])
-
-    def record(self) -> list[Any]:
-        """All that the pickle says about it."""
-        return [self.code, self.order, self._state]
 
     def itemsize(self) -> int | None:
         """The bytes of an element; None if that is not known."""

@@ -78,6 +78,7 @@ class Survey:
         self.limits, self.content_of = limits, content_of
         self.sizes: dict[int, int] = {}  # id of a finished container → its size in bytes
         self.with_arrays: set[int] = set()  # ids of finished containers with arrays inside
+        self.with_objects: set[int] = set()  # containers with opaque objects inside, at any depth
         self.digests: dict[int, bytes] = {}  # shared by all opaque objects of the file
         self.total = self.once = 0
 
@@ -116,15 +117,15 @@ class Survey:
     def _finish(self, container: Any, parts: Any) -> None:
         if any(map(self.has_arrays, parts)):
             self.with_arrays.add(id(container))
+        if any(isinstance(part, Opaque) or id(part) in self.with_objects for part in parts):
+            self.with_objects.add(id(container))
         if isinstance(container, Opaque):
             container.digests = self.digests
             container.content = self.content_of(container, self.has_arrays)
             own, inside = self._object_size(container)
         else:
             if isinstance(container, StoredDeque):
-                container.is_node = id(container) in self.with_arrays or any(
-                    isinstance(i, Opaque) or getattr(i, "is_node", False) for i in container
-                )
+                container.is_node = id(container) in self.with_arrays or id(container) in self.with_objects
             own, inside = _size(container, self.sizes, self.limits)
         self.once += own
         self.total = self.sizes[id(container)] = own + inside

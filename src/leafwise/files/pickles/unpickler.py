@@ -623,15 +623,15 @@ class Unpickler(PickleBytes):
             if finished is not None:
                 self.limits.spend_bytes(ARRAY_BYTES)
                 self._replace_top(finished)
-        elif isinstance(into, Opaque):
-            if into.state is not None:
-                raise UnpicklingError(f"the state of {shown(into)} is set twice")
-            into.state = state
         elif hasattr(into, "build_from"):
             count_argument(state, self.limits)
             if isinstance(state, dict):
                 self.limits.spend_bytes(sum(8 * len(key) for key in state if isinstance(key, str | bytes)))
             into.build_from(state)
+        elif isinstance(into, Opaque):
+            if into.state is not None:
+                raise UnpicklingError(f"the state of {shown(into)} is set twice")
+            into.state = state
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
 
