@@ -84,3 +84,10 @@ def test_the_dtype_and_the_sharding_stay() -> None:
     params = {"w": jax.device_put(jnp.zeros((8, 2), jnp.bfloat16), sharding)}
     drawn = lw.initialize(params, NORMAL)
     assert (drawn["w"].dtype, drawn["w"].sharding) == (jnp.bfloat16, sharding)
+
+
+@pytest.mark.parametrize("cell", [nnx.GRUCell, nnx.OptimizedLSTMCell, nnx.SimpleCell, nnx.LSTMCell])
+def test_recurrent_cells_of_nnx_have_defaults_by_their_hidden_size(cell: Any) -> None:
+    drawn = lw.initialize(cell(30, 16, rngs=nnx.Rngs(0)))
+    for leaf in lw.tree(drawn).select(lw.where(role="rnn.*")):
+        assert 0.2 < abs(leaf.numpy()).max() <= 0.25  # 1 / sqrt(16)

@@ -201,3 +201,13 @@ def test_one_dict_at_two_places_gets_the_values_of_each_place(tmp_path: Path) ->
     path = lw.save({"now": {"w": jnp.ones(2)}, "before": {"w": jnp.full(2, 2.0)}}, tmp_path / "a.safetensors")
     loaded = lw.load({"now": layer, "before": layer}, path)
     assert (loaded["now"]["w"].tolist(), loaded["before"]["w"].tolist()) == ([1, 1], [2, 2])
+
+
+def test_states_of_convolutions_and_attention_whose_leaves_are_masked_are_saved_and_checked(tmp_path: Path) -> None:
+    rngs = nnx.Rngs(0)
+    model = nnx.Dict(conv=nnx.Conv(2, 4, (3, 3), rngs=rngs), attention=nnx.MultiHeadAttention(2, 8, rngs=rngs))
+    groups = lw.groups(model, [lw.no_decay()], lr=0.1)
+    make = groups.optax(lambda lr, weight_decay=0.1: optax.adamw(lr, weight_decay=weight_decay))
+    both = {"model": model, "optimizer": nnx.Optimizer(model, make, wrt=nnx.Param)}
+    assert not lw.check(both).errors
+    lw.load(both, lw.save(both, tmp_path / "a.safetensors"))

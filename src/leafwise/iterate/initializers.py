@@ -172,8 +172,8 @@ def _bound_of_weight(context: LeafContext) -> Distribution:
     return _symmetric(1 / math.sqrt(_fan(weight, "fan_in")))
 
 
-def _bound_of_hidden(context: LeafContext) -> Distribution:
-    return _symmetric(1 / math.sqrt(context.owner.hidden_size or 1))
+def _bound_of_hidden(context: LeafContext, hidden: int | None = None) -> Distribution:
+    return _symmetric(1 / math.sqrt((context.owner.hidden_size if hidden is None else hidden) or 1))
 
 
 def _embedding(context: LeafContext, zero_row: int | None = None) -> Distribution:
@@ -202,7 +202,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise InitializerError(f"{'a callable' if callable(init) else 'init=None'} takes no option {further[0]!r}")
         return
     if isinstance(init, str) and init in _OF_LAYERS:
-        further = [name for name in options if name not in ("init", "zero_row")]
+        further = [name for name in options if name not in ("init", "zero_row", "hidden")]
         if further:
             raise InitializerError(
                 f"the default of the layer takes no option {further[0]!r}; name an initializer: init='normal', …"

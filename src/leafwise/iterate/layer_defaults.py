@@ -67,6 +67,8 @@ class LayerDefaults(Rule):
             if role is not None and any(first <= row < last for first, last in transformers):
                 # A Transformer resets all of its matrices like this.
                 role = "attention.qkv" if _BY_ROLE.get(role) is _MATRIX else role
+            if role is not None and role not in _BY_ROLE and role.startswith("rnn."):
+                role = ".".join(role.split(".")[:2])  # of one gate
             if role in _BY_ROLE:
                 places.append((row, _place(columns, row, owner, role)))
         return places
@@ -87,8 +89,19 @@ def _place(columns: Columns, row: int, owner: Any, role: str) -> tuple[str, tupl
         return role, (("zero_row", owner.padding_idx),)
     if role == "activation.slope" and isinstance(getattr(owner, "init", None), int | float):
         return role, (("value", owner.init),)
+    if role.startswith("rnn.") and not hasattr(owner, "hidden_size"):
+        return role, (("hidden", _hidden_size(columns, columns.node_parents[columns.row_nodes[row]])),)
     if role == "bias" and columns.type_name(columns.row_nodes[row]) == "NonDynamicallyQuantizableLinear":
         return "norm.bias", ()  # the output projection of attention, whose bias starts at zero
     if role == "attention.bias" and name in ("bias_k", "bias_v"):
         return role, (("init", "normal"), ("std", 1 / math.sqrt(owner.embed_dim)))
     return role, ()
+
+
+def _hidden_size(columns: Columns, cell: int) -> int:
+    """The hidden size of a recurrent cell whose weights are in layers inside it, as in Flax."""
+    for row in range(*columns.row_ranges[cell]) if cell >= 0 else ():
+        role, axes = columns.row_role(row)
+        if role is not None and axes is not None and role.startswith("rnn.weight_hh") and "in" in axes:
+            return (columns.facts([row])[0].spec.shape or (1,))[axes.index("in")]
+    return 1

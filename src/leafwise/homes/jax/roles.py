@@ -189,10 +189,8 @@ def _role_of_stack(owner: Mapping[str, Any], name: str, ndim: int) -> str | None
 def _is_convolution(owner: Mapping[str, Any], kernel: Any) -> bool:
     """Whether a kernel is that of a convolution, whose bias has one number for each filter. The layers of attention
     have kernels of three axes, too, and biases of two, or none."""
-    bias = owner.get("bias")
-    if bias is None:
-        return len(kernel.shape) > 3
-    return tuple(bias.shape) == tuple(kernel.shape[-1:])
+    shape = getattr(owner.get("bias"), "shape", None)  # a bias that optax masks has none
+    return len(kernel.shape) > 3 if shape is None else tuple(shape) == tuple(kernel.shape[-1:])
 
 
 def _role_of_vector(owner: Mapping[str, Any], name: str) -> tuple[str | None, Axes]:
