@@ -144,7 +144,7 @@ def _planned_own(
 
 def _groups_differ(plan: Plan, planned: OptimizerPlan, prefix: str, names: list[str]) -> str:
     """How the groups in the state dict of an optimizer that writes its own differ from those in the source; empty if
-    they do not. `names` are those of its parameters."""
+    they are the same. `names` are those of its parameters."""
     sides, where = [], the_source(plan.source)
     for t, begin in ((plan.source, prefix), (plan.target, f"{planned.path}." if planned.path else "")):
         items = below({key: value for key, _, _, value in t.columns.scalar_items(t.root)}, begin)

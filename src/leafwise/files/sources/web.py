@@ -108,8 +108,8 @@ def _version_sent(answer: Any) -> str:
     """What a response says about the version of the file; empty if nothing. A time of change that is the time of the
     response says nothing."""
     headers = answer.headers
-    said = [f"{name}: {headers[name]}" for name in _VERSION if headers.get(name)]
-    return "; ".join(each for each in said if each != f"Last-Modified: {headers.get('Date')}")
+    validators = [f"{name}: {headers[name]}" for name in _VERSION if headers.get(name)]
+    return "; ".join(each for each in validators if each != f"Last-Modified: {headers.get('Date')}")
 
 
 def _sent_range(answer: Any) -> tuple[int, int] | None:
