@@ -182,7 +182,9 @@ class Comparison:
             return False
         self.is_opaque = True
         self._compare(record.args, shown.args, f"{at} (arguments)")
-        self._compare(record.state, shown.state, f"{at} (state)")
+        is_empty = isinstance(record.state, dict) and not record.state  # which sets nothing
+        if not is_empty or shown.state is not None:
+            self._compare(record.state, shown.state, f"{at} (state)")
         self._compare(list(record.items), shown.items or [], f"{at} (items)")
         self._compare(dict(record.entries), shown.entries or {}, f"{at} (entries)")
         return shown.class_name == record.name and not shown.keywords
