@@ -26,17 +26,16 @@ from leafwise.iterate.initializers import (
     initial_values_of,
 )
 from leafwise.iterate.layer_defaults import LayerDefaults
-from leafwise.iterate.leaf_filler import key_of
+from leafwise.iterate.leaf_seeds import LeafSeed, leaf_seeds
 from leafwise.iterate.rules import Rule, checked_rules, matches_nothing
 
 
 class InitJob(NamedTuple):
-    """A leaf, and the initializer options that a rule gives to its name at `row`. `key` is the path that seeds its
-    random numbers."""
+    """A leaf, and the initializer options that a rule gives to its name at `row`. `seed` names its random numbers."""
 
     leaf: int
     row: int
-    key: str
+    seed: LeafSeed
     options: dict[str, Any]
     rule: str
     path: str
@@ -115,12 +114,12 @@ def plan_jobs(t: Tree, rules: list[Rule]) -> list[InitJob]:
     if uncovered:
         raise _uncovered(columns, uncovered, t.root)
     _check_memory(columns, {leaf for leaf, *_ in chosen})
-    leaf_paths = columns.row_texts([leaf for leaf, *_ in chosen])
+    leaves = [leaf for leaf, *_ in chosen]
     return [
-        InitJob(
-            leaf, row, key_of(columns, leaf, path), options, rule_text, path if row == leaf else columns.row_text(row)
+        InitJob(leaf, row, seed, options, rule_text, path if row == leaf else columns.row_text(row))
+        for (leaf, row, options, rule_text), path, seed in zip(
+            chosen, columns.row_texts(leaves), leaf_seeds(columns, leaves), strict=True
         )
-        for (leaf, row, options, rule_text), path in zip(chosen, leaf_paths, strict=True)
     ]
 
 
@@ -138,7 +137,7 @@ def declared_distributions(t: Tree, rules: Any) -> Iterator[tuple[int, str, Dist
         spec = columns.facts([leaf])[0].spec
         if spec.shape is not None:
             row, rule = cascade.deciding_row(rows, option_set), cascade.rule_of(option_set, "init")
-            job = InitJob(leaf, row, "", option_set.options, rule, columns.row_text(row))
+            job = InitJob(leaf, row, LeafSeed(""), option_set.options, rule, columns.row_text(row))
             yield leaf, rule, values_for(columns, job, spec)
 
 

@@ -18,9 +18,8 @@ from leafwise.core.verbs import opened
 from leafwise.core.work.progress import Count, bar
 from leafwise.core.work.ranks import agreeing, comparing, drop_gathered, same_text, team_of
 from leafwise.errors import Error, RuleError, interruption_explained, warn
-from leafwise.iterate.distributions import GeneratorKey
 from leafwise.iterate.init_jobs import InitJob, LeafToFill, leaves_to_fill, plan_jobs, values_for, values_for_all
-from leafwise.iterate.initializers import Orthogonal
+from leafwise.iterate.initializers import Orthogonal, groups_of
 from leafwise.iterate.leaf_filler import LeafFiller, fill_leaves
 from leafwise.iterate.rules import Rule, checked_rules
 
@@ -214,8 +213,9 @@ def _filled(columns: Columns, seed: int, leaves: list[tuple[LeafToFill, Any]], c
     """Fills each leaf with its values. Returns the arrays that replace current ones, by leaf."""
 
     def filler(leaf: LeafToFill) -> LeafFiller:
-        job, value, spec, (_, axes), _ = leaf
-        return LeafFiller(columns.home(value), value, spec, axes, GeneratorKey.of(seed, job.key), count)
+        job, value, spec, (role, axes), _ = leaf
+        groups = groups_of(columns, job.leaf) if role == "conv_transpose.weight" else 1
+        return LeafFiller(columns.home(value), value, spec, axes, seed, job.seed, groups, count)
 
     filled = fill_leaves(((filler(leaf), values) for leaf, values in leaves), count)
     return {leaf.job.leaf: array for (leaf, _), array in zip(leaves, filled, strict=True) if leaf.is_new}

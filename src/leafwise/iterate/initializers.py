@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from leafwise.core.capabilities.filling import Draw
+from leafwise.core.columns import Columns
 from leafwise.core.dtypes import is_castable, is_float, number_kind
 from leafwise.core.home import Spec
 from leafwise.core.leaf import Leaf
@@ -47,8 +48,12 @@ _SPACE = {"d", "h", "w", "-d", "-h", "-w"}
 
 
 def fans(leaf: Leaf) -> tuple[int, int]:
-    """Fan-in and fan-out of a leaf, from its axes: the inputs of each output, and the outputs of each input."""
+    """Fan-in and fan-out of a leaf, from its axes: the inputs of each output, and the outputs of each input. Those of
+    one layer if several are stacked."""
     sizes = dict(zip(leaf.axes or (), leaf.shape or (), strict=False))
+    if {"heads", "head_dim"} <= sizes.keys():  # the outputs of a projection of attention, or the inputs of the last one
+        sizes["in" if "out" in sizes else "out"] = sizes.pop("heads") * sizes.pop("head_dim")
+    sizes = {axis: size for axis, size in sizes.items() if not axis.startswith("layers")}
     if not {"in", "out"} <= sizes.keys() or sizes.keys() - {"in", "out"} - _SPACE:
         axes = f"its axes are {', '.join(leaf.axes)}" if leaf.axes else "its axes are not known"
         raise InitializerError(
@@ -57,8 +62,20 @@ def fans(leaf: Leaf) -> tuple[int, int]:
         )
     space = math.prod(size for axis, size in sizes.items() if axis in _SPACE)
     fan_in, fan_out = sizes["in"] * space, sizes["out"] * space
-    # PyTorch exchanges the fans of transposed convolutions, because their weights are stored with in before out.
-    return (fan_out, fan_in) if leaf.role == "conv_transpose.weight" else (fan_in, fan_out)
+    if leaf.role != "conv_transpose.weight":
+        return fan_in, fan_out
+    # PyTorch exchanges the fans of transposed convolutions, because their weights are stored with in before out. It
+    # has the outputs of one group and all inputs.
+    groups = groups_of(leaf.columns, leaf.row)
+    return fan_out // groups, fan_in * groups
+
+
+def groups_of(columns: Columns, row: int) -> int:
+    """The groups of a transposed convolution that has all outputs, and the inputs of one group, as in Equinox; 1 if it
+    has all inputs, as in PyTorch."""
+    axes = columns.row_role(row)[1] or ()
+    groups = getattr(columns.node_objects[columns.row_nodes[row]], "groups", 1)
+    return groups if any(axis.startswith("-") for axis in axes) and type(groups) is int and groups > 0 else 1
 
 
 def _fan(leaf: Leaf, mode: str) -> float:
@@ -156,6 +173,7 @@ INITIALIZERS: dict[str, Callable[..., Distribution]] = {
 AS_WIDE_AS_WEIGHT = "uniform, as wide as its weight"
 BY_HIDDEN_SIZE = "uniform, by the hidden size"
 NORMAL_BUT_FOR_PADDING = "normal, but for padding"
+ONE_OF_THREE = "xavier_uniform, for query, key and value together"
 
 
 def _bound_of_weight(context: LeafContext) -> Distribution:
@@ -176,6 +194,12 @@ def _bound_of_hidden(context: LeafContext, hidden: int | None = None) -> Distrib
     return _symmetric(1 / math.sqrt((context.owner.hidden_size if hidden is None else hidden) or 1))
 
 
+def _xavier_of_three(context: LeafContext) -> Distribution:
+    """For a projection that is one of three in a single matrix of PyTorch."""
+    fan_in, fan_out = fans(context.leaf)
+    return _symmetric(math.sqrt(6 / ((fan_in + 3 * fan_out) or 1)))
+
+
 def _embedding(context: LeafContext, zero_row: int | None = None) -> Distribution:
     draw = normal(0.0, 1.0)
     return draw if zero_row is None else Padded(draw, zero_row)
@@ -185,6 +209,7 @@ _OF_LAYERS: dict[str, Callable[..., Distribution]] = {
     AS_WIDE_AS_WEIGHT: _bound_of_weight,
     BY_HIDDEN_SIZE: _bound_of_hidden,
     NORMAL_BUT_FOR_PADDING: _embedding,
+    ONE_OF_THREE: _xavier_of_three,
 }
 
 

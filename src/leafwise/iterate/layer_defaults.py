@@ -7,7 +7,8 @@ from typing import Any
 from leafwise.core.capabilities.filling import Filling
 from leafwise.core.columns import Columns
 from leafwise.core.tree import Tree
-from leafwise.iterate.initializers import AS_WIDE_AS_WEIGHT, BY_HIDDEN_SIZE, NORMAL_BUT_FOR_PADDING
+from leafwise.iterate.initializers import AS_WIDE_AS_WEIGHT, BY_HIDDEN_SIZE, NORMAL_BUT_FOR_PADDING, ONE_OF_THREE
+from leafwise.iterate.leaf_seeds import PROJECTION_ROLES
 from leafwise.iterate.rules import Rule
 
 _MATRIX = {"init": "kaiming_uniform", "nonlinearity": "leaky_relu", "slope": math.sqrt(5)}
@@ -34,6 +35,7 @@ _BY_ROLE: dict[str, dict[str, Any]] = {
     "attention.q": {"init": "xavier_uniform"},
     "attention.k": {"init": "xavier_uniform"},
     "attention.v": {"init": "xavier_uniform"},
+    "attention.out": _MATRIX,
     "attention.bias": {"init": "zeros"},
     "activation.slope": {"init": "constant", "value": 0.25},
 }
@@ -59,7 +61,9 @@ class LayerDefaults(Rule):
         for row in rows:
             owner = columns.node_objects[columns.row_nodes[row]]
             if type(owner) not in stock:
-                stock[type(owner)] = columns.home(owner).capability(Filling).is_stock(owner)
+                # Leaves in tuples have roles only in the state of an Equinox model.
+                is_stock = type(owner) is tuple or columns.home(owner).capability(Filling).is_stock(owner)
+                stock[type(owner)] = is_stock
             if stock[type(owner)]:
                 of_stock.append(row)
         for row, (role, _) in zip(of_stock, columns.row_roles(of_stock), strict=True):
@@ -85,17 +89,39 @@ class LayerDefaults(Rule):
 def _place(columns: Columns, row: int, owner: Any, role: str) -> tuple[str, tuple[tuple[str, Any], ...]]:
     """The role whose defaults apply, and the options that this layer changes."""
     name = columns.row_names[row]
+    if role == "norm.count" and name.endswith("ema_first_time_index"):
+        return "norm.scale", ()  # true, so that Equinox forgets the statistics with the first batch
     if role == "embedding.table" and getattr(owner, "padding_idx", None) is not None:
         return role, (("zero_row", owner.padding_idx),)
     if role == "activation.slope" and isinstance(getattr(owner, "init", None), int | float):
         return role, (("value", owner.init),)
     if role.startswith("rnn.") and not hasattr(owner, "hidden_size"):
         return role, (("hidden", _hidden_size(columns, columns.node_parents[columns.row_nodes[row]])),)
-    if role == "bias" and columns.type_name(columns.row_nodes[row]) == "NonDynamicallyQuantizableLinear":
-        return "norm.bias", ()  # the output projection of attention, whose bias starts at zero
+    if role in PROJECTION_ROLES and not hasattr(owner, "embed_dim") and _have_one_shape(columns, row):
+        return role, (("init", ONE_OF_THREE),)
+    if role == "bias" and _is_of_attention(columns, row):
+        return "attention.bias", ()  # zeros
     if role == "attention.bias" and name in ("bias_k", "bias_v"):
         return role, (("init", "normal"), ("std", 1 / math.sqrt(owner.embed_dim)))
     return role, ()
+
+
+def _is_of_attention(columns: Columns, row: int) -> bool:
+    """Whether a bias is that of a projection of attention, which begins at zero."""
+    node = columns.row_nodes[row]
+    roles = columns.row_roles([beside for beside in columns.own_rows(node) if beside != row])
+    is_projection = any((role or "").startswith("attention.") for role, _ in roles)
+    return is_projection or columns.type_name(node) == "NonDynamicallyQuantizableLinear"
+
+
+def _have_one_shape(columns: Columns, row: int) -> bool:
+    """Whether query, key and value of a layer of attention have one shape: PyTorch has one matrix for them then."""
+    layer = columns.node_parents[columns.row_nodes[row]]
+    rows = list(range(*columns.row_ranges[layer])) if layer >= 0 else []
+    of_projections = [
+        row for row, (role, _) in zip(rows, columns.row_roles(rows), strict=True) if role in PROJECTION_ROLES
+    ]
+    return len(of_projections) == 3 and len({facts.spec.shape for facts in columns.facts(of_projections)}) == 1
 
 
 def _hidden_size(columns: Columns, cell: int) -> int:

@@ -12,52 +12,45 @@ from leafwise.core.capabilities.filling import Draw, DrawJob, Filling, WordRange
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
-from leafwise.core.columns import Columns
 from leafwise.core.home import Axes, Home, Spec
 from leafwise.core.memory.ops import Op
 from leafwise.core.memory.sharding import LocalPart
 from leafwise.core.work.progress import Count
 from leafwise.iterate.distributions import GeneratorKey, normal, numbers, words
 from leafwise.iterate.initializers import Orthogonal, Padded
+from leafwise.iterate.leaf_seeds import LeafSeed
 
-# Names that frameworks use for the same leaf, and the name that is used for all of them in a key.
-_ALIASES = {"kernel": "weight", "embedding": "weight", "scale": "weight", "gamma": "weight", "beta": "bias"}
-_RANK = {axis: rank for rank, axis in enumerate(("out", "in", "in1", "in2", "d", "h", "w", "-d", "-h", "-w"))}
+# The order in which the elements of a leaf are numbered. The heads of attention are outputs, or inputs if there are
+# other outputs.
+_ORDER = ("layers0", "layers1", "layers", "out", "heads", "head_dim", "in", "in1", "in2", "d", "h", "w")
+_RANK = {axis: rank for rank, axis in enumerate(_ORDER)}
 
 _FIRST_PART, _LARGEST_PART = 16, 1024  # leaves that are drawn together
-
-
-def key_of(columns: Columns, row: int, path: str) -> str:
-    """The path that seeds the random numbers of a leaf, with a name that is the same in every framework. `path` is the
-    text of its row."""
-    name = columns.row_names[row]
-    alias = _ALIASES.get(name)
-    if alias is None or columns.row_role(row)[0] is None:
-        return path
-    sibling_rows = [sibling for sibling in columns.own_rows(columns.row_nodes[row]) if sibling != row]
-    sibling_names = [columns.row_names[sibling] for sibling in sibling_rows]
-    if any(_ALIASES.get(sibling, sibling) == alias for sibling in sibling_names):
-        return path
-    return path.removesuffix(name) + alias
 
 
 @lru_cache(128)
 def canonical_order(axes: tuple[str, ...] | None) -> tuple[int, ...] | None:
     """The order of axes in which elements are numbered: out, in, then space; None if the axes are already in it."""
-    if axes is None or not set(axes) <= _RANK.keys():
+    bare = [axis.removeprefix("-") for axis in axes or ()]
+    if not set(bare) <= _RANK.keys():
         return None
-    order = tuple(sorted(range(len(axes)), key=lambda axis: _RANK[axes[axis]]))
-    return None if order == tuple(range(len(axes))) else order
+    order = tuple(sorted(range(len(bare)), key=lambda axis: _RANK[bare[axis]]))
+    return None if order == tuple(range(len(bare))) else order
 
 
 class LeafFiller:
     """Fills one leaf. Its elements are numbered with the axes in canonical order, so that the memory layout of a
     framework does not change the values."""
 
-    __slots__ = ("count", "dtype", "filling", "home", "key", "order", "shape", "value", "whole")
+    __slots__ = (
+        "axes", "count", "dtype", "filling", "first_row", "groups", "home", "key", "order", "shape", "value", "whole"
+    )  # fmt: skip
 
-    def __init__(self, home: Home, value: Any, spec: Spec, axes: Axes, key: GeneratorKey, count: Count) -> None:
-        self.home, self.value, self.key, self.count = home, value, key, count
+    def __init__(
+        self, home: Home, value: Any, spec: Spec, axes: Axes, seed: int, named: LeafSeed, groups: int, count: Count
+    ) -> None:
+        self.home, self.value, self.count, self.axes = home, value, count, axes or ()
+        self.key, self.first_row, self.groups = GeneratorKey.of(seed, named.name), named.first_row, groups
         self.filling = home.capability(Filling)
         self.order = canonical_order(axes)
         self.shape, self.dtype = spec.shape or (), spec.dtype
@@ -83,8 +76,9 @@ class LeafFiller:
             view = part.value
             if self.order is not None:
                 view = self.home.capability(Viewing).seen_through(view, Op("view", None, self.order))
-            own, first = self._in_order(part.shape) or (1,), self._in_order(part.first) or (0,)
-            jobs.append(DrawJob(view, self.key, self.whole, first, own, draw))
+            own, (first_row, *first) = self._in_order(part.shape) or (1,), self._in_order(part.first) or (0,)
+            whole = (self.first_row + self.whole[0], *self.whole[1:])
+            jobs.append(DrawJob(view, self.key, whole, (self.first_row + first_row, *first), own, draw))
         return jobs
 
     def fill(self, values: Any, jobs: list[DrawJob]) -> Any:
@@ -93,13 +87,14 @@ class LeafFiller:
         zero_row = values.zero_row if isinstance(values, Padded) else None
         draw = values.draw if isinstance(values, Padded) else values
         if isinstance(draw, Orthogonal):
-            return self._write(self._in_leaf_order(_orthogonal(self.key, self.whole, draw.gain)))
+            return self._write(self._in_leaf_order(_orthogonal(self.key, *self._matrices(), draw.gain)))
         if not isinstance(draw, Draw):
             return self._write(draw)
         if not self.filling.by_parts and not draw.scale:
             return self._write(draw.shift)
         if not self.filling.by_parts:
-            array = self._in_leaf_order(numbers(draw, words(self.key, 0, math.prod(self.whole))))
+            start = self.first_row * math.prod(self.whole[1:])
+            array = self._in_leaf_order(numbers(draw, words(self.key, start, math.prod(self.whole))))
             if zero_row is not None:
                 array[zero_row] = 0
             self.count(array.size)
@@ -111,10 +106,22 @@ class LeafFiller:
                 self._zero(part, zero_row)
         return self.value
 
+    def _matrices(self) -> tuple[int, int, int]:
+        """How many matrices the leaf has, one for each of the stacked layers, and the rows and columns of each."""
+        names = [self.axes[axis] for axis in self.order or range(len(self.axes))]
+        stacks = sum(name.startswith("layers") for name in names)
+        rows = stacks + (2 if names[stacks : stacks + 2] == ["heads", "head_dim"] else 1)
+        return math.prod(self.whole[:stacks]), math.prod(self.whole[stacks:rows]), math.prod(self.whole[rows:])
+
     def _in_leaf_order(self, array: Any) -> Any:
         """Converts an array from the canonical order of axes to the order of the leaf."""
         order = self.order or tuple(range(len(self.shape)))
-        return array.reshape(self._in_order(self.shape)).transpose([order.index(axis) for axis in range(len(order))])
+        whole, *rest = self._in_order(self.shape) or (1,)
+        if self.groups > 1:  # PyTorch numbers the outputs of one group, and all inputs
+            inputs, *space = rest
+            array = array.reshape(whole // self.groups, self.groups, inputs, *space).swapaxes(0, 1)
+        array = array.reshape(self._in_order(self.shape)).transpose([order.index(axis) for axis in range(len(order))])
+        return np.flip(array, tuple(axis for axis, name in enumerate(self.axes) if name.startswith("-")))
 
     def _write(self, array: Any) -> Any:
         """Writes an array into the leaf; a single number is written to every element."""
@@ -192,11 +199,10 @@ def _words(key: GeneratorKey, first: int, shape: tuple[int, ...], inside: tuple[
     return words(key, first, math.prod(shape)).reshape(shape)[(slice(None), *inside)]
 
 
-def _orthogonal(key: GeneratorKey, shape: tuple[int, ...], gain: float) -> Any:
-    rows, columns = shape[0], math.prod(shape[1:])
-    if not rows * columns:
-        return np.zeros(shape)
-    drawn = numbers(normal(0.0, 1.0), words(key, 0, rows * columns)).reshape(rows, columns)
-    q, r = np.linalg.qr(drawn if rows >= columns else drawn.T)
-    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # makes the result uniform over all rotations
-    return (gain * (q if rows >= columns else q.T)).reshape(shape)
+def _orthogonal(key: GeneratorKey, count: int, rows: int, columns: int, gain: float) -> Any:
+    if not count * rows * columns:
+        return np.zeros((count, rows, columns))
+    drawn = numbers(normal(0.0, 1.0), words(key, 0, count * rows * columns)).reshape(count, rows, columns)
+    q, r = np.linalg.qr(drawn if rows >= columns else drawn.swapaxes(1, 2))
+    q = q * np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)[:, None]  # uniform over all rotations
+    return gain * (q if rows >= columns else q.swapaxes(1, 2))

@@ -1,5 +1,6 @@
 """`lw.initialize` draws the same values in PyTorch, Flax NNX, Equinox and dicts, for the same paths."""
 
+import re
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
+from tests.jax.with_torch.layers import LAYERS
 
 import leafwise as lw
 
@@ -100,3 +102,63 @@ def test_groups_of_pytorch_are_not_for_optax() -> None:
         groups.optax(lambda: None)
     with pytest.raises(lw.Unsupported, match=r"its optimizers take lw\.groups\(model\)"):
         lw.trainable(torch.nn.Linear(2, 2))
+
+
+_WITH_A_COUNTERPART = [
+    (layer, framework, rules)
+    for layer, (_, made) in LAYERS.items()
+    for framework in made
+    for rules in ("the defaults", "normal")
+    if framework != "PyTorch" and (framework, rules) != ("Flax Linen", "the defaults")  # dicts have no defaults
+]
+
+
+_OWN_STATE = re.compile(r"rngs|first_time_index")
+
+
+def _with_one_bias(made: Any) -> Any:
+    """A layer of PyTorch whose second biases are zero where other frameworks have one."""
+    for name, value in made.named_parameters():
+        if name.startswith("bias_hh"):
+            apart = 2 * made.hidden_size if isinstance(made, torch.nn.GRU) else len(value)
+            value.data[:apart] = 0
+    return made
+
+
+@pytest.mark.parametrize(("layer", "framework", "rules"), _WITH_A_COUNTERPART)
+def test_every_layer_begins_with_the_values_of_its_counterpart(layer: str, framework: str, rules: str) -> None:
+    """Compared by what a load makes of the values of PyTorch's layer, square ones included."""
+    made = LAYERS[layer][1]
+    alone: Any = lw.initialize(made["PyTorch"].make(), RULES[rules], seed=5)
+    drawn, loaded = lw.initialize(made[framework].make(), RULES[rules], seed=5), made[framework].make()
+    if (layer, framework) == ("GRU", "Flax NNX"):  # which has no second bias of the new gate
+        weights = {name: value for name, value in alone.state_dict().items() if name.startswith("weight")}
+        drawn, loaded = (lw.tree(of).select("**.kernel") for of in (drawn, loaded))
+        lw.load(loaded, weights)
+    else:
+        loaded = lw.load(loaded, _with_one_bias(alone))
+    expected = named(loaded)
+    compared = {name: leaf for name, leaf in named(drawn).items() if not _OWN_STATE.search(name)}
+    assert compared
+    for name, leaf in compared.items():
+        if not (layer == "PReLU" and rules == "the defaults"):  # whose first value is a setting of the layer
+            np.testing.assert_array_max_ulp(leaf.numpy(), expected[name].numpy(), 2)
+
+
+def named(model: Any) -> dict[str, lw.Leaf]:
+    return {str(path): leaf for path, leaf in lw.tree(model).items()}
+
+
+def test_containers_of_layers_do_not_change_the_values() -> None:
+    def bound(rngs: nnx.Rngs) -> nnx.Module:
+        return nnx.Sequential(nnx.Linear(3, 4, rngs=rngs), nnx.RNN(nnx.SimpleCell(4, 5, rngs=rngs), rngs=rngs))
+
+    key = jax.random.key(0)
+    expected: Any = lw.initialize(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.RNN(4, 5)), seed=1)
+    of_flax: Any = lw.initialize(bound(nnx.Rngs(0)), seed=1)
+    of_equinox: Any = lw.initialize(eqx.nn.Sequential([eqx.nn.Linear(3, 4, key=key)]), seed=1)
+    weight = expected[0].weight.detach().numpy()
+    np.testing.assert_array_max_ulp(np.array(of_flax.layers[0].kernel[...].T), weight, 2)
+    np.testing.assert_array_max_ulp(np.array(of_equinox.layers[0].weight), weight, 2)
+    hidden = expected[1].weight_hh_l0.detach().numpy()
+    np.testing.assert_array_max_ulp(np.array(of_flax.layers[1].cell.dense_h.kernel[...].T), hidden, 2)

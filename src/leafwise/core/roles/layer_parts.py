@@ -100,6 +100,14 @@ def parts_of_both(
     return shorter if all(map(_is_unambiguous, both, shorter)) else both
 
 
+def parts_of(leaves: Sequence[CarriedLeaf]) -> list[LeafParts]:
+    """The parts of each leaf of one side, without the levels that only containers of one framework add, unless two
+    parts would have the same name then."""
+    parts = _PartsOfSide(leaves).parts()
+    shorter = _without_levels(parts)
+    return shorter if _is_unambiguous(parts, shorter) else parts
+
+
 class _PartsOfSide:
     def __init__(self, leaves: Sequence[CarriedLeaf]) -> None:
         self._leaves = leaves = [_with_role_by_name(leaf, beside) for leaf, beside in _with_siblings(leaves)]
@@ -283,15 +291,14 @@ def flax_gates(gates: str, spelled: Mapping[str, str] = {}) -> dict[str, tuple[s
 _STRUCTURES = (FLAX_ATTENTION, EQUINOX_ATTENTION, flax_gates("ifgo"), flax_gates("rzn"))
 
 
-def role_by_structure(children: Iterable[str], child: str, name: str, ndim: int) -> tuple[str | None, Axes]:
-    """The role of the leaf `name` in the layer `child`, if the layers beside it are all those of attention or of a
-    recurrent cell of Flax, whose names are known."""
+def role_by_structure(children: Iterable[str], child: str, name: str) -> tuple[str | None, Axes]:
+    """The role of the leaf `name` in the layer `child`, and its axes if the layer is not stacked, if the layers beside
+    it are all those of attention or of a recurrent cell of Flax, whose names are known."""
     beside = set(children)
     for rows in _STRUCTURES:
         if {row.partition(".")[0] for row in rows} <= beside:
-            role, axes = rows.get(f"{child}.{name}", (None, None))
-            if axes is not None and len(axes) == ndim:
-                return role, axes
+            if f"{child}.{name}" in rows:
+                return rows[f"{child}.{name}"]
     return None, None
 
 
@@ -321,7 +328,7 @@ def _with_role_by_name(leaf: CarriedLeaf, beside: set[str]) -> CarriedLeaf:
     if role is None and (match := _RNN_LEAF.fullmatch(leaf.called)) is not None:
         role, axes = f"rnn.{match[1]}", _RNN_AXES[match[1].partition("_")[0]]
     if role is None and "." in leaf.name:
-        role, axes = role_by_structure(beside, leaf.name.split(".")[-2], leaf.called, len(leaf.shape))
+        role, axes = role_by_structure(beside, leaf.name.split(".")[-2], leaf.called)
     if role is None or axes is None or len(axes) != len(leaf.shape):
         return leaf
     return leaf._replace(role=role, axes=axes)

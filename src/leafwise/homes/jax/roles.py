@@ -16,6 +16,7 @@ from leafwise.core.roles.layer_parts import EQUINOX_ATTENTION, FLAX_ATTENTION, f
 from leafwise.core.roles.role_table import Roles, add_rows, has_inner_leaves
 from leafwise.core.roles.role_table import role_of as role_in_table
 from leafwise.homes.jax.specs import is_key_dtype, key_role
+from leafwise.homes.jax.stacked_layers import axis_of_layers, shape_in_one_layer, with_layers
 
 _BIAS = ("bias", ("out",))
 
@@ -95,8 +96,17 @@ def role_of(owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, 
     """The role and the axes of a leaf of a layer. `lineage()` is the layer, the one that it is in, and so on."""
     if is_key_dtype(value.dtype):
         return key_role(value), None
-    ndim = len(value.shape)
-    above = lineage()
+    shape = tuple(value.shape)
+    of_one = shape_in_one_layer(owner, name, shape)
+    if of_one is None:
+        return _role_in_layer(owner, name, len(shape), lineage())
+    role, axes = _role_in_layer(owner, name, len(of_one), lineage())
+    places = axis_of_layers(owner, name, shape, of_one) if axes is not None else None
+    return role, None if axes is None or places is None else with_layers(axes, places)
+
+
+def _role_in_layer(owner: Any, name: str, ndim: int, above: tuple[Any, ...]) -> tuple[str | None, Axes]:
+    """The role and the axes of a leaf with `ndim` axes in a layer that is not stacked."""
     if len(above) > 1 and has_inner_leaves(type(above[1])):
         inner = role_in_table(type(above[1]), f"{_name_in(above[1], owner)}.{name}", ndim)
         if inner[0] is not None:
@@ -146,6 +156,7 @@ def _numbered(axis: str, count: int) -> tuple[str, ...]:
 
 _SPACE = ("d", "h", "w")
 _MOST_INNER_LAYERS = 64  # attention and recurrent cells have fewer layers inside them
+_LONGEST_LINE = 16  # a kernel of one row or column, without a bias, is that of a convolution if it is not longer
 
 
 def role_in_container(
@@ -157,27 +168,57 @@ def role_in_container(
     ndim = len(value.shape)
     if not isinstance(owner, Mapping):
         return _role_in_state(above, name, ndim) if isinstance(owner, tuple) and len(above) > 1 else (None, None)
+    layers = _axis_of_layers(owner)
+    known: tuple[str | None, Axes] = None, None
     if len(above) > 1 and isinstance(above[1], Mapping) and len(above[1]) <= _MOST_INNER_LAYERS:
         child = next((str(key) for key, layer in above[1].items() if layer is owner), "")
-        known = role_by_structure(map(str, above[1]), child, name, ndim)
-        if known[0] is not None:
-            return known
+        known = role_by_structure(map(str, above[1]), child, name)
+    if known[1] is None:
+        known = _role_in_layer_of_linen(owner, name, ndim if layers is None else ndim - 1, layers)
+    role, axes = known
+    if axes is not None and layers is not None and len(axes) == ndim - 1:
+        return role, with_layers(axes, (layers,))
+    if axes is None or len(axes) > ndim:
+        return _role_of_stack(owner, name, ndim) if ndim > 1 else None, None
+    return role, axes if len(axes) == ndim else None
+
+
+def _role_in_layer_of_linen(
+    owner: Mapping[str, Any], name: str, ndim: int, layers: int | None
+) -> tuple[str | None, Axes]:
+    """The role and the axes of an array with `ndim` axes besides that of stacked layers, at `layers`."""
     if name == "kernel" and ndim == 2:
         return "linear.weight", ("in", "out")
     if name == "negative_slope" and ndim == 0:
         return "activation.slope", ()
-    if name == "kernel" and 3 <= ndim <= 5 and _is_convolution(owner, value):
+    if name == "kernel" and 3 <= ndim <= 5 and _is_convolution(owner, layers):
         return "conv.weight", (*_SPACE[5 - ndim :], "in", "out")
     if name == "embedding" and ndim == 2:
         return "embedding.table", ("vocab", "features")
-    if ndim == 1:
-        return _role_of_vector(owner, name)
-    return (_role_of_stack(owner, name, ndim) if ndim > 1 else None), None
+    return _role_of_vector(owner, name) if ndim == 1 else (None, None)
+
+
+def _axis_of_layers(owner: Mapping[str, Any]) -> int | None:
+    """The axis of the layers that `nn.scan` or `nn.vmap` stacked, from a kernel and its bias, which have it at the same
+    place. None if they are not stacked, if there are none, or if several axes may be the one."""
+    kernel, bias = (tuple(getattr(owner.get(name), "shape", ())) for name in ("kernel", "bias"))
+    if not 1 < len(bias) < len(kernel) or kernel[-len(bias) :] == bias:  # a linear layer may have several outputs
+        return None
+    possible = [
+        axis
+        for axis in range(len(bias))
+        if kernel[axis] == bias[axis] and _without(kernel, axis)[1 - len(bias) :] == _without(bias, axis)
+    ]
+    return possible[0] if len(possible) == 1 else None
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
 
 
 def _role_of_stack(owner: Mapping[str, Any], name: str, ndim: int) -> str | None:
-    """The role of a bias or a scale with several axes: those of layers that `nn.scan` or `nn.vmap` stacked, of a linear
-    layer over several axes, or of a norm over several. Which of these it is, and so what its axes are, is not known."""
+    """The role of a bias or a scale with several axes: those of stacked layers, of a linear layer over several axes, or
+    of a norm over several. Which of these it is, and so what its axes are, is not known."""
     kernel = owner.get("kernel")
     if name == "bias" and kernel is not None:
         return "bias" if len(getattr(kernel, "shape", ())) > ndim else None
@@ -186,11 +227,14 @@ def _role_of_stack(owner: Mapping[str, Any], name: str, ndim: int) -> str | None
     return None
 
 
-def _is_convolution(owner: Mapping[str, Any], kernel: Any) -> bool:
+def _is_convolution(owner: Mapping[str, Any], layers: int | None) -> bool:
     """Whether a kernel is that of a convolution, whose bias has one number for each filter. The layers of attention
-    have kernels of three axes, too, and biases of two, or none."""
-    shape = getattr(owner.get("bias"), "shape", None)  # a bias that optax masks has none
-    return len(kernel.shape) > 3 if shape is None else tuple(shape) == tuple(kernel.shape[-1:])
+    have kernels of three axes, too, and biases of two, or none; without a bias, they may be stacked."""
+    kernel, bias = (getattr(owner.get(name), "shape", None) for name in ("kernel", "bias"))
+    if kernel is not None and bias is None:  # or it is one that optax masks
+        height, width = kernel[:2] if len(kernel) == 4 else (1, 1)
+        return len(kernel) > 3 and (height == width or (1 in (height, width) and height + width <= _LONGEST_LINE))
+    return kernel is not None and len(bias or ()) == (1 if layers is None else 2)
 
 
 def _role_of_vector(owner: Mapping[str, Any], name: str) -> tuple[str | None, Axes]:

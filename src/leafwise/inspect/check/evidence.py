@@ -186,14 +186,28 @@ class Evidence:
         return table.by_leaf()
 
     @cached_property
-    def duplicate_rows(self) -> "list[tuple[LeafEvidence, int, Duplicates]]":
-        """The matrices with duplicate lines: each with the axis and the duplicates."""
-        from leafwise.inspect.check.duplicate_rows import all_duplicate_rows
+    def duplicate_rows(self) -> "list[tuple[LeafEvidence, str, int, Duplicates]]":
+        """The matrices with duplicate lines: each with the layer, if several are stacked, with the axis and with the
+        duplicates."""
+        from leafwise.inspect.check.duplicate_rows import all_duplicate_rows, duplicate_rows
 
-        fit = (leaf for leaf, row in self.float_parameters if row.finite == row.count and row.min < row.max)
-        places = [(leaf, axis) for leaf in fit if leaf.is_matrix for axis in (0, 1)]
-        searched = zip(places, all_duplicate_rows(places), strict=True)
-        return [(*place, duplicates) for place, duplicates in searched if any(duplicates)]
+        fit = [leaf for leaf, row in self.float_parameters if row.finite == row.count and row.min < row.max]
+        matrices = [leaf for leaf in fit if leaf.is_matrix]
+        plain = [leaf for leaf in matrices if not leaf.stack_axes and {leaf.out_axis, leaf.in_axis} == {0, 1}]
+        places = [(leaf, axis) for leaf in plain for axis in (0, 1)]
+        searched = [
+            (leaf, "", axis, duplicates)
+            for (leaf, axis), duplicates in zip(places, all_duplicate_rows(places), strict=True)
+        ]
+        in_layers = [
+            (leaf, layer, axis, duplicate_rows(matrix, number))
+            for leaf in matrices
+            if leaf.stack_axes or {leaf.out_axis, leaf.in_axis} != {0, 1}
+            for layer, matrix in leaf.layers()
+            if min(matrix.shape[:2]) > 1
+            for number, axis in enumerate((leaf.out_axis, leaf.in_axis))
+        ]
+        return [place for place in searched + in_layers if any(place[3])]
 
     @cached_property
     def equal_leaves(self) -> list[tuple[LeafEvidence, dict[LeafEvidence, bool]]]:

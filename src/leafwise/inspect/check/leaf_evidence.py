@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -145,13 +146,43 @@ class LeafEvidence:
     @property
     def is_matrix(self) -> bool:
         """Whether it is a floating-point parameter with several rows and columns, whatever its role."""
-        shape = self.shape
+        shape = [size for axis, size in enumerate(self.shape) if axis not in self.stack_axes]
         return self.kind == "parameter" and self.is_float and len(shape) > 1 and shape[0] > 1 and prod(shape[1:]) > 1
+
+    @property
+    def stack_axes(self) -> tuple[int, ...]:
+        """The axes of stacked layers."""
+        return tuple(number for number, axis in enumerate(self.axes or ()) if axis.startswith("layers"))
 
     @property
     def out_axis(self) -> int:
         """The axis of its units; the first one if it is not known."""
-        return self.axes.index("out") if self.axes and "out" in self.axes else 0
+        return self._line_axis("out", ())
+
+    @property
+    def in_axis(self) -> int:
+        """The axis of its inputs; the next one if it is not known."""
+        return self._line_axis("in", (self.out_axis,))
+
+    def _line_axis(self, name: str, others: tuple[int, ...]) -> int:
+        free = [axis for axis in range(len(self.shape)) if axis not in (*others, *self.stack_axes)]
+        return next((axis for axis in free if self.axes and self.axes[axis].startswith(name)), free[0])
+
+    def layers(self, of: ValuesOf = "value") -> Iterator[tuple[str, SentLeaf]]:
+        """The matrix of each of the stacked layers, or of the only one, with outputs first and inputs second, and
+        the beginning of a message that says which layer it is."""
+        read = reader(*self._array(of))
+        order = (*self.stack_axes, self.out_axis, self.in_axis)
+        order += tuple(axis for axis in range(len(self.shape)) if axis not in order)
+        for layer in product(*(range(self.shape[axis]) for axis in self.stack_axes)):
+            box = [slice(None)] * len(self.shape)
+            for axis, number in zip(self.stack_axes, layer, strict=True):
+                box[axis] = slice(number, number + 1)
+            array = read(tuple(box)).transpose(order)
+            array = array.reshape(array.shape[len(layer) :])
+            spec = self.spec._replace(shape=array.shape, nbytes=array.nbytes)
+            name = f"layer {', '.join(map(str, layer))}: " if layer else ""
+            yield name, SentLeaf(array, spec, self.path, self.stats if of == "value" else self.grad_stats)
 
     def reinitialize_hint(self, purpose: str) -> str:
         """What to type to give only this leaf new initial values, after a few words that say what for."""

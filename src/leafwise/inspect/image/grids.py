@@ -131,7 +131,7 @@ def style_of(role: str | None, axes: tuple[str, ...] | None, shape: tuple[int, .
         return "strip"
     if role == "embedding.table":
         return "norms"
-    is_filter = {"out", "in", "w"} <= set(axes) if axes else role is None and len(shape) == 4
+    is_filter = {"out", "in", "w"} <= set(axes) <= {"out", "in", *_SPACE} if axes else role is None and len(shape) == 4
     if is_filter and math.prod(shape[place] for place in filter_places(axes, len(shape))[2:]) > 1:
         return "filters"
     return "matrix"

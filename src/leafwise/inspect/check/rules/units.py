@@ -26,16 +26,18 @@ def dead_units(evidence: Evidence) -> Reports:
         for leaf, row in evidence.float_parameters
         if 0 < row.zeros < row.count and (leaf.is_matrix or leaf.is_weight) and "embedding.table" not in leaf.roles
     ]
-    for leaf, dead in _zero_lines(weights):
+    for leaf, layer, dead in _zero_lines(weights):
         if dead:
             places = lines_along(leaf.out_axis, dead)
             size = leaf.shape[leaf.out_axis]
-            looks_intended = leaf.is_frozen or 2 * len(dead) >= size or dead == list(range(size - len(dead), size))
+            is_layer = bool(layer) and len(dead) == size  # and others are not zero
+            are_last = dead == list(range(size - len(dead), size))
+            looks_intended = leaf.is_frozen or (not is_layer and (2 * len(dead) >= size or are_last))
             noun = "unit" if leaf.is_weight else "row"
             yield report(
                 "warning" if leaf.is_weight and not looks_intended else "note",
                 leaf,
-                f"{_count_of(dead, size, noun)} all zero: {places}; prune or reinitialize {_them(dead)}",
+                f"{layer}{_count_of(dead, size, noun)} all zero: {places}; prune or reinitialize {_them(dead)}",
                 places,
             )
 
@@ -44,15 +46,16 @@ def dead_units(evidence: Evidence) -> Reports:
 def unused_inputs(evidence: Evidence) -> Reports:
     """Inputs of a layer whose weights are all zero, so that the layer ignores them."""
     weights = [
-        (leaf, row, 1 - leaf.out_axis)
+        (leaf, row, leaf.in_axis)
         for leaf, row in evidence.float_parameters
         if 0 < row.zeros < row.count and leaf.is_matrix and leaf.is_weight
     ]
-    for leaf, unused in _zero_lines(weights):
+    for leaf, layer, unused in _zero_lines(weights):
         if unused:
-            size = leaf.shape[1 - leaf.out_axis]
-            places = lines_along(1 - leaf.out_axis, unused)
-            yield note(leaf, f"{_count_of(unused, size, 'input')} unused (all weights are zero): {places}", places)
+            size, places = leaf.shape[leaf.in_axis], lines_along(leaf.in_axis, unused)
+            yield note(
+                leaf, f"{layer}{_count_of(unused, size, 'input')} unused (all weights are zero): {places}", places
+            )
 
 
 @rule("LW112", "dead units in the gradient")
@@ -66,7 +69,9 @@ def dead_in_gradient(evidence: Evidence) -> Reports:
         if leaf.has_grad and leaf.is_weight and (row := leaf.grad_stats) is not None and row.count > 1
     ]
     partly_zero = [(leaf, row, axis) for leaf, row, axis in weights if row.zeros < row.count]
-    dead_units_of = {leaf.number: dead for leaf, dead in _zero_lines(partly_zero, "grad")}
+    dead_units_of: dict[int, list[tuple[str, list[int]]]] = {}
+    for leaf, layer, dead in _zero_lines(partly_zero, "grad"):
+        dead_units_of.setdefault(leaf.number, []).append((layer, dead))
     for leaf, row, axis in weights:
         size = leaf.shape[axis]
         if row.zeros == row.count and has_nonzero_grads:
@@ -75,14 +80,15 @@ def dead_in_gradient(evidence: Evidence) -> Reports:
                 f"its gradient is zero for all {size:,} units, while other leaves have nonzero gradients; does the "
                 "loss depend on it?",
             )
-        elif dead := dead_units_of.get(leaf.number):
-            places = lines_along(axis, dead)
-            yield note(
-                leaf,
-                f"{_count_of(dead, size, 'unit', 'has', 'have')} a zero gradient: {places}; if that lasts "
-                f"for many batches, reinitialize {_them(dead)} or lower the learning rate",
-                places,
-            )
+        for layer, dead in dead_units_of.get(leaf.number, []):
+            if dead:
+                places = lines_along(axis, dead)
+                yield note(
+                    leaf,
+                    f"{layer}{_count_of(dead, size, 'unit', 'has', 'have')} a zero gradient: {places}; if that lasts "
+                    f"for many batches, reinitialize {_them(dead)} or lower the learning rate",
+                    places,
+                )
 
 
 @rule("LW113", "duplicate rows")
@@ -90,7 +96,7 @@ def duplicate_rows(evidence: Evidence) -> Reports:
     """Rows or columns of a weight that are equal bit by bit. A warning if nearly all units of a layer are copies of
     one, since the symmetry between them was never broken. Otherwise only a note, since some layers start with copies;
     also if the layer is frozen."""
-    for leaf, axis, duplicates in evidence.duplicate_rows:
+    for leaf, layer, axis, duplicates in evidence.duplicate_rows:
         same = duplicates.same
         if not same:
             continue
@@ -100,7 +106,7 @@ def duplicate_rows(evidence: Evidence) -> Reports:
         yield report(
             "warning" if unbroken else "note",
             leaf,
-            f"{_count_of(copies, size, noun)} {'a copy' if len(copies) == 1 else 'copies'} of another, such as "
+            f"{layer}{_count_of(copies, size, noun)} {'a copy' if len(copies) == 1 else 'copies'} of another, such as "
             f"{lines_along(axis, same[0])}; copies tend to stay equal in training: initialize them with different "
             "values",
             lines_along(axis, copies),
@@ -113,7 +119,7 @@ def near_duplicate_rows(evidence: Evidence) -> Reports:
     meant to drift apart."""
     from leafwise.inspect.check.duplicate_rows import MOST_MEASURED
 
-    for leaf, axis, duplicates in evidence.duplicate_rows:
+    for leaf, layer, axis, duplicates in evidence.duplicate_rows:
         near = duplicates.near
         if near:
             first, second, distance = min(near, key=lambda pair: pair[2])
@@ -122,8 +128,8 @@ def near_duplicate_rows(evidence: Evidence) -> Reports:
             pairs = f"{least}{len(near):,} pairs of {noun}s are" if len(near) > 1 else f"two {noun}s are"
             yield note(
                 leaf,
-                f"{pairs} nearly equal: {first} and {second} differ by {distance:.1e} of their norm; merge them or "
-                "reinitialize one",
+                f"{layer}{pairs} nearly equal: {first} and {second} differ by {distance:.1e} of their norm; "
+                "merge them or reinitialize one",
                 lines_along(axis, sorted({line for pair in near for line in pair[:2]})),
             )
 
@@ -133,14 +139,14 @@ def untouched_rows(evidence: Evidence) -> Reports:
     """Rows of an embedding that training has not changed, judged by `against=`, or else by the optimizer state, or else
     by the gradient. Only a note, since rare tokens may not have occurred yet."""
     for leaf in evidence.leaves:
-        if leaf.roles != {"embedding.table"}:  # if tied to a head, every row gets a gradient
+        if leaf.roles != {"embedding.table"} or leaf.stack_axes:  # if tied to a head, every row gets a gradient
             continue
         if leaf.path in evidence.changes and evidence.changes[leaf.path].kinds == ("changed",):
             untouched, source = evidence.rows_same_as_before(leaf), "training has not changed"
         elif evidence.coverage.state_of(leaf) is not None:
-            [(_, untouched)], source = _zero_lines([(leaf, None, 0)], "state"), "no optimizer step has changed"
+            [(_, _, untouched)], source = _zero_lines([(leaf, None, 0)], "state"), "no optimizer step has changed"
         elif leaf.has_grad and leaf.grad_stats is not None:
-            [(_, untouched)], source = _zero_lines([(leaf, leaf.grad_stats, 0)], "grad"), "the gradient is zero for"
+            [(_, _, untouched)], source = _zero_lines([(leaf, leaf.grad_stats, 0)], "grad"), "the gradient is zero for"
         else:
             continue
         untouched = [row for row in untouched if row != leaf.padding_row]
@@ -177,18 +183,26 @@ def low_rank(evidence: Evidence) -> Reports:
 
 def _zero_lines(
     places: Sequence[tuple[LeafEvidence, Row | None, int]], of: ValuesOf = "value"
-) -> list[tuple[LeafEvidence, list[int]]]:
-    """Each leaf with the indices along an axis at which all values are zero. Searches only leaves whose statistics have
-    enough zeros."""
-    from leafwise.inspect.check.zero_lines import all_zero_lines
+) -> list[tuple[LeafEvidence, str, list[int]]]:
+    """Each leaf with the indices along an axis at which all values are zero; if layers are stacked, for each of them,
+    with the beginning of a message. Searches only leaves whose statistics have enough zeros."""
+    from leafwise.inspect.check.zero_lines import all_zero_lines, zero_lines
 
-    possible = [
-        (leaf, axis) for leaf, row, axis in places if row is None or row.zeros >= row.count // max(leaf.shape[axis], 1)
-    ]
-    zero_lines_of = {
-        leaf.number: lines for (leaf, _), lines in zip(possible, all_zero_lines(possible, of), strict=True)
-    }
-    return [(leaf, zero_lines_of.get(leaf.number, [])) for leaf, _, _ in places]
+    lines_of: dict[int, list[tuple[str, list[int]]]] = {}
+    plain: list[tuple[LeafEvidence, int]] = []
+    for leaf, row, axis in places:
+        count_of_lines = prod(leaf.shape[number] for number in (axis, *leaf.stack_axes))
+        if row is not None and row.zeros < row.count // max(count_of_lines, 1):
+            continue
+        if not leaf.stack_axes:
+            plain.append((leaf, axis))
+            continue
+        lines_of[leaf.number] = [
+            (layer, zero_lines(matrix, 0 if axis == leaf.out_axis else 1).nonzero()[0].tolist())
+            for layer, matrix in leaf.layers(of)
+        ]
+    lines_of |= {leaf.number: [("", lines)] for (leaf, _), lines in zip(plain, all_zero_lines(plain, of), strict=True)}
+    return [(leaf, *found) for leaf, _, _ in places for found in lines_of.get(leaf.number, [("", [])])]
 
 
 def _line_noun(leaf: LeafEvidence, axis: int) -> str:
