@@ -120,7 +120,7 @@ def test_typed_random_keys_are_their_data_and_stay_keys_in_copies(tmp_path: Path
     standard(tmp_path / "run", keys)
     with lw.open(tmp_path / "run") as t:
         assert same(t["rng"].value, jax.random.key_data(keys["rng"]))
-        assert t["__metadata__.random_key_impl.rng"] == "threefry2x32"
+        assert t["rng"].role == "rng.key.threefry2x32"
         lw.save(t, tmp_path / "copy", format="orbax")
     blank = {"rng": jax.random.split(jax.random.key(0), 4), "w": jnp.zeros(2)}
     with ocp.StandardCheckpointer() as checkpointer:

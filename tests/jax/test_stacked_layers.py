@@ -1,6 +1,7 @@
 """Layers that `nnx.vmap`, `nn.scan` and `eqx.filter_vmap` stacked: their axes, initial values and dead units."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -146,7 +147,7 @@ def test_each_of_the_stacked_layers_begins_like_one(init: str, axis: int) -> Non
             if init == "orthogonal":
                 product = layer.T @ layer if layer.shape[0] > layer.shape[1] else layer @ layer.T
                 np.testing.assert_allclose(product, np.eye(32), atol=1e-5)
-    assert not any(np.allclose(a, b) for a, b in zip(kernels, kernels[1:], strict=False) if a.shape == b.shape)
+    assert not any(np.allclose(a, b) for a, b in pairwise(kernels) if a.shape == b.shape)
 
 
 def _findings(model: Any, code: str) -> list[tuple[str, str, str]]:

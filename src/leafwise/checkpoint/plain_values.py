@@ -82,6 +82,17 @@ class PlainValues:
         """The keys of all nodes that are not part of a plain value."""
         return {key for node, key in self._prefixes.items() if node not in self._inside}
 
+    def empty_nodes(self) -> set[str]:
+        """The keys of the nodes in which nothing is, such as the states of optax that have no fields."""
+        columns = self._columns
+        with_values = {value.node for value in self.items}
+        return {
+            key
+            for node, key in self._prefixes.items()
+            if columns.node_ends[node] == node + 1 and columns.row_ranges[node][0] >= columns.row_ranges[node][1]
+            if node not in with_values and node not in self._inside
+        }
+
     def node_types(self) -> dict[str, NodeType]:
         """The types of containers and optimizers, by key; for a file, the types that were saved. A dict whose keys are
         all names is not listed."""

@@ -25,6 +25,7 @@ from leafwise.files.stored_file import FileGroup, StoredFile
 
 class FilesHome(Home):
     name = "a file"
+    roles_by_name = True
     capabilities: ClassVar[Capabilities] = {
         Comparing: "leafwise.files.capabilities:FileComparing",
         Delegating: "leafwise.files.reading.delegating:FileDelegating",
@@ -89,11 +90,10 @@ class FilesHome(Home):
     def role(
         self, owner: Any, name: str, value: Any, lineage: Callable[[], tuple[Any, ...]]
     ) -> tuple[str | None, Axes]:
-        if isinstance(owner, Opaque | StoredDeque) or owner.record is None:
-            return None, None
-        role: Role = owner.record.roles.get(
-            owner.prefix + name if isinstance(owner, VirtualNode) else name, (None, None)
-        )
+        record = owner.record if isinstance(owner, StoredFile | FileGroup) else None
+        if record is None:
+            return value.role, None
+        role: Role = record.roles.get(owner.prefix + name if isinstance(owner, FileGroup) else name, (None, None))
         return role
 
     # -- a leaf ----------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def _is_of_torch(t: Tree) -> bool:
 
 def _is_of_jax(t: Tree) -> bool:
     """Whether arrays in memory, without layers, are those of JAX."""
-    return any(home.roles_by_name for home in t.columns.homes)
+    return not t.is_file and any(home.roles_by_name for home in t.columns.homes)
 
 
 def _leaves(side: Side, rows: Sequence[int], names: Sequence[str]) -> list[CarriedLeaf]:

@@ -9,7 +9,7 @@ from copy import deepcopy
 from functools import cache
 from typing import Any, NamedTuple
 
-from leafwise.checkpoint.plain_values import PlainValue, PlainValues
+from leafwise.checkpoint.plain_values import PlainValue, PlainValues, record_of
 from leafwise.checkpoint.planning.plan import Plan, few, the_source
 from leafwise.checkpoint.planning.saved_optimizers import OptimizerPrefixes
 from leafwise.core.capabilities.rebuilding import Rebuilding
@@ -86,8 +86,7 @@ def plan_values(
         if new in given:
             raise QueryError(f"rename= gives two values the same name, {new!r}")
         if new is not None:
-            # A copy, so that a live source and the target do not share a list.
-            given[new] = as_loaded(plain.value) if plan.source.is_file else deepcopy(plain.value)
+            given[new] = as_loaded(plain.value) if plan.source.is_file else _copied(plain.value)
     source_of = match_keys(wanted, given)
     is_in_pieces = _in_pieces(plan.source, new_name, source_values)
     taken: set[str] = set()
@@ -122,7 +121,26 @@ def plan_values(
     _report_missing(plan, missing, numbers.misfits)
     _refuse_irreplaceable(plan, wanted)
     _refuse_contradictions(plan, wanted)
-    _report_unused(plan, [key for key in given if key not in taken])
+    _report_unused(plan, {key: value for key, value in given.items() if key not in taken}, target_values)
+
+
+def _copied(value: Any) -> Any:
+    """A copy, so that a live source and the target do not share a list."""
+    try:
+        return deepcopy(value)
+    except Exception:  # of a lock, a generator or the like
+        return Opaque(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def _stands_for_empty(key: str, value: Any, empty: set[str]) -> bool:
+    """Whether a value of a file without leafwise's record stands for nodes in which nothing is. Orbax stores None for
+    an `EmptyState` of optax, also below it, if it is in a Variable of Flax NNX."""
+    if value is None:
+        return key in empty or key.rpartition(".")[0] in empty
+    if type(value) not in (dict, list) or not value:
+        return False
+    items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else enumerate(value)
+    return all(_stands_for_empty(f"{key}.{name}", item, empty) for name, item in items)
 
 
 def _report_missing(plan: Plan, missing: dict[str, int], misfits: Mapping[str, str]) -> None:
@@ -230,11 +248,15 @@ def _with_parts(value: Any, new: dict[ItemPath, Any], item_path: ItemPath = ()) 
     return type(value)(_with_parts(item, new, (*item_path, number)) for number, item in enumerate(value))
 
 
-def _report_unused(plan: Plan, unused: list[str]) -> None:
+def _report_unused(plan: Plan, values: Mapping[str, Any], target_values: PlainValues) -> None:
     """Reports values of the source that are not used. A value inside a container that the target has would be lost, so
     it is unexpected; other values are only noted. Settings of another framework are not even noted."""
     if plan.is_carried:
         return
+    unused = list(values)
+    if unused and record_of(plan.source.columns) is None:
+        empty = target_values.empty_nodes()
+        unused = [key for key in unused if not _stands_for_empty(key, values[key], empty)]
     columns = plan.target.columns
     keys = columns.node_keys(plan.target.root) if unused else {}
     holding = {key for node, key in keys.items() if key and _must_be_whole(columns, node)}

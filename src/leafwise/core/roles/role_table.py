@@ -148,12 +148,17 @@ def _spread(axes: tuple[str, ...], ndim: int | None) -> Axes:
 # -- PRNG keys, whose roles name the implementation that a key is for --------------------------------------
 
 KEY_DTYPE = "uint32"  # of the integers of a key
-_KEY = "rng.key."  # the beginning of the role
+KEY_ROLE = "rng.key."  # the beginning of the role
+
+
+def implementation_of(role: str | None) -> str:
+    """The implementation that a PRNG key is for, from its role; empty if it is not known, or if it is not a key."""
+    return role.removeprefix(KEY_ROLE) if role is not None and role.startswith(KEY_ROLE) else ""
 
 
 def other_implementations(a: "Columns", row: int, b: "Columns", other: int) -> tuple[str, str] | None:
     """The implementations of two PRNG keys, if they differ: keys with the same integers then give other random numbers.
     None if they are the same, or if one is not known."""
     roles = a.row_role(row)[0], b.row_role(other)[0]
-    first, second = (role.removeprefix(_KEY) if role is not None and role.startswith(_KEY) else "" for role in roles)
+    first, second = map(implementation_of, roles)
     return (first, second) if first and second and first != second else None

@@ -110,6 +110,7 @@ class Stored:
     """An array in a file."""
 
     __slots__ = ("spec",)
+    role: str | None = None  # where the format has it
     reads_parts = True  # whether a part can be read without the rest
     is_scattered = False  # whether a part in C order is scattered over the whole storage
     checks_itself = False  # whether reading the whole array compares a checksum although its storages have none

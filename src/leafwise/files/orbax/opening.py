@@ -8,11 +8,12 @@ lead out of the folder are refused.
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import listed, shown_file
+from leafwise.core.roles.role_table import KEY_ROLE
 from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Unreadable
 from leafwise.files.checksums import checksum
@@ -141,8 +142,6 @@ def _opened(folder: Folder, files: "_Files") -> StoredFile:
             opened.metadata |= metadata.custom
         elif metadata.custom is not None:
             opened.metadata["custom_metadata"] = metadata.custom
-        if keys := _random_keys(folder):
-            opened.metadata[RANDOM_KEYS] = keys
         opened.seal = files.seal()
         return opened
     except BaseException:
@@ -159,6 +158,9 @@ def _contents(folder: Folder, source: Source, metadata: OrbaxMetadata) -> list[t
     if not metadata.is_database:
         _check_names(source, times)
     arrays = {array.name: array for array in open_arrays(store, times)}
+    for name, kind in _random_keys(folder):
+        if name in arrays:
+            arrays[name].role = KEY_ROLE + kind
     strings = json_in(folder, STRINGS) if any(value.kind == STRING for value in metadata.values) else None
     contents: list[tuple[OrbaxValue, Any]] = []
     for value in metadata.values:
@@ -177,19 +179,17 @@ def _contents(folder: Folder, source: Source, metadata: OrbaxMetadata) -> list[t
     return contents
 
 
-def _random_keys(folder: Folder) -> dict[str, str]:
-    """The implementation of each array that contains the data of typed random keys, by name."""
-    keys: dict[str, str] = {}
+def _random_keys(folder: Folder) -> Iterator[tuple[str, str]]:
+    """The name and the implementation of each array that contains the data of typed random keys."""
     if ARRAY_METADATA not in folder.folders:
-        return keys
+        return
     below = folder.folder(ARRAY_METADATA)
     for name in below.names:
         rows = under(json_in(below, name), "array_metadatas")
         for row in rows if isinstance(rows, list) else ():
             kind = under(row, "array_metadata", "ext_metadata", RANDOM_KEYS)
             if isinstance(kind, str):
-                keys[str(under(row, "array_metadata", "param_name"))] = kind
-    return keys
+                yield str(under(row, "array_metadata", "param_name")), kind
 
 
 _OVERWRITTEN = (

@@ -10,12 +10,14 @@ from leafwise.files.plain_encoding import decoded, encoded
 from leafwise.files.record import NodeType
 from leafwise.files.sources.source import Source
 
+NNX = "flax.nnx."  # begins the types of the modules and states of Flax NNX
 _SEQUENCES = ("list", "tuple")
 _EMPTY: dict[type, str] = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
 
 
 class OrbaxNames:
-    """The keys of dotted names. The types of nodes say which are positions in lists, and which keys contain dots."""
+    """The keys of dotted names. The types of nodes say which are positions in lists, and which keys contain dots. In
+    modules of Flax NNX no key is a position: their states have dicts for lists."""
 
     def __init__(self, nodes: Mapping[str, NodeType]) -> None:
         self._nodes = nodes
@@ -31,6 +33,7 @@ class OrbaxNames:
          OrbaxKey(name='weight', is_position=False))
         """
         keys: list[OrbaxKey] = []
+        is_in_nnx = False
         prefix, parts = "", name.split(".")
         while parts:
             taken = 1
@@ -38,7 +41,8 @@ class OrbaxNames:
                 taken = next((end for end in range(len(parts), 1, -1) if ".".join(parts[:end]) in dotted), 1)
             key, parts = ".".join(parts[:taken]), parts[taken:]
             node = self._nodes.get(prefix)
-            keys.append(OrbaxKey(key, node is not None and node.type in _SEQUENCES))
+            is_in_nnx = is_in_nnx or (node is not None and node.type.startswith(NNX))
+            keys.append(OrbaxKey(key, node is not None and node.type in _SEQUENCES and not is_in_nnx))
             prefix = f"{prefix}.{key}" if prefix else key
         return tuple(keys)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from leafwise.core.dtypes import DTYPES
 from leafwise.core.path import escape, shown_file
+from leafwise.core.roles.role_table import implementation_of
 from leafwise.core.work.progress import Count
 from leafwise.errors import FileError, WalkError
 from leafwise.files.arrays.stored import CHUNK
@@ -27,6 +28,7 @@ from leafwise.files.orbax import opening
 from leafwise.files.orbax.metadata import METADATA, RANDOM_KEYS, SCALAR, STRING, Keys, stored_name
 from leafwise.files.orbax.names import COMMITTED, PROCESS, STEP, UNFINISHED
 from leafwise.files.orbax.values import (
+    NNX,
     OrbaxNames,
     PlainLeaf,
     plain_leaves,
@@ -88,13 +90,15 @@ class _Content:
         values: list[tuple[Keys, Item | PlainLeaf]] = [(names.keys(item.name), item) for item in checkpoint.items]
         self.metadata: dict[str, Any] = {}
         plain: list[tuple[Keys, Any]] = []
+        of_nnx = _nodes_of_nnx(checkpoint)
         for name, value in checkpoint.scalars.items():
             head, _, key = name.partition(".")
             if head == _METADATA_OF_SOURCE:
                 self.metadata |= {key: value} if key else value
-            else:
+            elif value != () or of_nnx.isdisjoint(_nodes_above(name)):  # its states have no empty tuples
                 plain.append((names.keys(name), value))
                 values += plain_leaves(*plain[-1])
+        values += [(names.keys(name), PlainLeaf("None", None)) for name in _empty_nodes(checkpoint)]
         self.metadata |= checkpoint.metadata
         if rows := type_rows(plain):
             self.metadata[KEY] = rows
@@ -108,15 +112,15 @@ class _Content:
                     "rename one of them"
                 )
             self._values[name] = keys, value
-        keys_by_name = self.metadata.pop(RANDOM_KEYS, None)
-        self._random_keys = keys_by_name if isinstance(keys_by_name, dict) else {}
 
     def described(self) -> str:
         """The text of `_METADATA`, with what Orbax calls the type of each value."""
         kinds: dict[Keys, str] = {}
-        for name, (keys, value) in self._values.items():
-            array = "jax.Array" if name in self._random_keys else "np.ndarray"
-            kinds[keys] = array if isinstance(value, Item) else value.kind
+        for keys, value in self._values.values():
+            if isinstance(value, Item):
+                kinds[keys] = "jax.Array" if implementation_of(value.role[0]) else "np.ndarray"
+            else:
+                kinds[keys] = value.kind
         try:
             return orbax_metadata.text_of(kinds, self.metadata)
         except TypeError as error:
@@ -127,7 +131,8 @@ class _Content:
 
     def random_keys(self) -> list[tuple[Item, str]]:
         """The arrays that are the data of typed random keys, each with the implementation of the key."""
-        return [(item, self._random_keys[name]) for name, item in self.items() if name in self._random_keys]
+        keys = [(item, implementation_of(item.role[0])) for _, item in self.items()]
+        return [(item, kind) for item, kind in keys if kind]
 
     def items(self) -> Iterator[tuple[str, Item]]:
         return ((name, value) for name, (_, value) in self._values.items() if isinstance(value, Item))
@@ -143,6 +148,27 @@ class _Content:
             for name, (_, value) in self._values.items()
             if isinstance(value, PlainLeaf) and value.kind == STRING
         }
+
+
+def _empty_nodes(checkpoint: Checkpoint) -> Iterator[str]:
+    """The nodes in which nothing is, such as an `EmptyState` of optax: Orbax stores them as None. A state of Flax NNX
+    only has those that are in a Variable."""
+    names = (*checkpoint.names, *checkpoint.scalars, *checkpoint.nodes)
+    filled = {above for name in names for above in _nodes_above(name)}
+    of_nnx = _nodes_of_nnx(checkpoint)
+    for name in sorted(checkpoint.nodes.keys() - filled - of_nnx - {""}):
+        above = _nodes_above(name)
+        if of_nnx.isdisjoint(above) or above[-1] in of_nnx:
+            yield name
+
+
+def _nodes_of_nnx(checkpoint: Checkpoint) -> set[str]:
+    return {name for name, node in checkpoint.nodes.items() if node.type.startswith(NNX)}
+
+
+def _nodes_above(name: str) -> list[str]:
+    """The names of the nodes that a name is below, except the root, beginning with the outermost."""
+    return [name[:end] for end, character in enumerate(name) if character == "."]
 
 
 def _key_metadata(keys: list[tuple[Item, str]]) -> str:

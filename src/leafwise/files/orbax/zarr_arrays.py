@@ -105,7 +105,7 @@ def _opening(ts: Any, store: ZarrStore, name: str, context: Any) -> Any:
 class ZarrArray(Stored):
     """An array in zarr. A part is read without the rest, except for the chunks that it touches."""
 
-    __slots__ = ("_opened", "name", "store")
+    __slots__ = ("_opened", "name", "role", "store")
     checks_itself = True  # a chunk that is missing or cannot be decoded is an error, which a load must find in time
     checks_parts = True
 
@@ -122,12 +122,13 @@ class ZarrArray(Stored):
         size = prod(shape)
         super().__init__(Spec(shape, dtype, "file", size, size * (1 if known is None else known.itemsize)))
         self.store, self.name, self._opened = store, name, opened
+        self.role: str | None = None
 
-    def __getstate__(self) -> tuple[ZarrStore, str]:
-        return self.store, self.name
+    def __getstate__(self) -> tuple[ZarrStore, str, str | None]:
+        return self.store, self.name, self.role
 
-    def __setstate__(self, state: tuple[ZarrStore, str]) -> None:
-        self.store, self.name = state
+    def __setstate__(self, state: tuple[ZarrStore, str, str | None]) -> None:
+        self.store, self.name, self.role = state
         (again,) = open_arrays(self.store, [self.name])
         self.spec, self._opened = again.spec, again._opened
 

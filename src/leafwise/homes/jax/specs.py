@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding
 
 from leafwise.core.home import LeafKind, Spec
 from leafwise.core.memory.sharding import Sharding
+from leafwise.core.roles.role_table import KEY_ROLE
 
 KEY_DTYPE = "uint32"
 
@@ -118,7 +119,7 @@ def is_key_dtype(dtype: Any) -> bool:
 
 def key_role(value: Any) -> str:
     """The role of typed PRNG keys, by which a load recognizes keys of another implementation."""
-    return f"rng.key.{value.dtype._impl.name}"
+    return f"{KEY_ROLE}{value.dtype._impl.name}"
 
 
 def _key_shape(dtype: Any) -> tuple[int, ...]:
