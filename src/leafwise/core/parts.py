@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.vetting import Vetting
+from leafwise.core.hidden_arrays import hidden_arrays
 from leafwise.core.memory.overlaps import bytes_shared
 from leafwise.core.path import escape
 from leafwise.errors import WalkError
@@ -66,9 +67,9 @@ def sharded_rows(tree: "Tree") -> list[int]:
     return [row for row, facts in zip(rows, columns.facts(rows), strict=True) if facts.spec.sharding is not None]
 
 
-def unlisted(tree: "Tree", saved: bool = False) -> dict[int, str]:
-    """Nodes with values that the walk does not list, with the reason; with `saved`, also nodes whose state dict differs
-    from their values."""
+def unlisted(tree: "Tree", saved: bool = False) -> dict[str, str]:
+    """The paths of objects with values that the walk does not list, with the reason; with `saved`, also of nodes whose
+    state dict differs from their values."""
     columns, numbers = tree.columns, node_numbers(tree)
     objects = columns.objects_of(numbers)
     reasons_by_node: dict[int, str] = {}
@@ -77,7 +78,12 @@ def unlisted(tree: "Tree", saved: bool = False) -> dict[int, str]:
         reasons = vetting.unlisted(objects) | (vetting.saved_otherwise(objects) if saved else {})
         reasons_by_node |= {numbers[number]: reason for number, reason in reasons.items()}
     topmost = [node for node in reasons_by_node if columns.node_parents[node] not in reasons_by_node]
-    return {node: reasons_by_node[node] for node in topmost}
+    return {columns.node_text(node): reasons_by_node[node] for node in topmost} | hidden(tree)
+
+
+def hidden(tree: "Tree") -> dict[str, str]:
+    """The paths of objects in memory that hold arrays without being nodes or leaves, with the reason."""
+    return {} if tree.is_file or not tree.is_whole else hidden_arrays(tree.columns, tree.root)
 
 
 def not_understood(tree: "Tree", sharded: bool = False) -> dict[int, str]:
@@ -104,9 +110,15 @@ def not_understood(tree: "Tree", sharded: bool = False) -> dict[int, str]:
 
 
 def check_listed(tree: "Tree", verb: str) -> None:
-    """Raises if a node has values that the walk does not list, because `verb` would silently leave them out."""
-    for node, reason in unlisted(tree, saved=verb == "save").items():
-        raise _cannot(verb, tree.columns.node_text(node), reason)
+    """Raises if an object has values that the walk does not list, because `verb` would silently leave them out."""
+    for path, reason in unlisted(tree, saved=verb == "save").items():
+        raise _cannot(verb, path, reason)
+
+
+def check_found(tree: "Tree", verb: str) -> None:
+    """Raises if an object holds arrays that the walk does not find, because `verb` would silently leave them out."""
+    for path, reason in hidden(tree).items():
+        raise _cannot(verb, path, reason)
 
 
 def check_not_gathered(tree: "Tree", verb: str) -> None:

@@ -11,7 +11,7 @@ from leafwise.core.find import nothing_at, words_query
 from leafwise.core.leaf import Leaf, Node, SharedMemory, Tie, UndoneTie
 from leafwise.core.memory.ops import SAME
 from leafwise.core.opaque import OpaqueObject, opaque_objects
-from leafwise.core.parts import bytes_counted_twice, leaves_of, node_numbers, nodes_at, rows_below
+from leafwise.core.parts import bytes_counted_twice, check_found, leaves_of, node_numbers, nodes_at, rows_below
 from leafwise.core.path import Path, quote
 from leafwise.core.query import Query
 from leafwise.core.results.result import Table, rendered, whole_number
@@ -75,6 +75,8 @@ def tree(source: Any) -> "Tree":
     if isinstance(source, str | os.PathLike):
         source = import_module(FILES).open_file(source)
     walked = Tree(walk(source))
+    if not walked.columns.row_values:
+        check_found(walked, "walk")
     for undone in walked.undone:
         warn(TieWarning(f"{undone}; {undone.repair()}"))
     return walked

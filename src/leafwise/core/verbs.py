@@ -5,6 +5,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any
 
+from leafwise.core.parts import check_found
 from leafwise.core.tree import FILES, Tree, tree
 from leafwise.errors import Error, FileError, Unsupported, WalkError
 
@@ -51,6 +52,8 @@ class opened:  # noqa: N801
                 t.close()
             why = f"lw.{self._verb} needs a model in memory; load the file into one first: lw.load(model, path)"
             raise Unsupported("a file", self._action, why)
+        if self._live or self._verb == "groups":
+            check_found(t, f"use lw.{self._verb} on")
         return t
 
     def __exit__(

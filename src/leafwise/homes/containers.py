@@ -162,7 +162,7 @@ def _is_sequence(obj: Any) -> bool:
 
 def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
     kind: Literal["state"] | None = "state" if is_optimizer_state(obj.keys()) else None
-    items: Collection[tuple[str, Any]] = obj.items()
+    items: Collection[tuple[str, Any]] = list(obj.items())  # of some classes, this can be iterated over only once
     items_of_other_keys: list[tuple[str, Any]] = []
     if set(map(type, obj)) - {str}:
         named = _keys_by_name(obj).items()

@@ -78,8 +78,8 @@ def _out_of_reach(tree: "Tree") -> list[str]:
     """Parts that cannot be read, one line per reason."""
     columns = tree.columns
     by_reason: dict[str, list[str]] = {}
-    for node, reason in unlisted(tree).items():
-        by_reason.setdefault(reason, []).append(columns.node_text(node) or "this")
+    for path, reason in unlisted(tree).items():
+        by_reason.setdefault(reason, []).append(path or "this")
     for row, reason in not_understood(tree, sharded=True).items():
         by_reason.setdefault(reason, []).append(columns.row_text(row))
     return [f"cannot read {listed(paths, 3)}: {reason}" for reason, paths in by_reason.items()]

@@ -170,8 +170,8 @@ def _refuse_foreign(plan: Plan) -> None:
     in_source = f" in {the_source(plan.source)}"
     for t, side, foreign in ((plan.target, "", plan.foreign), (plan.source, in_source, plan.foreign_sources)):
         # Leaves that are not understood are refused anyway, and their state dict may need all processes.
-        for node, reason in unlisted(t, saved=not foreign).items():
-            plan.refused.setdefault((reason, side), []).append(t.columns.node_text(node) or "the model")
+        for path, reason in unlisted(t, saved=not foreign).items():
+            plan.refused.setdefault((reason, side), []).append(path or "the model")
     for (reason, side), names in plan.refused.items():
         plan.add("unsupported", names[0], f"{listed(names, 4)}{side}: {reason}")
 

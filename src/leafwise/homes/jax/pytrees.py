@@ -21,6 +21,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.capabilities.tying import Tying
 from leafwise.core.dotted import DistinctNames
+from leafwise.core.hidden_arrays import Search
 from leafwise.core.home import Axes, Capabilities, Home, Visit
 from leafwise.core.path import Entry
 from leafwise.homes.jax.roles import is_equinox_state, role_of
@@ -128,10 +129,11 @@ class PytreeHome(Home):
         return "node" if is_registered(cls) or is_optax_state(cls) else None
 
     def visit(self, obj: Any) -> Visit | None:
-        children = [(child.name, child.value) for child in flattened(obj)[0] if not _is_code(child.value)]
-        if is_equinox_state(obj):
-            return (), children, "buffer"  # running statistics and caches
-        return (), children, "state" if is_optax_state(type(obj)) else None
+        every_child = [(child.name, child.value) for child in flattened(obj)[0]]
+        if is_optax_state(type(obj)):
+            return (), every_child, "state"
+        children = [(name, value) for name, value in every_child if not _is_code(value)]
+        return (), children, "buffer" if is_equinox_state(obj) else None  # running statistics and caches
 
     def entry(self, owner: Any, name: str, value: Any) -> Entry:
         position, key = next(
@@ -162,8 +164,14 @@ class _Numbered(NamedTuple):
 
 
 def _is_code(value: Any) -> bool:
-    """Whether a child is a function, such as the activation of a layer, or None: nothing that a checkpoint contains."""
-    return value is None or (callable(value) and homes.find(type(value)) is None)
+    """Whether a child is a function, such as the activation of a layer, or None: nothing that a checkpoint contains. An
+    object that can be called is one only if it holds no arrays."""
+    if value is None:
+        return True
+    if not callable(value) or homes.find(type(value)) is not None:
+        return False
+    is_of_jax = type(value).__module__.startswith(("jax.", "jaxlib."))  # a jitted function, or one with own derivatives
+    return is_of_jax or Search(set()).array_in(value) is None
 
 
 HOME = PytreeHome()
