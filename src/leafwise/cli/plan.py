@@ -6,6 +6,7 @@ from typing import Any
 from leafwise.cli import target
 from leafwise.cli.output import show
 from leafwise.cli.rename import add_auto, add_rename, rename_argument
+from leafwise.errors import Error
 
 
 def add_to(verbs: Any) -> None:
@@ -29,10 +30,29 @@ def add_to(verbs: Any) -> None:
         choices=["missing", "unexpected", "shape"],
         help="allow this kind of mismatch: missing, unexpected or shape; repeatable",
     )
+    parser.add_argument(
+        "--flatten",
+        metavar="LEAF[=CHANNELS]",
+        action="append",
+        default=[],
+        help="between frameworks, reorder the inputs of a leaf of TARGET, which are the flattened output of a "
+        "convolution; repeatable",
+    )
     parser.add_argument("--cast", action="store_true", help="cast values to the dtypes of TARGET")
     parser.add_argument("--full", action="store_true", help="print every leaf")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=run)
+
+
+def flattened(texts: list[str]) -> dict[str, int | None] | None:
+    """Parses `LEAF[=CHANNELS]`."""
+    asked: dict[str, int | None] = {}
+    for text in texts:
+        name, _, channels = text.partition("=")
+        if channels and not channels.isdecimal():
+            raise Error(f"--flatten takes LEAF or LEAF=CHANNELS, not {text!r}")
+        asked[name] = int(channels) if channels else None
+    return asked or None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,6 +60,13 @@ def run(options: argparse.Namespace) -> int:
 
     rename = rename_argument(options)
     source = target.file(options.source)
-    planned = plan(target.resolve(options.target), source, rename=rename, allow=options.allow, cast=options.cast)
+    planned = plan(
+        target.resolve(options.target),
+        source,
+        rename=rename,
+        allow=options.allow,
+        cast=options.cast,
+        flatten=flattened(options.flatten),
+    )
     show(planned, options.json, full=options.full)
     return 0 if planned.holds else 1

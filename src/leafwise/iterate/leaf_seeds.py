@@ -41,7 +41,7 @@ def leaf_seeds(columns: Columns, rows: Sequence[int]) -> list[LeafSeed]:
 
 
 def _seed(parts: LeafParts, fused: set[str]) -> LeafSeed:
-    leaf, keys = parts
+    leaf, keys, _ = parts
     if (leaf.role or "").startswith("rnn."):
         return _seed_in_cell(leaf, keys[0].split(".")[:-2])
     layer, projection, part = _of_projection(keys[0])
@@ -65,7 +65,7 @@ def _fused_projections(parts: list[LeafParts]) -> set[str]:
     leaf in PyTorch."""
     shapes: dict[str, dict[str, object]] = {}
     layers = set()
-    for leaf, keys in parts:
+    for leaf, keys, _ in parts:
         layer, projection, part = _of_projection(keys[0])
         if len(keys) == 1 and projection in _PROJECTIONS and "layers" not in (leaf.axes or ("layers",)):
             shapes.setdefault(_joined(layer, part), {})[projection] = leaf.shape

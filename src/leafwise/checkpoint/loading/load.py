@@ -37,6 +37,7 @@ def load(
     allow: Iterable[str] = (),
     cast: Cast = False,
     ties: Literal["restore", "ignore"] = "restore",
+    flatten: Any = None,
     verify: bool = True,
     progress: bool = False,
 ) -> Any: ...
@@ -49,6 +50,7 @@ def load(
     allow: Iterable[str] = (),
     cast: Cast = False,
     ties: Literal["restore", "ignore"] = "restore",
+    flatten: Any = None,
     verify: bool = True,
     progress: bool = False,
 ) -> M: ...
@@ -60,6 +62,7 @@ def load(
     allow: Iterable[str] = (),
     cast: Cast = False,
     ties: Literal["restore", "ignore"] = "restore",
+    flatten: Any = None,
     verify: bool = True,
     progress: bool = False,
 ) -> Any:
@@ -69,7 +72,7 @@ def load(
     leaf of the model must get a value, and every leaf of the source must be used. Otherwise, this raises a `LoadError`
     that lists every problem, and changes nothing.
 
-    - `rename`, `allow` and `cast` permit differences; see `lw.plan`.
+    - `rename`, `allow`, `cast` and `flatten` permit differences; see `lw.plan`.
     - `ties="ignore"` does not restore the ties of the source. By default they are restored, even if the model was not
       tied.
     - `verify=False` does not compare the source with its checksums.
@@ -101,7 +104,7 @@ def load(
             joint.agree(model_rows(t))
 
         def planned(part: Tree, s: Tree) -> Plan:
-            return make_plan(part, s, rename, allow, cast, ties)
+            return make_plan(part, s, rename, allow, cast, ties, flatten)
 
         def open_source(part: Any) -> Tree:
             return files.enter_context(opened(part, "load", verify=verify))

@@ -5,18 +5,31 @@ frameworks. Each leaf of the model is made from the leaves of the source that ha
 up by name.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from leafwise.checkpoint.plain_values import record_of
+from leafwise.checkpoint.planning.flattening import flattenings, reordered
 from leafwise.checkpoint.planning.plan import Plan, few, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
 from leafwise.core.pairing.row_matching import match_names
 from leafwise.core.pairing.row_pairs import Side
 from leafwise.core.path import listed, plural
-from leafwise.core.roles.layer_parts import CarriedLeaf, LeafParts, axes_by_name, is_own_state, parts_of_both
+from leafwise.core.roles.layer_parts import LAYERS, CarriedLeaf, LeafParts, axes_by_name, is_own_state, parts_of_both
 from leafwise.core.roles.named_axes import laid_out, regrouped
-from leafwise.core.roles.recipes import Recipe, RecipeError, Shape, Summed, Taken, Zeros, concatenated, cut
+from leafwise.core.roles.recipes import (
+    Recipe,
+    RecipeError,
+    Reshaped,
+    Shape,
+    Summed,
+    Taken,
+    Zeros,
+    concatenated,
+    cut,
+    stacked,
+)
 from leafwise.core.tree import Tree
 from leafwise.files.record import HeaderRecord
 from leafwise.files.stored_file import StoredFile
@@ -54,6 +67,8 @@ class CarriedSource(NamedTuple):
 def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
     """Whether the source may have weights of another framework than the model."""
     ours, theirs = _frameworks(plan.target, target.names), _frameworks(plan.source, source.names)
+    if ours | theirs not in ({"PyTorch"}, set()) and _may_be_stacked(target.names, source.names):
+        return True
     if not ours:  # arrays in containers, which say nothing about their layout
         are_of_torch = theirs == {"PyTorch"} or _is_of_torch(plan.source)
         return _is_of_jax(plan.target) and (are_of_torch or _are_called_weight(source) > _are_called_weight(target))
@@ -63,6 +78,22 @@ def may_be_carried(plan: Plan, target: Side, source: Side) -> bool:
     return ours != theirs and (theirs != frozenset() or ours != {"PyTorch"} or _is_of_jax(plan.source))
 
 
+_NUMBER = re.compile(r"(?:^|[._])\d+(?=\.)")  # of a layer in a list
+
+
+def _may_be_stacked(names: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether a leaf of one side has the name of one of the other, but for the number of a layer."""
+    first, second = set(names) - set(others), set(others) - set(names)
+    unnumbered: dict[str, set[str]] = {}
+    for name in first:
+        unnumbered.setdefault(_NUMBER.sub("", name).removeprefix("."), set()).add(name)
+    return any(
+        len(_NUMBER.findall(name)) != len(_NUMBER.findall(other))
+        for name in second
+        for other in unnumbered.get(_NUMBER.sub("", name).removeprefix("."), ())
+    )
+
+
 def _are_called_weight(side: Side) -> bool:
     return any(name.rpartition(".")[2] == "weight" for name in side.names)
 
@@ -70,27 +101,30 @@ def _are_called_weight(side: Side) -> bool:
 def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int]) -> CarriedSource | None:
     """How to read the source as weights of another framework; None if every leaf would be read as it is. `row_of` has
     the rows of the source by their names after `rename=`."""
-    theirs = _frameworks(plan.source, source.names)
+    ours, theirs = _frameworks(plan.target, target.names), _frameworks(plan.source, source.names)
     wanted = _leaves(target, target.rows, target.names)
     stored = _leaves(source, list(row_of.values()), list(row_of))
     framework = ", ".join(sorted(theirs)) or ("JAX" if _is_of_jax(plan.source) else "PyTorch")
     carrying = _Carrying(plan, framework, is_torch=theirs == {"PyTorch"} or _is_of_torch(plan.source))
     is_of_torch = _is_of_torch(plan.source)
-    is_to_torch = _frameworks(plan.target, target.names) == {"PyTorch"}
-    by_names = _are_called_weight(source) and _frameworks(plan.target, target.names) != {"Equinox"}
+    is_to_torch = ours == {"PyTorch"}
+    by_names = _are_called_weight(source) and ours != {"Equinox"}
     is_from_torch = is_of_torch or theirs == {"PyTorch"} or (not theirs and by_names)  # `weight` is a name of PyTorch
     is_from_other = not is_of_torch and (bool(theirs) or _is_of_jax(plan.source))
     carrying.is_certain = is_from_other if is_to_torch else is_from_torch
     recipes = carrying.recipes(stored, wanted)
-    ours = {leaf.name for leaf in wanted if is_own_state(leaf)}  # state that both sides have under one name is loaded
-    recipes |= {leaf.name: Taken(leaf.name, leaf.shape or ()) for leaf in stored if leaf.name in ours}
+    own = {leaf.name for leaf in wanted if is_own_state(leaf)}  # state that both sides have under one name is loaded
+    recipes |= {leaf.name: Taken(leaf.name, leaf.shape or ()) for leaf in stored if leaf.name in own}
     same = all(isinstance(recipe, Taken) and recipe.name == name for name, recipe in recipes.items())
     on_both_sides = {leaf.name for leaf in wanted} & {leaf.name for leaf in stored}
     is_complete = all(
         leaf.name in recipes or leaf.name in on_both_sides or is_own_state(leaf) for leaf in (*wanted, *stored)
     )
-    ordered = stored if carrying.is_torch else wanted
-    plan.warnings += [*carrying.warnings, *_flattened(ordered, carrying.turned_convolutions)]
+    in_model = {used: name for name, recipe in recipes.items() for used in recipe.names()} if carrying.is_torch else {}
+    found = flattenings(stored if carrying.is_torch else wanted, carrying.turned_convolutions, in_model)
+    come_last = any("Flax" in name for name in theirs), any("Flax" in name for name in ours)
+    recipes |= reordered(recipes, plan.flatten, found, wanted, come_last)
+    plan.warnings += [*carrying.warnings, *(each.warning() for name, each in found.items() if name not in plan.flatten)]
     if (not recipes and _weight_names(stored) == _weight_names(wanted)) or (
         same and is_complete and not carrying.refused
     ):
@@ -315,7 +349,9 @@ class _Carrying:
             if not any(self._is_first(target, key) for key in target.keys):
                 return Zeros(Taken(first.of.leaf.name, first.of.leaf.shape or ()), leaf.shape or ())
             made = [self._part(target, key) for key in target.keys]
-            return made[0] if len(made) == 1 else concatenated(made, _out(leaf.axes))
+            if target.along == LAYERS:
+                return stacked(made, _place(leaf.axes, LAYERS))
+            return made[0] if len(made) == 1 else concatenated(made, _place(leaf.axes, target.along))
         except RecipeError as error:
             self.refused[first.of.leaf.name] = f"cannot become {leaf.name}: {error}"
             return Taken(first.of.leaf.name, first.of.leaf.shape or ())
@@ -338,12 +374,19 @@ class _Carrying:
         """A leaf of the source, or one of its parts, with the axes of a leaf of the model."""
         axes, wanted = self._axes(source.leaf, target.leaf)
         recipe: Recipe = Taken(source.leaf.name, source.leaf.shape or ())
-        if number is not None and len(source.keys) > 1:
-            axis = _out(axes)
+        if number is not None and source.along == LAYERS:
+            axis = _place(source.leaf.axes, LAYERS)
+            layer = cut(recipe, axis, [1] * len(source.keys))[number]
+            recipe = Reshaped(layer, (*layer.shape[:axis], *layer.shape[axis + 1 :]))
+            axes = axes and tuple(name for name in axes if name != LAYERS)
+        elif number is not None and len(source.keys) > 1:
+            axis = _place(axes, "out")
             size, rest = divmod(recipe.shape[axis], len(source.keys))
             if rest:
                 raise RecipeError(f"{recipe.shape[axis]} outputs cannot be {len(source.keys)} equal parts")
             recipe = cut(recipe, axis, [size] * len(source.keys))[number]
+        if target.along == LAYERS:
+            wanted = wanted and tuple(name for name in wanted if name != LAYERS)
         if axes is None or wanted is None:
             return recipe
         if target.leaf.role == "conv.weight" or source.leaf.role == "conv.weight":
@@ -410,28 +453,6 @@ class _Carrying:
         if role == "bias" and ndim == 1:
             return ("out",)
         return axes_by_name(leaf, role)
-
-
-def _flattened(leaves: list[CarriedLeaf], turned: set[str]) -> list[str]:
-    """A warning for each linear layer behind a convolution whose channels come last in one of the frameworks, if its
-    inputs may be the positions of all channels: then they are in another order there. `leaves` are those of PyTorch, in
-    the order of its layers."""
-    warnings: list[str] = []
-    before: tuple[CarriedLeaf, int] | None = None
-    for leaf in leaves:
-        shape = leaf.shape or ()
-        if leaf.name in turned:
-            before = leaf, shape[0] if leaf.called == "weight" else shape[-1]
-        elif len(shape) > 1 and before is not None:
-            inputs = shape[-1] if leaf.called == "weight" else shape[0]
-            (convolution, channels), before = before, None
-            if len(shape) == 2 and inputs > channels and inputs % channels == 0:
-                warnings.append(
-                    f"{leaf.name}: if its {inputs:,} inputs are the flattened output of {convolution.name} "
-                    f"({inputs // channels:,} positions of {channels:,} channels), they have another order where "
-                    "channels come last; permute them after the load"
-                )
-    return warnings
 
 
 def warn_of_layouts(plan: Plan) -> None:
@@ -523,16 +544,17 @@ def _are_whole(target: LeafParts, shares: list[list[_Piece]]) -> bool:
     )
 
 
-def _out(axes: tuple[str, ...] | None) -> int:
+def _place(axes: tuple[str, ...] | None, along: str) -> int:
     """The axis along which the parts of a leaf follow each other."""
-    if axes is None or "out" not in axes:
+    if axes is None or along not in axes:
         raise RecipeError("its axis of outputs is not known")
-    return axes.index("out")
+    return axes.index(along)
 
 
 def _part_shape(target: LeafParts) -> Shape | None:
     shape, count = target.leaf.shape, len(target.keys)
-    if shape is None or count == 1:
+    if shape is None or (count == 1 and target.along != LAYERS):
         return shape
-    axis = _out(target.leaf.axes)
-    return (*shape[:axis], shape[axis] // count, *shape[axis + 1 :])
+    axis = _place(target.leaf.axes, target.along)
+    size = () if target.along == LAYERS else (shape[axis] // count,)
+    return (*shape[:axis], *size, *shape[axis + 1 :])

@@ -136,6 +136,7 @@ class Plan(Table, kind="plan"):
         self.library = ""  # the library whose names and layouts the source is read by, if not by its own
         self.may_be_carried = False  # whether the source may have weights of another framework
         self.is_carried = False  # whether it has, and is read in the layout of that framework
+        self.flatten: dict[str, int | None] = {}  # leaves whose inputs are reordered, with the channels if given
         self.recipes: dict[int, Recipe] = {}  # by row of the source, leaves that are made from stored ones
         self.keeps: frozenset[str] = frozenset()  # names that such a source never has, and which keep their values
         self.keeps_what = ""  # what these are

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from leafwise.checkpoint.plain_values import PlainValues
 from leafwise.checkpoint.planning.carrying import warn_of_layouts
 from leafwise.checkpoint.planning.conversions import converted_source
+from leafwise.checkpoint.planning.flattening import asked_channels
 from leafwise.checkpoint.planning.leaf_plan import plan_leaves
 from leafwise.checkpoint.planning.optimizer_plan import plan_optimizers
 from leafwise.checkpoint.planning.plan import ALLOWABLE, Plan, Problem, the_source
@@ -34,6 +35,7 @@ def plan(
     allow: Iterable[str] = (),
     cast: Cast = False,
     ties: Literal["restore", "ignore"] = "restore",
+    flatten: Any = None,
 ) -> Plan:
     """Reports what `lw.load` would do with the same arguments. Reads only headers, and changes nothing.
 
@@ -45,6 +47,8 @@ def plan(
     - `cast=True` casts values to the dtypes of the model, and the load fails if a value does not fit;
       `cast="saturate"` uses the nearest number that fits.
     - `ties="ignore"` does not restore the ties of the source.
+    - `flatten`, between frameworks, names leaves of the model whose inputs are the flattened output of a convolution,
+      so that they are reordered; as a dict, it has the number of channels of each.
 
     >>> import torch, leafwise as lw
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
@@ -56,7 +60,7 @@ def plan(
     if is_several(source):
         raise QueryError('lw.plan takes one source, not a dict of files; call lw.plan(model["NAME"], files["NAME"])')
     with opened(model, "plan") as t, opened(source, "plan") as s:
-        return make_plan(t, s, rename, allow, cast, ties)
+        return make_plan(t, s, rename, allow, cast, ties, flatten)
 
 
 def is_several(source: Any) -> bool:
@@ -68,7 +72,7 @@ def is_several(source: Any) -> bool:
     )
 
 
-def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, ties: str) -> Plan:
+def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, ties: str, flatten: Any = None) -> Plan:
     try:
         allowed = frozenset([allow] if isinstance(allow, str) else allow)
     except TypeError as error:
@@ -83,8 +87,11 @@ def make_plan(t: Tree, s: Tree, rename: Any, allow: Iterable[str], cast: Cast, t
     rename = _own_renames(t, s) if rename is None else rename
     plan = Plan(t, s, allowed)
     plan.saturate, plan.is_cast = checked_cast(cast) == "saturate", bool(cast)
+    plan.flatten = asked_channels(flatten)
     optimizers = OptimizerPrefixes(t, s, Renaming(rename))
     pairing = _pair(plan, optimizers, rename)
+    if plan.flatten and not plan.is_carried:
+        raise QueryError(f"flatten= is for weights of another framework, which {the_source(plan.source)} does not have")
     target_values = PlainValues(t)
     wanted = values_of(t, target_values, optimizers.nodes)
     numbers = stored_numbers(plan, pairing, wanted)

@@ -7,7 +7,7 @@ the same parts. What a leaf is follows from its role. Leaves of files without ro
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from leafwise.core.home import Axes
@@ -34,10 +34,12 @@ class CarriedLeaf(NamedTuple):
 
 
 class LeafParts(NamedTuple):
-    """The parts of a leaf, in the order in which they follow each other along its axis of outputs."""
+    """The parts of a leaf, in the order in which they follow each other along one of its axes: that of its outputs, or
+    that of stacked layers."""
 
     leaf: CarriedLeaf
     keys: tuple[str, ...]
+    along: str = "out"
 
 
 class Gates(NamedTuple):
@@ -46,6 +48,8 @@ class Gates(NamedTuple):
     names: tuple[str, ...]
     apart: str
 
+
+LAYERS = "layers"  # the axis of stacked layers
 
 GATES = {1: Gates(("all",), ""), 3: Gates(("r", "z", "n"), "n"), 4: Gates(("i", "f", "g", "o"), "")}
 
@@ -94,10 +98,12 @@ def parts_of_both(
     source: Sequence[CarriedLeaf], target: Sequence[CarriedLeaf]
 ) -> tuple[list[LeafParts], list[LeafParts]]:
     """The parts of each leaf of both sides. Levels that only containers of one framework add are left out, unless two
-    parts of a side would have the same name then."""
+    parts of a side would have the same name then. A leaf of stacked layers has one part for each layer, if the other
+    side has these."""
     both = _PartsOfSide(source).parts(), _PartsOfSide(target).parts()
     shorter = _without_levels(both[0]), _without_levels(both[1])
-    return shorter if all(map(_is_unambiguous, both, shorter)) else both
+    first, second = shorter if all(map(_is_unambiguous, both, shorter)) else both
+    return _unstacked(first, second), _unstacked(second, first)
 
 
 def parts_of(leaves: Sequence[CarriedLeaf]) -> list[LeafParts]:
@@ -224,7 +230,7 @@ def _collections(leaves: Sequence[CarriedLeaf]) -> frozenset[str]:
 
 
 def _without_levels(parts: list[LeafParts]) -> list[LeafParts]:
-    return [LeafParts(leaf, tuple(map(_without_levels_of_containers, keys))) for leaf, keys in parts]
+    return [LeafParts(leaf, tuple(map(_without_levels_of_containers, keys))) for leaf, keys, _ in parts]
 
 
 def _without_levels_of_containers(key: str) -> str:
@@ -241,6 +247,67 @@ def _without_levels_of_containers(key: str) -> str:
         numbered = re.fullmatch(r"layers_(\d+)", entry)
         kept.append("reverse" if entry == "backward_rnn" else numbered[1] if numbered else entry)
     return ".".join(kept)
+
+
+def _unstacked(parts: list[LeafParts], others: list[LeafParts]) -> list[LeafParts]:
+    """With a part for each of the stacked layers, where the other side has a part of each."""
+    by_key = {key: other for other in others for key in other.keys}
+    return [_layers_of(leaf_parts, by_key) for leaf_parts in parts]
+
+
+def _layers_of(parts: LeafParts, others: Mapping[str, LeafParts]) -> LeafParts:
+    leaf, key = parts.leaf, parts.keys[0]
+    if len(parts.keys) > 1 or key in others or (leaf.axes is not None and LAYERS not in leaf.axes):
+        return parts
+    possible = []
+    for before, after in _places_of_numbers(key):
+        count = next(number for number in range(len(others) + 1) if f"{before}{number}{after}" not in others)
+        if count and (axes := _axes_of_stack(leaf, others[f"{before}0{after}"], count)) is not None:
+            names = tuple(f"{before}{number}{after}" for number in range(count))
+            role = others[names[0]].leaf.role if leaf.role is None else leaf.role
+            possible.append(LeafParts(leaf._replace(role=role, axes=axes), names, LAYERS))
+    return possible[0] if len(possible) == 1 else parts
+
+
+def _places_of_numbers(key: str) -> Iterator[tuple[str, str]]:
+    """What is before and after the number of a layer in the names that the layers of a stack may have as modules of
+    their own: behind any level, as in a list, or at its end, as in Flax Linen.
+
+    >>> list(_places_of_numbers("layers.weight"))
+    [('', '.layers.weight'), ('layers.', '.weight'), ('layers_', '.weight'), ('', '.weight')]
+    """
+    entries = [f"{entry}." for entry in key.split(".")]
+    for place in range(len(entries)):
+        yield "".join(entries[:place]), "." + "".join(entries[place:])[:-1]
+    for place, entry in enumerate(entries[:-1]):
+        before, after = "".join(entries[: place + 1])[:-1], "." + "".join(entries[place + 1 :])[:-1]
+        yield f"{before}_", after
+        if entry == "layers.":  # a level that is left out in front of a number
+            yield before.removesuffix("layers"), after
+
+
+def _axes_of_stack(leaf: CarriedLeaf, layer: LeafParts, count: int) -> Axes:
+    """The axes of a leaf that may have `count` stacked layers, from the leaf of the first of them; None if it does not
+    have these layers, or if its shape does not show which axis is theirs."""
+    shape, of_layer = leaf.shape or (), layer.leaf
+    if leaf.axes is not None:
+        return leaf.axes if shape[leaf.axes.index(LAYERS)] == count else None
+    axes_of_layer = of_layer.axes
+    if of_layer.role is None and leaf.role is None and leaf.called == of_layer.called:  # they are copied as they are
+        axes_of_layer = tuple(f"axis{number}" for number in range(len(of_layer.shape or ())))
+    elif not leaf.has_only_names:
+        return None
+    if axes_of_layer is None or len(layer.keys) > 1:
+        return None
+    sizes = dict(zip(axes_of_layer, of_layer.shape or (), strict=True))
+    possible = []
+    for place in range(len(shape)):
+        alone = leaf._replace(shape=(*shape[:place], *shape[place + 1 :]))
+        is_same = leaf.called == of_layer.called or len(axes_of_layer) == 1
+        axes = axes_of_layer if is_same else axes_by_name(alone, of_layer.role or "")
+        if axes is not None and shape[place] == count and dict(zip(axes, alone.shape or (), strict=False)) == sizes:
+            possible.append((*axes[:place], LAYERS, *axes[place:]))
+    return possible[0] if len(possible) == 1 else None
 
 
 def _is_unambiguous(longer: list[LeafParts], shorter: list[LeafParts]) -> bool:
