@@ -271,7 +271,7 @@ _CHECKPOINT = (
         "checkpoint/planning/value_plan.py",
         "checkpoint/test_plain_values.py",
         ("    _refuse_contradictions(plan, wanted)\n", ""),
-        ("if plan.source.is_file else deepcopy(plain.value)", "if plan.source.is_file else plain.value"),
+        ("if plan.source.is_file else _copied(plain.value)", "if plan.source.is_file else plain.value"),
     ),
 )
 

@@ -75,7 +75,7 @@ TORCH = [f"torch.{case.name}" for case in optimizers._of_torch() if case.name !=
 REFUSED = {
     "timm.adahessian": "has its own random generator",
     "pytorch_optimizer.adashift": "grad_queue",
-    "pytorch_optimizer.scalableshampoo": "pre_conditioner",
+    "pytorch_optimizer.scalableshampoo": "graft",
     "pytorch_optimizer.scion": "norm_type",
 }
 

@@ -73,7 +73,8 @@ def _nodes_without_leaves(columns: "Columns", root: int) -> Iterator[int]:
     """Containers without any leaf, of a class that may hold arrays in other attributes than its items."""
 
     def may_hold_more(home: Home, obj: Any) -> bool:
-        return type(obj) not in (dict, list, tuple) and home.capability(Rebuilding).is_container(obj)
+        is_plain = type(obj) in (dict, list, tuple) or home.roles_by_class
+        return not is_plain and home.capability(Rebuilding).is_container(obj)
 
     for node in columns.nodes_where(may_hold_more, root):
         first, last = columns.row_ranges[node]
