@@ -226,7 +226,7 @@ def test_nan_and_signed_zero_are_kept(tmp_path: Path) -> None:
     "value", [np.str_(""), np.bytes_(b""), np.str_("a\0"), "\ud83d\ude00", np.longlong(1), deque([np.array(1.5)])]
 )
 def test_what_would_be_read_as_something_else_is_refused(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(lw.WalkError, match=r"cannot save x(\.0)?: (leafwise does not save|this collections.deque holds arrays)"):
+    with pytest.raises(lw.WalkError, match=r"cannot save x(\.0)?: (leafwise does not save|this .* holds arrays)"):
         lw.save({"w": torch.ones(2), "x": [value]}, tmp_path / "a.safetensors")
     assert not list(tmp_path.iterdir())
 

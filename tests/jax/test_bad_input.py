@@ -334,7 +334,7 @@ class Unregistered:
 def test_what_no_file_contains_is_shown_and_refused_by_name(value: Any, tmp_path: Path) -> None:
     model = {"w": jnp.ones(2), "deep": [jnp.ones(1), value]}
     assert f"<{type(value).__name__}>" in str(lw.tree(model))
-    with pytest.raises(lw.Error, match=r"cannot save deep\.1: this tests.jax.test_bad_input.Unregistered holds arrays"):
+    with pytest.raises(lw.Error, match=r"cannot save deep\.1: (leafwise does not save|this .* holds arrays)"):
         lw.save(model, tmp_path / "x.safetensors")
 
 
