@@ -68,12 +68,13 @@ def _name(named: Any) -> str:
 
 class Comparison:
     """`truth` is the object that the file's own loader returns. `problems` are the differences; `is_opaque` is whether
-    some values are shown only by the name of their class or dtype."""
+    some values are shown only by the name of their class or dtype. `protocol_in_arrays` is the protocol of the objects
+    in arrays."""
 
-    def __init__(self, t: lw.Tree, truth: Any, protocol: int, keeps_ties: bool) -> None:
+    def __init__(self, t: lw.Tree, truth: Any, protocol: int, protocol_in_arrays: int, keeps_ties: bool) -> None:
         self.problems: list[str] = []
         self.is_opaque = False
-        self._columns, self._protocol = t.columns, protocol
+        self._columns, self._protocol, self._protocol_in_arrays = t.columns, protocol, protocol_in_arrays
         self._leaves = {id(value): t.columns.leaf_of(row) for row, value in enumerate(t.columns.row_values)}
         self._arrays: dict[int, list[Any]] = {}  # those of `truth`, by the identity of the array that is shown
         self._seen: set[tuple[int, int]] = set()
@@ -135,7 +136,7 @@ class Comparison:
             self.problems.append(f"{at} has {len(shown)} keys of {len(truth)}, which are {list(truth)!r:.200}")
             return True
         for (key, value), (shown_key, shown_value) in zip(truth.items(), shown.items(), strict=True):
-            self._compare(key, _in_wrapper(key, shown_key), f"a key of {at}")
+            self._compare(key, _in_wrapper(shown_key), f"a key of {at}")
             self._compare(value, shown_value, f"{at}.{_short(key)}")
         return True
 
@@ -161,7 +162,7 @@ class Comparison:
 
     def _matches(self, item: Any, shown: Any) -> bool:
         count, seen = len(self.problems), set(self._seen)
-        self._compare(item, _in_wrapper(item, shown), "an item of a set")
+        self._compare(item, _in_wrapper(shown), "an item of a set")
         if len(self.problems) == count:
             return True
         del self.problems[count:]
@@ -204,7 +205,9 @@ class Comparison:
             return _is_dtype(truth.dtype, shown.args[1], at) and shown.args[2] == truth.shape
         code = truth.dtype.__reduce__()[1][0]
         if code[:1] == "O":
+            outside, self._protocol = self._protocol, self._protocol_in_arrays
             self._compare(truth.ravel().tolist(), shown.items, f"{at} (items)")
+            self._protocol = outside
         return (shown.class_name, shown.args[:2]) == ("numpy.ndarray", (truth.shape, code))
 
     def _is_array(self, truth: Any, shown: Any, at: str) -> bool:
@@ -334,12 +337,14 @@ def _as_shown(truth: Any, shown: Any) -> Any:
     return kinds.get(type(truth), lambda same: same)(truth)
 
 
-def _in_wrapper(key: Any, shown: Any) -> Any:
-    """A key that takes long to hash, or that would be equal to another key as text, is inside an object."""
-    if not isinstance(shown, Opaque) or len(shown.args) != 1 or isinstance(shown.args[0], list):
+def _in_wrapper(shown: Any) -> Any:
+    """A key that takes long to hash, or that would be equal to another key as text, is inside an object with the name
+    of its own class. Color(1) is no such key: it is not 1."""
+    if not isinstance(shown, Opaque) or len(shown.args) != 1:
         return shown
-    is_wrapped = type(key) in (int, str, tuple, frozenset, range, torch.Tensor) or isinstance(key, _TEXTS)
-    return shown.args[0] if is_wrapped or isinstance(shown.args[0], GlobalName) else shown
+    inner = shown.args[0]
+    class_name = "torch.Tensor" if isinstance(inner, Stored) else f"builtins.{type(inner).__name__}"
+    return inner if shown.class_name == getattr(inner, "class_name", class_name) else shown
 
 
 def _is_number(dtype: Any) -> bool:

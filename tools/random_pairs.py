@@ -128,13 +128,13 @@ def outcome(seed: int, number: int, folder: Path) -> Outcome | None:
     try:
         diff = lw.diff(*places)
         str(diff)
+        kinds = {change.kinds for change in diff} - {("same",)}
+        changes = [change for change in diff if change.kind != "same"]
+        text = f"{pair.change or 'equal'}, protocol {pair.protocol}: {changes[:3]!r:.300}"
     except lw.Error as error:
         return Outcome("refused", *facts, f"{pair.change}: {error}")
     except Exception:
         return Outcome("crashed", *facts, f"{pair.change}: {traceback.format_exc(limit=-3)}")
-    kinds = {change.kinds for change in diff} - {("same",)}
-    changes = [change for change in diff if change.kind != "same"]
-    text = f"{pair.change or 'equal'}, protocol {pair.protocol}: {changes[:3]!r:.300}"
     if kinds == {("unknown",)}:
         return Outcome("not compared", *facts, text)
     return Outcome("right" if diff.same == (not pair.change) else "wrong", *facts, text)

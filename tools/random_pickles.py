@@ -45,13 +45,15 @@ class Outcome(NamedTuple):
 
 class Format(NamedTuple):
     """How objects are written, with some protocol, and read by their own loader. `keeps_ties` is False if each tensor
-    is stored separately, even if tensors share memory."""
+    is stored separately, even if tensors share memory. `in_arrays` is the protocol of the pickles inside the file that
+    contain arrays of objects, if these are pickles of their own."""
 
     protocols: tuple[int, ...]
     write: Callable[[Any, Path, int], Any]
     load: Callable[[Path], Any]
     keeps_ties: bool = False
     objects: int = 1
+    in_arrays: int | None = None
 
 
 def _dump(value: Any, path: Path, protocol: int) -> None:
@@ -94,7 +96,7 @@ FORMATS = {
     "several pickles": Format((0, 1, 2, 3, 4, 5), _dump_each, _load_each, objects=3),
     "torch zip": Format((2, 3, 4, 5), _save, _torch_load, keeps_ties=True),
     "torch, before 1.6": Format((2, 3, 4, 5), _save_before_1_6, _torch_load, keeps_ties=True),
-    "joblib": Format((2, 3, 4, 5), _dump_joblib, joblib.load),
+    "joblib": Format((2, 3, 4, 5), _dump_joblib, joblib.load, in_arrays=5),
 }
 
 
@@ -127,10 +129,11 @@ def written(seed: int, number: int, folder: Path) -> Written:
 
 def outcome(seed: int, number: int, folder: Path) -> Outcome:
     made = written(seed, number, folder)
+    form = FORMATS[made.format]
     try:
         with lw.open(made.path) as t:
             str(t)
-            found = Comparison(t, made.truth, made.protocol, FORMATS[made.format].keeps_ties)
+            found = Comparison(t, made.truth, made.protocol, form.in_arrays or made.protocol, form.keeps_ties)
     except lw.Error as error:
         return Outcome(number, made.format, "refused", str(error).replace(str(made.path), made.path.name))
     except Exception:

@@ -133,6 +133,14 @@ def test_an_array_inside_another_is_not_reported_as_shared_memory_with_a_third()
     assert [[str(leaf.path) for leaf in shared.leaves] for shared in tree.shared_memory] == [["a", "b"]]
 
 
+@pytest.mark.parametrize("part", [slice(None, None, 2), slice(None, None, -2)])
+def test_a_sparse_view_from_end_to_end_is_tied_in_any_order(part: slice) -> None:
+    whole = np.arange(3.0)
+    for arrays in ({"whole": whole, "view": whole[part]}, {"view": whole[part], "whole": whole}):
+        [tie] = lw.tree(arrays).ties
+        assert str(tie.leaf.path) == "whole"
+
+
 def test_rows_that_begin_inside_the_row_before_may_repeat_elements() -> None:
     assert may_repeat(Memory(0, (3, 3), (8, 4), 4, "float32"))
     assert not may_repeat(Memory(0, (3, 3), (12, 4), 4, "float32"))

@@ -142,6 +142,17 @@ def test_state_dicts_of_unknown_mappings_are_split_at_their_dots(tmp_path: Path)
         assert [str(leaf.path) for leaf in t] == ["model.layer.weight", "model.layer.bias"]
 
 
+@pytest.mark.parametrize("kind", [dict, Mapping])
+@pytest.mark.parametrize("key", ["a", "a.b"])
+def test_dotted_keys_stay_whole_beside_a_plain_value_at_one_of_their_prefixes(
+    kind: type[dict[str, Any]], key: str, tmp_path: Path
+) -> None:
+    with lw.open(saved(tmp_path, {"x": kind({"a.b.c": torch.ones(2), key: 3})})) as t:
+        [(path, _)] = t.scalars.items()
+        assert t[path] == 3
+        assert t['x."a.b.c"'].shape == (2,)
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -203,6 +214,19 @@ def test_an_object_that_contains_itself_is_shown_once(tmp_path: Path) -> None:
         assert len(t) == 1
         assert "c = <" in t.text()
         t.json()
+
+
+def test_an_object_in_a_container_that_contains_itself_is_listed_even_if_that_is_also_in_an_object(
+    tmp_path: Path,
+) -> None:
+    around: dict[str, Any] = {"when": datetime.date(2026, 1, 1)}
+    around["itself"] = around
+    with lw.open(saved(tmp_path, {"a": Mapping(around=around, w=torch.ones(2)), "b": around})) as t:
+        assert [(str(path), name) for path, name in t.opaque] == [
+            ("a", f"{__name__}.Mapping"),
+            ("a.around.when", "datetime.date"),
+        ]
+        assert t["a"].opaque == t.opaque[:1]
 
 
 @pytest.mark.slow

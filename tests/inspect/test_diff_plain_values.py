@@ -1,8 +1,11 @@
 """`lw.diff` of plain values: numbers, text, objects, the options of an optimizer."""
 
+import argparse
 import copy
 import math
 import pickle
+import types
+from collections import deque
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -16,6 +19,14 @@ import torch
 from tests.inspect.helpers import kinds
 
 import leafwise as lw
+from leafwise.files.arrays.stored import Strided
+
+
+class Decorated:
+    """An object of a class that leafwise does not load."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
 
 
 def test_plain_values_that_were_changed_added_or_removed_are_listed() -> None:
@@ -144,6 +155,72 @@ UNSHOWN: dict[str, tuple[Any, Any]] = {
     "storage": (torch.ones(3).untyped_storage(), torch.zeros(3).untyped_storage()),
     "large storage": (torch.ones(99_999).untyped_storage(), torch.zeros(99_999).untyped_storage()),
 }
+
+
+KEYS: dict[str, tuple[Any, Any]] = {
+    "tensor": (torch.ones(2), torch.tensor([1.0, 2.0])),
+    "tensor in a tuple": ((torch.ones(2), 1), (torch.tensor([1.0, 2.0]), 1)),
+    "long bytes": (LONG, LONG[:-1] + b"y"),
+    "storage": UNSHOWN["storage"],
+    "byte order": (np.dtype("<f4"), np.dtype(">f4")),
+}
+
+
+@pytest.mark.parametrize("place", ["in the tree", "in an object"])
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_with_the_same_name_are_compared(kind: str, place: str, tmp_path: Path) -> None:
+    for number, key in enumerate([*KEYS[kind], copy.deepcopy(KEYS[kind][0])]):
+        value = {"a": 1, key: 2}
+        x = value if place == "in the tree" else Decorated(value)
+        (tmp_path / str(number)).write_bytes(pickle.dumps({"w": np.ones(2, "f4"), "x": x}))
+    changed = lw.diff(tmp_path / "0", tmp_path / "1").of("changed")
+    assert [change.path.endswith('(key)"') for change in changed] == [place == "in the tree"]
+    assert lw.diff(tmp_path / "0", tmp_path / "2").same
+
+
+@pytest.mark.parametrize("make", [lambda **values: deque([values]), argparse.Namespace, types.SimpleNamespace])
+def test_attributes_that_cannot_be_compared_are_unknown(make: Any) -> None:
+    changes = []
+    for number in (1, 2):
+        first, second = make(number=1, value=Decorated(1)), make(number=number, value=Decorated(1))
+        changes.append(lw.diff({"w": np.ones(2), "x": first}, {"w": np.ones(2), "x": second})["x"].kind)
+    assert changes == ["unknown", "changed"]
+
+
+def test_keys_in_a_deque_are_compared(tmp_path: Path) -> None:
+    for number, day in enumerate([1, 2, 1]):
+        content = {"w": np.ones(2, "f4"), "x": deque([{date(2026, 1, day): 1}])}
+        (tmp_path / str(number)).write_bytes(pickle.dumps(content))
+    assert not lw.diff(tmp_path / "0", tmp_path / "1").same
+    assert lw.diff(tmp_path / "0", tmp_path / "2").same
+
+
+def test_an_object_that_contains_itself_has_a_repr_in_its_change() -> None:
+    values = [argparse.Namespace(number=number) for number in range(2)]
+    for value in values:
+        value.itself = value
+    diff = lw.diff({"w": np.ones(2), "x": values[0]}, {"w": np.ones(2), "x": values[1]})
+    assert "<Namespace> → <Namespace>" in repr(diff["x"])
+
+
+def test_an_array_in_many_keys_is_read_once_and_only_to_compare_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = torch.ones(2)
+    for name in "ab":
+        torch.save({"w": torch.ones(3), "x": [{(array, number): number} for number in range(9)]}, tmp_path / name)
+    reads: list[Any] = []
+
+    def read(array: Strided, chunks: Any = Strided.chunks) -> Any:
+        reads.append(array)
+        return chunks(array)
+
+    monkeypatch.setattr(Strided, "chunks", read)
+    with lw.open(tmp_path / "a") as a, lw.open(tmp_path / "b") as b:
+        assert lw.diff(a, b, values=False).same
+        assert not reads
+        assert lw.diff(a, b).same
+        assert [array.spec.size for array in reads].count(2) == 2
 
 
 @pytest.mark.parametrize("tool", ["pickle", "torch", "joblib"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import Any, NamedTuple
 
 from leafwise.core.path import Entry
@@ -74,6 +74,20 @@ def split(items: Iterable[tuple[str, Any]], make: Callable[[str], VirtualNode] =
                 parent.children.append((name, node))
         node.children.append((last, value))
     return root
+
+
+def prefixes_of(keys: Iterable[str]) -> set[str]:
+    """The paths of the nodes that `split` makes for dotted keys. A plain value could not be reached at one of them.
+
+    >>> sorted(prefixes_of(["a.b.c", "a.d", "e"]))
+    ['a', 'a.b']
+    """
+    return {
+        prefix
+        for key in keys
+        if key.count(".") <= MAX_DOTS
+        for prefix in accumulate(key.split(".")[:-1], "{}.{}".format)
+    }
 
 
 def _add(nodes: dict[str, VirtualNode], prefix: str, make: Callable[[str], VirtualNode]) -> VirtualNode:

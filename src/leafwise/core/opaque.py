@@ -65,7 +65,8 @@ class Opaque:
         self.items: list[Any] | None = None
         self.entries: dict[Any, Any] | None = None
         self.content: Visit | None = None  # its leaves and children, if it contains arrays or is a module
-        self.digests: dict[int, bytes] = {}  # of the containers in its file, by identity; see `same_records`
+        # Of the containers in its file, by identity, without or with their arrays; see `same_records`.
+        self.digests: dict[tuple[int, bool], bytes] = {}
 
     def stored(self) -> Iterator[Any]:
         """The bytes that it has in the file, piece by piece; they are read only to compare it."""
@@ -127,19 +128,23 @@ class OpaqueObject(NamedTuple):
 
 def opaque_objects(columns: "Columns", root: int) -> list[OpaqueObject]:
     """The outermost objects below a node that leafwise does not load."""
-    nodes = range(root, columns.node_ends[root])
-    inside: set[int] = set()  # nodes of opaque objects, and everything below them
-    objects = []
-    for node in nodes:
-        record, is_inside = columns.node_objects[node], columns.node_parents[node] in inside
-        if isinstance(record, Opaque) and not is_inside:
-            objects.append(OpaqueObject(columns.node_path(node), record.class_name))
-        if isinstance(record, Opaque) or is_inside:
-            inside.add(node)
+    nodes, stack = range(root, columns.node_ends[root]), [root]
+    found, outside = set(), set()  # nodes of these objects, and the nodes that are in none of them
+    while stack:
+        node = stack.pop()
+        if isinstance(columns.node_objects[node], Opaque):
+            found.add(node)
+        elif node not in outside:
+            outside.add(node)
+            stack += columns.children(node)
+            # A container that contains itself is listed once: perhaps in an object, although it is outside, too.
+            if node in columns.listed_elsewhere and columns.repeats[node] in nodes:
+                stack.append(columns.repeats[node])
+    objects = [OpaqueObject(columns.node_path(node), columns.node_objects[node].class_name) for node in sorted(found)]
     objects += [
         OpaqueObject(columns.scalar_path(node, name, value), value.class_name)
         for node, name, value in columns.scalars
-        if isinstance(value, Opaque) and node in nodes and node not in inside
+        if isinstance(value, Opaque) and node in outside
     ]
     return objects
 
@@ -148,40 +153,44 @@ def _is_short(value: Any) -> bool:
     return isinstance(value, str | float | None) or (isinstance(value, int) and value.bit_length() <= 200)
 
 
-def same_records(first: Opaque, second: Opaque) -> bool:
-    """Whether two files say the same about two objects. Arrays are not compared: they are leaves."""
-    return _digest(first) == _digest(second)
+def same_records(first: Opaque, second: Opaque, with_arrays: bool = False) -> bool:
+    """Whether two files say the same about two objects. Arrays are not compared, because they are leaves; except those
+    in keys of dicts, which are not. `with_arrays` is for objects that are keys themselves."""
+    return _digest(first, with_arrays) == _digest(second, with_arrays)
 
 
-def _digest(record: Opaque) -> bytes:
+def _digest(record: Opaque, with_arrays: bool = False) -> bytes:
     """A digest that is equal for equal records. The digest of each container is computed once for a file, so that one
     that many records refer to does not take forever."""
     digests = record.digests
-    stack: list[tuple[Any, bool]] = [(record, False)]
+    stack: list[tuple[Any, bool, bool]] = [(record, with_arrays, False)]
     while stack:
-        value, done = stack.pop()
+        value, with_arrays, done = stack.pop()
+        key = id(value), with_arrays
         if done:
-            digests[id(value)] = _combined(value, digests)
-        elif id(value) not in digests:
-            digests[id(value)] = b"inside itself"
-            stack.append((value, True))
-            stack += [(part, False) for part in _inside(value) if not isinstance(part, _SCALARS)]
-    return digests[id(record)]
+            digests[key] = _combined(value, with_arrays, digests)
+        elif key not in digests:
+            digests[key] = b"inside itself"
+            stack.append((value, with_arrays, True))
+            parts = _inside(value, with_arrays)
+            stack += [(part, arrays, False) for part, arrays in parts if not isinstance(part, _SCALARS)]
+    return digests[id(record), with_arrays]
 
 
-def _combined(value: Any, digests: dict[int, bytes]) -> bytes:
+def _combined(value: Any, with_arrays: bool, digests: dict[tuple[int, bool], bytes]) -> bytes:
     from hashlib import sha256  # takes longer to import than a small file to list
 
     text = sha256(f"{type(value).__name__} {_label(value)}".encode("utf-8", "surrogatepass"))
     parts = [
         f"{type(part).__name__} {part!r}".encode("utf-8", "surrogatepass")
         if isinstance(part, _SCALARS)
-        else digests[id(part)]
-        for part in _inside(value)
+        else digests[id(part), arrays]
+        for part, arrays in _inside(value, with_arrays)
     ]
     for part in sorted(parts) if isinstance(value, set | frozenset) else parts:
         text.update(len(part).to_bytes(8, "little") + part)
-    for piece in value.stored() if isinstance(value, Opaque) else ():
+    is_array = with_arrays and hasattr(value, "chunks")
+    for piece in value.chunks() if is_array else value.stored() if isinstance(value, Opaque) else ():
         text.update(piece)
     return text.digest()
 
@@ -194,14 +203,14 @@ def _label(value: Any) -> str:
     return str(value) if isinstance(value, range) else str(getattr(value, "spec", ""))
 
 
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, Opaque):
-        return [part for part in _fields(value) if part is not None]
+def _inside(value: Any, with_arrays: bool) -> list[tuple[Any, bool]]:
+    """The values in a value, and whether their arrays are compared."""
     if isinstance(value, dict):
-        return [part for pair in value.items() for part in pair]
-    if isinstance(value, list | tuple | set | frozenset | deque):
-        return list(value)
-    return []
+        return [part for key, item in value.items() for part in ((key, True), (item, with_arrays))]
+    if isinstance(value, Opaque):
+        return [(part, with_arrays) for part in _fields(value) if part is not None]
+    is_container = isinstance(value, list | tuple | set | frozenset | deque)
+    return [(part, with_arrays) for part in value] if is_container else []
 
 
 def _fields(record: Opaque) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.capabilities.saving import Saving
-from leafwise.core.dotted import DistinctNames, VirtualNode, split
+from leafwise.core.dotted import DistinctNames, VirtualNode, prefixes_of, split
 from leafwise.core.home import MANY_VALUES, Axes, Capabilities, Home, Visit
 from leafwise.core.opaque import Opaque, StoredText
 from leafwise.core.path import Entry, Path
@@ -176,23 +176,22 @@ def _visit_mapping(obj: Mapping[Any, Any]) -> Visit:
 def _is_flat(items: Collection[tuple[str, Any]]) -> bool:
     """Whether dotted keys lead directly to arrays, as in a state dict.
 
-    If the first entry of a dotted key is also the key of a nested dict or of a plain value, keys are not split, because
-    two values could then have the same path.
+    If a prefix of a dotted key is also the key of a nested dict or of a plain value, keys are not split, because two
+    values could then have the same path.
     """
     kinds: dict[type, str | None] = {}  # type → "node", "leaf" or None
-    prefixes, nested = set(), set()
+    nested = set()
     flat = False
     for key, value in items:
         if type(value) not in kinds:
             handled = homes.find(type(value))
             kinds[type(value)] = None if handled is None else handled[1]
         kind = kinds[type(value)]
-        if "." in key:
-            prefixes.add(key.partition(".")[0])
-            flat = flat or kind == "leaf"
-        elif kind != "leaf":  # a plain value could not be reached beside a node of its name
+        if kind != "leaf":
             nested.add(key)
-    return flat and prefixes.isdisjoint(nested)
+        elif "." in key:
+            flat = True
+    return flat and (not nested or nested.isdisjoint(prefixes_of(key for key, _ in items)))
 
 
 def _keys_by_name(obj: Mapping[Any, Any]) -> dict[str, Any]:

@@ -100,8 +100,11 @@ class Region:
 def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[Overlap]]:
     """For arrays over one storage: which are second names of others, and which others share memory."""
     # An array that contains another comes before it: earlier start, then later stop, then arrays that stay leaves, then
-    # arrays that are not expanded.
-    order = sorted(regions, key=lambda r: (r.start, -r.stop, not r.own_gradient, _repeats(r.memory), r.who))
+    # more elements, then arrays that are not expanded.
+    order = sorted(
+        regions,
+        key=lambda r: (r.start, -r.stop, not r.own_gradient, -_elements(r.memory), _repeats(r.memory), r.who),
+    )
     merged: dict[int, tuple[int, Op]] = {}
     groups = _Groups()
     active: list[Region] = []
@@ -134,6 +137,11 @@ def compare(regions: Iterable[Region]) -> tuple[dict[int, tuple[int, Op]], list[
         else:
             active.append(region)
     return merged, groups.overlaps()
+
+
+def _elements(memory: Memory) -> int:
+    """The number of elements, without those that are repeated."""
+    return prod(size for size, stride in zip(memory.shape, memory.strides, strict=True) if stride)
 
 
 def _repeats(memory: Memory) -> bool:

@@ -1,21 +1,26 @@
-"""Plain values of two trees: which belong together, and whether they are the same."""
+"""Plain values of two trees, and keys of dicts: which belong together, and whether they are the same."""
 
 from collections import deque
 from enum import Enum
 from math import copysign
 from typing import Any
 
+from leafwise.core.dotted import DistinctNames
 from leafwise.core.opaque import Opaque, same_records
 from leafwise.core.pairing.row_matching import Rename, Renaming, match_keys
+from leafwise.core.path import quote
 from leafwise.core.tree import Tree
+from leafwise.errors import Unsupported
 
 
 class PlainPairs:
     """Plain values of a source and a target that belong together by name, and values that only one of them has; each
-    with its path."""
+    with its path. `keys` are pairs of keys that are objects of files: their names do not say all about them."""
 
     def __init__(self, source: Tree, target: Tree, rename: Rename) -> None:
         values, partners = _values_of(source), _values_of(target)
+        keys, other_keys = _keys_of(source), _keys_of(target)
+        self.keys = [(path, key, other_keys[path]) for path, key in keys.items() if path in other_keys]
         new_name = Renaming(rename)
         new_names = {key: new for key in values if (new := new_name(key)) is not None}
         partner_of = {new: partner for partner, new in match_keys(partners, new_names.values()).items()}
@@ -44,12 +49,34 @@ def _values_of(t: Tree) -> dict[str, tuple[str, Any]]:
     }
 
 
+def _keys_of(t: Tree) -> dict[str, Opaque]:
+    """The keys of dicts that are objects which were not loaded, by paths that end with "(key)"."""
+    columns = t.columns
+    keys: dict[str, Opaque] = {}
+    digests: dict[tuple[int, bool], bytes] = {}  # so that an array in several keys is read once
+    for node in columns.nodes_where(lambda home, obj: t.is_file and t.is_whole and isinstance(obj, dict), t.root):
+        objects = [key for key in columns.node_objects[node] if isinstance(key, Opaque)]
+        names, prefix = DistinctNames(), [columns.node_text(node)] if objects and node else []
+        for key in objects:
+            key.digests = digests
+            keys[".".join([*prefix, quote(f"{names.of(str(key), '')} (key)")])] = key
+    return keys
+
+
+def compare_keys(key: Opaque, partner: Opaque) -> str:
+    """Whether two keys with the same name are the `same` or `changed`; `unknown` if their arrays cannot be read."""
+    try:
+        return "same" if same_records(key, partner, with_arrays=True) else "changed"
+    except Unsupported:
+        return "unknown"
+
+
 def compare_plain(value: Any, partner: Any) -> str:
     """Whether two plain values are the `same` or `changed`; `unknown` if that cannot be decided. A list equals a tuple
     with the same items, and a NumPy number the same Python number; nan equals nan, and -0.0 differs from 0.0."""
     try:
         return _compared(value, partner)
-    except RecursionError:  # it contains itself
+    except (RecursionError, Unsupported):  # it contains itself, or keys with arrays that cannot be read
         return "unknown"
 
 
@@ -100,16 +127,24 @@ def _same_number(value: Any, partner: Any) -> bool:
 
 
 def _equal(value: Any, partner: Any) -> str:
-    """Compares two objects of one type with their own methods."""
+    """Compares two objects of one type with their own methods; dicts by their items, which may be unknown."""
     try:
         kind: Any = type(value)
+        if isinstance(value, dict):
+            if value.keys() == partner.keys():
+                return _compared([*value.values()], [partner[key] for key in value])
+            return _compared([*value.items()], [*partner.items()])
         if kind.__eq__ is object.__eq__:
             # For types with one object per value, such as enums and dtypes, another object is another value.
             return "changed" if isinstance(value, Enum | type) or isinstance(value.__reduce__(), str) else "unknown"
         results = (value == partner, value == value)  # of NumPy and PyTorch, they may be arrays
         equal, equals_itself = (each.item() if hasattr(each, "item") else each for each in results)
         if isinstance(equal, bool) and isinstance(equals_itself, bool):
-            return "same" if equal or (not equals_itself and partner != partner) else "changed"
+            if equal or (not equals_itself and partner != partner):
+                return "same"
+            # A namespace or dataclass differs from another one if only an attribute cannot be compared.
+            is_unknown = hasattr(value, "__dict__") and _equal(vars(value), vars(partner)) == "unknown"
+            return "unknown" if is_unknown else "changed"
     except Exception:
         pass  # raised by the objects: nothing is known then
     return "unknown"

@@ -79,7 +79,7 @@ class Survey:
         self.sizes: dict[int, int] = {}  # id of a finished container → its size in bytes
         self.with_arrays: set[int] = set()  # ids of finished containers with arrays inside
         self.with_objects: set[int] = set()  # containers with opaque objects inside, at any depth
-        self.digests: dict[int, bytes] = {}  # shared by all opaque objects of the file
+        self.digests: dict[tuple[int, bool], bytes] = {}  # shared by all opaque objects of the file
         self.total = self.once = 0
 
     def run(self, value: Any) -> None:
@@ -117,7 +117,9 @@ class Survey:
     def _finish(self, container: Any, parts: Any) -> None:
         if any(map(self.has_arrays, parts)):
             self.with_arrays.add(id(container))
-        if any(isinstance(part, Opaque) or id(part) in self.with_objects for part in parts):
+        kinds = set(map(type, container)) if isinstance(container, dict) else ()  # of its keys
+        is_with_objects = any(isinstance(part, Opaque) or id(part) in self.with_objects for part in parts)
+        if is_with_objects or any(issubclass(kind, Opaque) for kind in kinds):
             self.with_objects.add(id(container))
         if isinstance(container, Opaque):
             container.digests = self.digests

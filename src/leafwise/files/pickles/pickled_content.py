@@ -7,7 +7,7 @@ PyTorch module is a node with the same parameters, buffers and submodules as whe
 from collections.abc import Callable
 from typing import Any
 
-from leafwise.core.dotted import DistinctNames, split
+from leafwise.core.dotted import DistinctNames, prefixes_of, split
 from leafwise.core.home import LeafKind, Visit
 from leafwise.core.opaque import MODULE_INTERNALS, Opaque
 from leafwise.files.arrays.stored import Stored
@@ -65,8 +65,9 @@ def _place(name: str, value: Any, leaves: list[tuple[str, Any]], children: list[
 def _entries(record: Opaque, has_arrays: Callable[[Any], bool]) -> list[tuple[str, Any]]:
     assert record.entries is not None
     children = [(str(key), value) for key, value in record.entries.items()]
-    dotted = [value for name, value in children if "." in name]
-    if dotted and all(isinstance(value, Stored) for value in dotted):  # a state dict of another class
+    dotted = {name for name, _ in children if "." in name}
+    others = {name for name, value in children if not isinstance(value, Stored)}
+    if dotted and others.isdisjoint(dotted | prefixes_of(dotted)):  # a state dict of another class
         children = split(_distinct(children)).children
     if has_arrays(record.state):
         children.append(("state", record.state))

@@ -51,7 +51,7 @@ class Change(NamedTuple):
         place = self.path if self.other is None else f"{self.path} → {self.other}"
         parts = [", ".join(self.kinds)]
         if self.values is not None:
-            parts.append(" → ".join(map(repr, self.values)))
+            parts.append(" → ".join(map(_repr, self.values)))
         if self.shape != self.other_shape and self.kind not in ("added", "removed"):
             parts.append(f"{shape_text(self.shape)} → {shape_text(self.other_shape)}")
         if self.comparison is not None and self.comparison.changed:
@@ -63,6 +63,13 @@ class Change(NamedTuple):
             if comparison.nonfinite_changed:
                 parts.append(nonfinite_text(comparison))
         return escape(f"<{place}: {'; '.join(parts)}>")
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # the repr of a foreign object may raise anything, or never end
+        return f"<{type(value).__name__}>"
 
 
 def nonfinite_text(comparison: Comparison) -> str:

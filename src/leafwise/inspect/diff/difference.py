@@ -11,7 +11,7 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sharding import Team
 from leafwise.core.home import Spec
 from leafwise.core.pairing.leaf_pairs import LeafPairs, TieChange
-from leafwise.core.pairing.plain_pairs import PlainPairs, compare_plain
+from leafwise.core.pairing.plain_pairs import PlainPairs, compare_keys, compare_plain
 from leafwise.core.pairing.proposals import Proposal
 from leafwise.core.pairing.row_matching import Prefix
 from leafwise.core.pairing.row_pairs import NamedArray, NamedArrays, Pairing, Side
@@ -237,7 +237,7 @@ def _compared(
         leaves.compare_keys()
     else:
         leaves.compare_structure()
-    leaf_changes, plain_changes = leaves.changes(), _plain_changes(plain)
+    leaf_changes, plain_changes = leaves.changes(), _plain_changes(plain) + (_key_changes(plain) if values else [])
     has_changes = bool(len(leaf_changes) or plain_changes)
     if not leaves.verdicts and not plain.pairs and has_changes and len(a.rows) and len(b.rows):
         raise _nothing_in_common(pairing)
@@ -381,6 +381,16 @@ def _plain_changes(plain: PlainPairs) -> list[Change]:
     changes += [Change(("removed",), path, values=(value, None)) for path, value in plain.removed]
     changes += [Change(("added",), path, values=(None, value)) for path, value in plain.added]
     return changes
+
+
+def _key_changes(plain: PlainPairs) -> list[Change]:
+    """The changes of keys that have the same name in both trees; not the unchanged ones, which are part of paths."""
+    kinds = [compare_keys(key, partner) for _, key, partner in plain.keys]
+    changes = [
+        Change((kind,), path, values=(key, partner))
+        for kind, (path, key, partner) in zip(kinds, plain.keys, strict=True)
+    ]
+    return [change for change in changes if change.kind != "same"]
 
 
 def _same_parameters(path: str, value: Any, partner: Any) -> bool:
