@@ -34,8 +34,8 @@ def test_the_exit_status_says_whether_something_is_wrong(healthy: str, faulty: s
     assert main(["check", healthy]) == 0
     assert main(["check", faulty]) == 1
     assert main(["check", faulty, "--ignore", "LW110"]) == 0  # what is left is a note
-    assert main(["check", faulty, "--fail", "error"]) == 0
-    assert main(["check", faulty, "--ignore", "LW110", "--fail", "note"]) == 1
+    assert main(["check", faulty, "--fail-on", "error"]) == 0
+    assert main(["check", faulty, "--ignore", "LW110", "--fail-on", "note"]) == 1
     assert main(["check", str(tmp_path / "nowhere")]) == 2
     assert main(["check", healthy, "--select", "LW999"]) == 2
     assert main(["check"]) == 2
@@ -62,7 +62,7 @@ def test_a_query_picks_leaves(faulty: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_file_is_compared_with_an_earlier_one(healthy: str, faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", faulty, "--against", healthy, "--select", "LW6", "--fail", "note"]) == 1
+    assert main(["check", faulty, "--against", healthy, "--select", "LW6", "--fail-on", "note"]) == 1
     printed = capsys.readouterr().out
     assert "0.bias" in printed
     assert "all 32 values are the same as in against=" in printed
@@ -103,3 +103,26 @@ def test_an_unforeseen_error_exits_with_two(healthy: str, monkeypatch: pytest.Mo
     monkeypatch.setattr("leafwise.inspect.diff.difference.diff_of", breaks)
     assert main(["check", healthy]) == 2
     assert main(["diff", healthy, healthy]) == 2
+
+
+def test_findings_are_printed_as_sarif(healthy: str, faulty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", faulty, "--sarif"]) == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["tool"]["driver"]["name"] == "leafwise"
+    codes = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert codes >= {result["ruleId"] for result in run["results"]} != set()
+    (place,) = run["results"][0]["locations"]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == faulty
+    assert place["logicalLocations"][0]["fullyQualifiedName"]
+    assert main(["check", faulty, "--sarif", "--json"]) == 2
+
+
+def test_sarif_of_many_files_has_those_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lw.save({"w": torch.randn(8, 8)}, tmp_path / "good file.safetensors")
+    (tmp_path / "bad.safetensors").write_bytes(b"\xff" * 100)
+    assert main(["check", f"{tmp_path}/*", "--sarif"]) == 2
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    (invocation,) = run["invocations"]
+    assert not invocation["executionSuccessful"]
+    (notification,) = invocation["toolExecutionNotifications"]
+    assert "bad.safetensors" in notification["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]

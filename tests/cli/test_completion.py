@@ -190,7 +190,7 @@ def test_options_take_their_values_with_a_space_or_an_equals_sign(folder: Path) 
     assert candidates(["show", "--json", deep, "model.n"]).words == ["model.norm"]
     assert candidates(["show", "--depth", ""]).words == []
     assert candidates(["convert", "a", "--dtype", "bf"]).words == ["bfloat16"]
-    assert candidates(["check", "--fail", "w"]).words == ["warning"]
+    assert candidates(["check", "--fail-on", "w"]).words == ["warning"]
     assert candidates(["check", deep, "--against", "d"]) == ([], True, False)
     assert candidates(["edit", deep, "--drop", "model.n"]).words == ["model.norm"]
     assert candidates(["edit", deep, ""]) == ([], True, False)  # it takes several files

@@ -30,7 +30,7 @@ def test_every_checkpoint_that_matches_is_in_one_table(runs: Path, capsys: pytes
     assert "a.safetensors" in printed
     assert printed.rstrip().endswith("2 checkpoints")
     assert main(["verify", f"{runs}/*"]) == 0
-    assert main(["check", f"{runs}/**", "--fail", "error"]) == 0
+    assert main(["check", f"{runs}/**", "--fail-on", "error"]) == 0
     assert main(["diff", f"{runs}/a.safetensors", f"{runs}/*"]) == 0
     assert "nothing differs" in capsys.readouterr().out
 
@@ -53,13 +53,13 @@ def test_the_exit_status_says_that_a_checkpoint_is_damaged(runs: Path, capsys: p
     assert main(["diff", f"{runs}/a.safetensors", f"{runs}/*"]) == 1
     (runs / "b.safetensors").write_bytes(b"x" * 100)
     assert main(["stats", f"{runs}/*"]) == 1
-    assert main(["check", f"{runs}/*", "--fail", "error"]) == 2
+    assert main(["check", f"{runs}/*", "--fail-on", "error"]) == 2
     assert main(["diff", f"{runs}/a.safetensors", f"{runs}/*", "--quiet"]) == 2
 
 
 def test_findings_of_any_checkpoint_fail_the_check(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lw.save({"w": torch.tensor([float("nan")])}, runs / "c.safetensors")
-    assert main(["check", f"{runs}/*", "--fail", "error"]) == 1
+    assert main(["check", f"{runs}/*", "--fail-on", "error"]) == 1
     assert "LW101" in capsys.readouterr().out
 
 

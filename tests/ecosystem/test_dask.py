@@ -202,7 +202,7 @@ def test_the_command_line_uses_a_cluster(
     path = str(lw.save({"w": torch.randn(50, 50)}, tmp_path / "a.safetensors"))
     address = cluster.scheduler_address
     assert main(["verify", path, "--dask", address]) == 0
-    assert main(["check", path, "--dask", address, "--fail", "error"]) == 0
+    assert main(["check", path, "--dask", address, "--fail-on", "error"]) == 0
     assert main(["diff", path, path, "--dask", address]) == 0
     assert main(["stats", path, "--dask", address]) == 0
     assert main(["edit", path, "-o", f"{tmp_path}/b.safetensors", "--cast", "float16", "--dask", address]) == 0

@@ -254,7 +254,7 @@ def test_arguments_that_are_not_understood_are_printed_harmlessly(capsys: pytest
         [EVIL],
         ["verify", "x", EVIL],
         ["show", "x", f"--{EVIL}"],
-        ["check", "x", "--fail", EVIL],
+        ["check", "x", "--fail-on", EVIL],
         ["view", "x", "--port", EVIL],
     ):
         with pytest.raises(SystemExit):

@@ -56,7 +56,7 @@ def test_functions_that_run_code_are_errors(name: str, zipped: bool, tmp_path: P
     assert [(finding.code, finding.path) for finding in findings.errors] == [("LW701", "extra.x")]
     called = DANGEROUS[name][0]
     assert called.__name__ in findings.errors[0].message
-    assert main(["check", str(path), "--fail", "error"]) == 1
+    assert main(["check", str(path), "--fail-on", "error"]) == 1
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
@@ -86,7 +86,7 @@ def test_unknown_classes_are_warnings_by_package_and_known_ones_are_notes(
     assert "would import json and call json.loads" in findings[0].message
     assert main(["check", str(path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["counts"] == {"error": 0, "warning": 1, "note": 1}
-    assert main(["check", str(path), "--fail", "error"]) == 0
+    assert main(["check", str(path), "--fail-on", "error"]) == 0
 
 
 def test_ordinary_checkpoints_have_no_such_findings(tmp_path: Path) -> None:
@@ -142,6 +142,10 @@ def test_no_name_is_both_dangerous_and_harmless() -> None:
         ("collections", "OrderedDict.fromkeys.__globals__"),
         ("_operator", "methodcaller"),
         ("_posixsubprocess", "fork_exec"),
+        ("pathlib", "Path.write_text"),
+        ("pathlib._local", "PosixPath.touch"),
+        ("torch.utils.bottleneck.__main__", "run_env_analysis"),
+        ("uuid", "_get_command_stdout"),
     ],
 )
 def test_a_name_that_leads_through_a_harmless_module_is_dangerous(module: str, name: str) -> None:
@@ -157,10 +161,129 @@ def test_an_attribute_that_is_looked_up_counts_as_a_name(tmp_path: Path) -> None
     assert "__globals__" in lw.check(tmp_path / "bad.pt").of("LW701")[0].message
 
 
-@pytest.mark.parametrize("name", ["typing.get_type_hints", "pathlib.Path.write_text", "omegaconf.OmegaConf.load"])
+@pytest.mark.parametrize("name", ["typing.get_type_hints", "pathlib.PurePath", "omegaconf.OmegaConf.load"])
 def test_only_listed_names_of_a_module_are_harmless(name: str) -> None:
     module, _, rest = name.partition(".")
     assert pickle_calls.danger(module, rest) == "unknown"
+
+
+def name(module: str, attribute: str) -> bytes:
+    return f"c{module}\n{attribute}\n".encode()
+
+
+def text(value: str) -> bytes:
+    return b"X" + len(value).to_bytes(4, "little") + value.encode()
+
+
+def call(function: bytes, *args: bytes) -> bytes:
+    return function + b"(" + b"".join(args) + b"tR"
+
+
+GETATTR, LOAD = name("builtins", "getattr"), name("torch.storage", "_load_from_bytes")
+PASSED_ON = {
+    "to partial": call(name("functools", "partial"), GETATTR, name("collections", "Counter")),
+    "in a list": call(name("builtins", "map"), b"](" + GETATTR + b"e"),
+    "as a keyword": name("functools", "partial") + b")}" + text("x") + LOAD + b"s\x92",
+    "as a state": name("functools", "partial") + b")\x81(" + LOAD + b")}Ntb",
+    "to a tensor": call(name("torch._tensor", "_rebuild_from_type_v2"), LOAD, name("torch", "Tensor"), b")", b"}"),
+    "to a generator": call(name("numpy.random._pickle", "__generator_ctor"), b"C\x01x", LOAD),
+    "from the memo": GETATTR + b"q\x00" + call(b"0" + name("builtins", "map"), b"h\x00", b"]"),
+}
+
+
+@pytest.mark.parametrize("how", PASSED_ON)
+def test_a_function_that_is_passed_on_can_be_called_with_anything(how: str, tmp_path: Path) -> None:
+    (tmp_path / "a.pkl").write_bytes(b"\x80\x04" + PASSED_ON[how] + b".")
+    assert any("passed on to be called" in found.message for found in lw.check(tmp_path / "a.pkl").of("LW701"))
+
+
+def test_an_object_that_the_pickle_makes_and_calls_is_an_error(tmp_path: Path) -> None:
+    made = call(call(name("functools", "partial"), name("builtins", "print")), text("hello"))
+    (tmp_path / "a.pkl").write_bytes(b"\x80\x04" + made + b".")
+    assert "makes and then calls" in lw.check(tmp_path / "a.pkl").of("LW701")[0].message
+
+
+def test_numbers_of_the_memo_are_counted_as_python_counts_them(tmp_path: Path) -> None:
+    """A number that is set twice counts once."""
+    numbers = b"K\x01q\x01K\x02q\x00K\x03q\x01"
+    program = numbers + name("posix", "getpid") + b"\x940h\x02)R."
+    assert pickle.loads(b"\x80\x04" + program) == os.getpid()
+    (tmp_path / "a.pkl").write_bytes(b"\x80\x04" + program)
+    with lw.open(tmp_path / "a.pkl") as t:
+        assert t.columns.node_objects[0].content.class_name == "posix.getpid"
+        assert t.columns.node_objects[0].content.args == ()
+
+
+def test_names_are_judged_before_they_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "a.pkl").write_bytes(b"\x80\x04" + call(name("collections", "OrderedDict." + "a." * 150 + "b")) + b".")
+    assert lw.check(tmp_path / "a.pkl").of("LW701")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed, None], ids=["npz", "compressed npz", "npy"])
+@pytest.mark.parametrize("is_structured", [False, True])
+def test_pickles_in_arrays_of_objects_are_read(save: Any, is_structured: bool, tmp_path: Path) -> None:
+    for content, level in ((Call(os.getpid), "error"), (datetime.date(2026, 1, 1), "note"), ([1, "a"], None)):
+        rows = [(1, content)] if is_structured else [content, None]
+        array = np.array(rows, dtype=[("a", "i4"), ("b", "O")] if is_structured else object)
+        path = tmp_path / ("a.npz" if save else "a.npy")
+        save(path, array=array, w=np.ones(3)) if save else np.save(path, array, allow_pickle=True)
+        if save or level:
+            levels = {found.level for found in lw.check(path).of("LW70") if found.code in ("LW701", "LW703")}
+            assert levels == ({level} if level else set())
+
+
+def test_a_pickle_in_an_array_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", array=np.array([{1: 2}], dtype=object), w=np.ones(3))
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        entries = {entry: archive.read(entry) for entry in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for entry, data in entries.items():
+            archive.writestr(entry, data[:-3] if entry == "array.npy" else data)
+    assert "cannot read to its end" in lw.check(tmp_path / "a.npz").of("LW701")[0].message
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_pickles_in_other_entries_of_a_zip_are_read(depth: int, tmp_path: Path) -> None:
+    data, entry = b"\x80\x04" + call(name("posix", "getpid")) + b".", "extra/x.bin"
+    for number in range(depth):
+        (tmp_path / "inner.zip").unlink(missing_ok=True)
+        with zipfile.ZipFile(
+            tmp_path / "inner.zip", "w", (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)[number]
+        ) as archive:
+            archive.writestr(entry, data)
+        data, entry = (tmp_path / "inner.zip").read_bytes(), "inner.zip"
+    torch.save({"w": torch.ones(2)}, tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt", "a") as archive:
+        archive.writestr(f"a/{entry}", data)
+    assert "posix.getpid" in lw.check(tmp_path / "a.pt").of("LW701")[0].message
+
+
+class SavesItself(nn.Module):
+    """Writes a file when it is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    @torch.jit.export
+    def __getstate__(self):  # type: ignore[no-untyped-def]
+        return self.weight, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[torch.Tensor, bool]):  # type: ignore[no-untyped-def]
+        self.weight, self.training = state[0], state[1]
+        torch.save(state[0], "file.pt")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_code_of_torchscript_that_writes_files_is_an_error(tmp_path: Path) -> None:
+    torch.jit.script(SavesItself()).save(str(tmp_path / "a.pt"))
+    assert "torch.save" in lw.check(tmp_path / "a.pt").of("LW701")[0].message
+    torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "b.pt"))
+    assert not lw.check(tmp_path / "b.pt").of("LW7")
 
 
 def test_every_pickle_of_the_older_format_is_checked(tmp_path: Path) -> None:

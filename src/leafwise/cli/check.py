@@ -18,7 +18,7 @@ def add_to(verbs: Any) -> None:
         help="find problems: NaN, dead units, wrong scales, lost ties, code in pickles and more",
         description="Checks the parameters by every rule, and lists what other programs would call if they loaded the "
         "file. Prints the findings, the worst first. Exits with 1 if "
-        "there is an error or a warning (see --fail), with 2 if something could not be read, and with 0 otherwise.",
+        "there is an error or a warning (see --fail-on), with 2 if something could not be read, and with 0 otherwise.",
         epilog="example: leafwise check new.safetensors --against old.safetensors --ignore LW5",
     )
     parser.add_argument("target", metavar="TARGET", nargs="?", help=target.HELP + PATTERN)
@@ -32,11 +32,12 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--ignore", metavar="CODES", help="do not use these rules")
     levels = ("error", "warning", "note")
     parser.add_argument(
-        "--fail", choices=levels, default="warning", help="exit with 1 from this level up (default: %(default)s)"
+        "--fail-on", choices=levels, default="warning", help="exit with 1 from this level up (default: %(default)s)"
     )
     parser.add_argument("--full", action="store_true", help="print every finding, however many there are")
     parser.add_argument("--rules", action="store_true", help="list the rules instead of checking")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--sarif", action="store_true", help="print SARIF 2.1.0, which code hosts show beside the file")
     add_dask(parser)
     parser.set_defaults(run=run, trouble=2)
 
@@ -53,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
         rules = selected_rules(options.select, options.ignore) if limited else list(all_rules().values())
         _print_rules(rules, options.json)
         return 0
+    if options.sarif and options.json:
+        raise QueryError("--sarif and --json exclude each other; give one of them")
     if options.target is None:
         raise QueryError("leafwise check needs a TARGET; to list the rules, add --rules")
 
@@ -66,10 +69,15 @@ def run(options: argparse.Namespace) -> int:
     if is_pattern(options.target):
         selected_rules(options.select, options.ignore)  # raises if they are not valid
     result = for_each(options, options.target, "check", checked)
-    show(result, options.json, full=options.full)
+    if options.sarif:
+        from leafwise.render.results.sarif import sarif_of
+
+        print_json(sarif_of(result if isinstance(result, Fleet) else {options.target: result}))
+    else:
+        show(result, options.json, full=options.full)
     if isinstance(result, Fleet) and result.errors:
         return 2
-    failing = LEVELS[: LEVELS.index(options.fail) + 1]
+    failing = LEVELS[: LEVELS.index(options.fail_on) + 1]
     listings = result.values() if isinstance(result, Fleet) else [result]
     return int(any(finding.level in failing for findings in listings for finding in findings))
 

@@ -99,8 +99,12 @@ class FileVetting(Vetting):
         from leafwise.files.pickles.torch_objects import EXPECTED
 
         obj.read_objects()
-        dangers = {".".join(named): danger(*named, EXPECTED) for named in obj.pickle_names}
-        return {name: known for name, known in dangers.items() if known is not None}
+        dangers: dict[str, Danger] = {}
+        for named, doubt in obj.pickle_names.items():
+            found = "dangerous" if doubt else danger(*named, EXPECTED)
+            if found is not None:
+                dangers[".".join(named) + (f", {doubt}" if doubt else "")] = found
+        return dangers
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:
         reason = "its weights are packed by PyTorch's quantization, and are not part of its parameters; dequantize the "

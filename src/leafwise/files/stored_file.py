@@ -87,12 +87,13 @@ class StoredFile:
             read()
 
     @property
-    def pickle_names(self) -> dict[tuple[str, str], int]:
-        """The classes and functions that the pickles in the file refer to, by module and name, with the offset of the
-        first reference."""
-        names: dict[tuple[str, str], int] = {}
+    def pickle_names(self) -> dict[tuple[str, str], str]:
+        """The classes and functions that the pickles in the file refer to, by module and name, and why one could do
+        more than its name says."""
+        names: dict[tuple[str, str], str] = {}
         for source in self.sources:
-            names |= source.pickle_names
+            for named, doubt in source.pickle_names.items():
+                names[named] = names.get(named) or doubt
         return names
 
     def file_names(self) -> list[str]:

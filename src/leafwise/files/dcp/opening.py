@@ -125,7 +125,8 @@ def _unpickled_object(source: Source, name: str, item: Callable[[], Source]) -> 
     part = item()
     part.limits = source.limits
     content = _unzipped(part, f"{name!a}")
-    source.pickle_names.update(part.pickle_names)
+    for named, doubt in part.pickle_names.items():
+        source.pickle_names[named] = source.pickle_names.get(named) or doubt
     return content
 
 

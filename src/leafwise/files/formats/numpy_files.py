@@ -1,8 +1,10 @@
 """NumPy's files: `.npy`, a header that is a Python literal followed by an array, and `.npz`, a zip of `.npy` files."""
 
 import ast
+import re
 import zipfile
 import zlib
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +13,7 @@ from leafwise.core.home import Spec
 from leafwise.files.arrays.slices import counts
 from leafwise.files.arrays.stored import ITEM_BYTES, Inflated, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.checksums import Crc32
+from leafwise.files.formats.inner_files import read_pickle
 from leafwise.files.formats.torch_zip import has_checksums, opened_zip, start_of
 from leafwise.files.limits import names_cost
 from leafwise.files.pickles.numpy_objects import fortran_strides
@@ -31,17 +34,27 @@ _NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "V": "void"}
 
 
+class ObjectArray(Unreadable):
+    """An array of Python objects: its bytes are a pickle."""
+
+    __slots__ = ()
+
+
 class _Header(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     fortran: bool  # whether the first axis is the fastest
     big_endian: bool
+    has_objects: bool = False  # whether it may contain Python objects, which NumPy reads with pickle
 
 
 def read_npy(source: Source) -> StoredFile:
     """Opens a `.npy`; only its header is read."""
     head = _head(source, 0, source.size)
-    return StoredFile(source, "npy", {"array": _array(source, head, 0, source.size)})
+    array = _array(source, head, 0, source.size)
+    opened = StoredFile(source, "npy", {"array": array})
+    opened.unread_objects.append(partial(_read_objects, [array], source))
+    return opened
 
 
 def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
@@ -65,7 +78,16 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
         else:
             array = _deflated(source, info, start)
         arrays[name.removesuffix(".npy")] = array
-    return opened_zip(source, "npz", arrays, zip_entries)
+    opened = opened_zip(source, "npz", arrays, zip_entries)
+    opened.unread_objects.append(partial(_read_objects, list(arrays.values()), source))
+    return opened
+
+
+def _read_objects(arrays: list[Stored], source: Source) -> None:
+    """Reads the pickles of arrays of Python objects, to add what they refer to to the names of `source`."""
+    for array in arrays:
+        if isinstance(array, ObjectArray) and array.storage is not None:
+            read_pickle(array.storage, source, "an array of Python objects")
 
 
 def _head(source: Source, start: int, stop: int) -> bytes:
@@ -101,10 +123,11 @@ def _stored(
     source: Source, at: int, label: str, header: _Header, storage: Storage, have: int, kind: type[Strided] = Strided
 ) -> Stored:
     """The array with this header, whose values take `have` bytes. Errors refer to it as `label`."""
-    shape, dtype, fortran, big_endian = header
+    shape, dtype, fortran, big_endian, _ = header
     if dtype not in ITEM_BYTES:
         spec = Spec(shape, dtype, "file", prod(shape), storage.nbytes)
-        return Unreadable(spec, f"its dtype is {dtype}; leafwise reads only arrays of plain numbers", storage)
+        unreadable = ObjectArray if header.has_objects else Unreadable
+        return unreadable(spec, f"its dtype is {dtype}; leafwise reads only arrays of plain numbers", storage)
     need = prod(shape) * ITEM_BYTES[dtype]
     if need != have:
         raise source.error(at, f"{label} of shape {shape} in {dtype} needs {need:,} bytes but has {have:,}")
@@ -130,13 +153,29 @@ def _header(source: Source, head: bytes, at: int) -> tuple[_Header, int]:
     shape = counts(shape, source, at + 10, "the shape")
     if not isinstance(fortran, bool):
         raise source.error(at + 10, "fortran_order is not True or False")
+    has_objects = not _is_plain(descr)
     if not isinstance(descr, str):
-        return _Header(shape, "structured", fortran, False), length
+        return _Header(shape, "structured", fortran, False, has_objects), length
     order, kind, size = descr[:1], descr[1:2], descr[2:]
     if order not in "<>|=" or kind not in "fiucbV" or not size.isdecimal() or len(size) > 4:
-        return _Header(shape, "object" if descr == "|O" else ascii(descr)[1:-1][:20], fortran, False), length
+        text = "object" if descr == "|O" else ascii(descr)[1:-1][:20]
+        return _Header(shape, text, fortran, False, has_objects), length
     name = _NAMES.get(f"{kind}{int(size)}", f"{_KINDS[kind]}{int(size) * 8}")
     return _Header(shape, name, fortran, order == ">"), length
+
+
+_PLAIN = re.compile(r"[<>|=]?[fiucbVSUMm]\d*(\[\w+\])?")  # the code of a dtype
+
+
+def _is_plain(descr: Any) -> bool:
+    """Whether a dtype certainly has no Python objects: a code, or a list of fields with their dtypes and shapes."""
+    if isinstance(descr, str):
+        return _PLAIN.fullmatch(descr) is not None
+    if isinstance(descr, tuple) and len(descr) == 2:
+        return _is_plain(descr[0])  # a dtype and a shape
+    return isinstance(descr, list) and all(
+        isinstance(field, tuple) and len(field) in (2, 3) and _is_plain(field[1]) for field in descr
+    )
 
 
 # -- writing -------------------------------------------------------------------------------------------------

@@ -25,6 +25,10 @@ _MAX_CODE = 64 << 20  # bytes of code in all
 _CLASS = re.compile(
     r"^class (\w+)\(Module\):\n  __parameters__ = (\[[^\]\n]*\])\n  __buffers__ = (\[[^\]\n]*\])$", re.MULTILINE
 )
+# Calls that read or write files. Loading an archive runs the __setstate__ of its classes.
+_FILES = re.compile(
+    r"\b(?:torch|ops\.aten)\.(save|load|from_file)\(|\bops\.(\w+)\.(\w*(?:file|save|write|exec|system)\w*)\("
+)
 Declared = dict[str, tuple[frozenset[str], frozenset[str]]]  # class → its parameters and its buffers
 
 
@@ -103,6 +107,9 @@ def _declared(source: Source, zip_entries: dict[str, zipfile.ZipInfo], folder: s
         module = name.removeprefix(folder).removesuffix(".py").replace("/", ".")
         code = str(_unpacked(source, info), "utf-8", "replace")
         source.limits.spend_steps(len(code) // 64)
+        for match in _FILES.finditer(code):
+            named = ("torch", match[1]) if match[1] else (f"torch.ops.{match[2]}", match[3])
+            source.pickle_names.setdefault(named, "")
         for match in _CLASS.finditer(code):
             source.limits.spend_bytes(4 * len(match[0]) + 1000)
             try:

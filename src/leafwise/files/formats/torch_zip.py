@@ -3,11 +3,13 @@
 import struct
 import zipfile
 import zlib
+from functools import partial
 from typing import Any
 
 from leafwise.errors import ChecksumError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.checksums import Crc32
+from leafwise.files.formats.inner_files import read_entries
 from leafwise.files.limits import LimitError
 from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
@@ -100,6 +102,8 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
 def opened_zip(source: Source, format_name: str, content: Any, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     opened = StoredFile(source, format_name, content)
     opened.without_checksums = () if has_checksums(zip_entries) else (f"{format_name}, written without CRC-32",)
+    known = {name for name in zip_entries if name.rpartition("/")[2] in ("data.pkl", "constants.pkl")}
+    opened.unread_objects.append(partial(read_entries, source, zip_entries, known))
     return opened
 
 

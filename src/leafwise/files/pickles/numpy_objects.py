@@ -22,6 +22,8 @@ from leafwise.files.pickles.python_objects import bytes_of_python_2
 if TYPE_CHECKING:
     from leafwise.files.pickles.unpickler import Unpickler
 
+_HAS_OBJECTS = 1  # the flag of dtypes with Python objects
+
 _NUMPY_NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.is_native}
 _SCALAR_CODES = {
     "f8": "d", "f4": "f", "f2": "e", "i8": "q", "i4": "i", "i2": "h", "i1": "b",
@@ -57,6 +59,11 @@ class NumpyDtype(Opaque):
         if self.has_fields or not digits.isdecimal() or kind not in "USVMm":
             return None
         return int(digits) * (4 if kind == "U" else 1)
+
+    def has_objects(self) -> bool:
+        """Whether an array of this dtype contains Python objects, by its name or by the flags in its state."""
+        flags = self.state[7] if isinstance(self.state, tuple) and len(self.state) > 7 else 0
+        return self.code[:1] == "O" or type(flags) is not int or bool(flags & _HAS_OBJECTS)
 
     def plain(self) -> str | None:
         """The plain name of a dtype of numbers."""
@@ -161,7 +168,7 @@ class JoblibArray(UnfinishedArray):
         dtype, order = state.get("dtype"), state.get("order")
         if not isinstance(dtype, NumpyDtype) or not is_shape(shape):
             raise UnpicklingError("an array of joblib has an unexpected shape or dtype")
-        if dtype.code[:1] == "O":
+        if dtype.has_objects():
             return stream.nested()  # joblib pickles arrays of objects
         plain, itemsize = dtype.plain(), dtype.itemsize()
         if itemsize is None:

@@ -29,7 +29,8 @@ DANGEROUS_MODULES = frozenset(
         torch.utils.cpp_extension torch.utils.collect_env torch.distributed.run torch.distributed.launch
         torch.distributed.elastic torch.distributed.rpc torch.multiprocessing torch._inductor
         torch._dynamo.guards torch.utils.model_zoo torch._ops torch.ops torch.jit torch.fx torch.onnx
-        torch.classes torch.library torch.testing numpy.f2py numpy.testing numpy.distutils numpy.ctypeslib
+        torch.classes torch.library torch.testing torch.utils.bottleneck torch._dynamo.repro torch._dynamo.debug_utils
+        unittest idlelib tarfile zipfile gzip bz2 lzma numpy.f2py numpy.testing numpy.distutils numpy.ctypeslib
         numpy.lib.npyio numpy.lib._npyio_impl numpy.lib.format numpy.lib._format_impl
         """
     )
@@ -49,7 +50,8 @@ DANGEROUS_NAMES = frozenset(
         torch.compile torch.export.load torch.from_file torch.storage.UntypedStorage.from_file numpy.load
         numpy.save numpy.fromfile numpy.memmap numpy.core.memmap.memmap numpy._core.memmap.memmap
         numpy.loadtxt numpy.genfromtxt numpy.savetxt joblib.load joblib.numpy_pickle.load
-        sklearn.externals.joblib.load pandas.read_pickle pandas.eval pandas.io.pickle.read_pickle yaml.load
+        sklearn.externals.joblib.load uuid._get_command_stdout _pyio.open _pyio.FileIO
+        pandas.read_pickle pandas.eval pandas.io.pickle.read_pickle yaml.load
         yaml.unsafe_load atexit.register gc.get_objects inspect.getsource
         """
     )
@@ -99,6 +101,8 @@ HARMLESS_NAMES = frozenset(
 # Classes of PyTorch's layers, optimizers and schedulers.
 _LAYER = re.compile(r"torch\.(nn\.modules\.[a-z_]+|nn\.parameter|nn\.utils\.[a-z_]+|optim\.[a-z_]+)\.[A-Z]\w*")
 
+_METHOD_OF_PATH = re.compile(r"pathlib\.(\w+\.)*\w*Path\.")  # most of them write
+
 
 def danger(module: str, name: str, expected: Container[str] = ()) -> Danger | None:
     """What loading a pickle with this name would do; None for names that every checkpoint contains. `expected` are the
@@ -117,6 +121,8 @@ def danger(module: str, name: str, expected: Container[str] = ()) -> Danger | No
         return None  # TorchScript classes are not Python
     if full_name in HARMLESS_NAMES or _LAYER.fullmatch(full_name):
         return "harmless"
+    if _METHOD_OF_PATH.match(full_name):
+        return "dangerous"
     path = name.split(".")
     if any(part.startswith("__") and part.endswith("__") for part in path):
         return "dangerous"  # an attribute such as __globals__ or __subclasses__ leads anywhere

@@ -18,18 +18,34 @@ SCALARS = (str, int, float, complex, bool, bytes, type(None))
 class GlobalName(StoredText):
     """A global name in a pickle that is in the table. It may also be a plain value, such as `torch.float16`."""
 
-    __slots__ = ("is_cheap", "make")
+    __slots__ = ("is_cheap", "make", "takes_names")
     make: Callable[..., Any]
     is_cheap: bool  # whether the function does not copy its arguments
+    takes_names: bool  # whether its first argument are the names that the pickle refers to
 
     def __new__(cls, full_name: str, make: Callable[..., Any]) -> "GlobalName":
         global_name = super().__new__(cls, full_name, "type")
         global_name.make = make
         global_name.is_cheap = hasattr(make, _CHEAP)
+        global_name.takes_names = hasattr(make, _TAKES_NAMES)
         return global_name
 
 
+class UnknownName(Opaque):
+    """A class or function that leafwise does not know, by name: not an object that a call makes."""
+
+    __slots__ = ()
+
+
 Table = dict[tuple[str, str], Callable[..., Any]]  # module and name → our function that is called instead
+
+# The classes and functions that pickles refer to, by module and name; with the reason why one could do more than its
+# name says, because leafwise does not see with what it is called. Empty if it does.
+PickleNames = dict[tuple[str, str], str]
+
+# Functions that checkpoints call with arguments that leafwise reads. Whoever gets one of them as a value may call it
+# with any others.
+PASSED_ON_IS_DANGEROUS = frozenset({"builtins.getattr", "torch.storage._load_from_bytes"})
 
 
 _CHEAP = "is_cheap"  # an attribute of functions in the table that do not copy their arguments
@@ -38,6 +54,15 @@ _CHEAP = "is_cheap"  # an attribute of functions in the table that do not copy t
 def cheap(make: Callable[..., Any]) -> Callable[..., Any]:
     """Marks a table entry whose arguments need not be counted, because it copies none of them."""
     setattr(make, _CHEAP, True)
+    return make
+
+
+_TAKES_NAMES = "takes_names"  # an attribute of functions in the table that read another pickle
+
+
+def takes_names(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a table entry that reads another pickle, and gets the names of this one first, to add those."""
+    setattr(make, _TAKES_NAMES, True)
     return make
 
 
@@ -109,6 +134,15 @@ class StoredDeque(deque[Any]):
     @recursive_repr()
     def __repr__(self) -> str:
         return escape(f"{deque(self, self.maxlen)!r}")
+
+
+def parts_of(value: Any) -> list[Any]:
+    """The values that a container or an object of a pickle consists of."""
+    if isinstance(value, Opaque):
+        return [part for part in (value.args, value.keywords, value.state, value.items, value.entries) if part]
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    return list(value) if isinstance(value, list | tuple | set | frozenset | deque) else []
 
 
 class UnpicklingError(Exception):

@@ -11,6 +11,7 @@ from leafwise.files.pickles.pickle_objects import (
     StoredDeque,
     Table,
     UnexpectedArgumentsError,
+    UnknownName,
     UnpicklingError,
     is_plain_key,
     kind_of_text,
@@ -153,14 +154,16 @@ def _attribute(owner: Any = None, name: Any = None, *_: Any) -> Opaque:
     """An attribute, such as the member of an enum or a method. It is not looked up."""
     if not isinstance(name, str):
         raise UnexpectedArgumentsError("the name of an attribute is not text")
-    if isinstance(owner, GlobalName | Opaque):
-        return Opaque(f"{class_text(owner)}.{name[:200]}", () if isinstance(owner, GlobalName) else (owner,))
+    if isinstance(owner, GlobalName | UnknownName):
+        return UnknownName(f"{class_text(owner)}.{name[:200]}")
+    if isinstance(owner, Opaque):
+        return Opaque(f"{class_text(owner)}.{name[:200]}", (owner,))
     return Opaque("builtins.getattr", (owner, name))
 
 
 def class_text(kind: Any) -> str:
     """The name of a class that a pickle refers to."""
-    if isinstance(kind, Opaque):
+    if isinstance(kind, Opaque) or type(kind) is StoredText:
         return kind.class_name
     return str(kind) if isinstance(kind, GlobalName) else f"an object of the class {shown(kind)}"
 

@@ -14,6 +14,7 @@ from leafwise.files.pickles.numpy_objects import NUMPY_TABLE
 from leafwise.files.pickles.pickle_objects import (
     MAKES_OPAQUE,
     GlobalName,
+    PickleNames,
     StoredBytes,
     Table,
     TensorParts,
@@ -24,6 +25,7 @@ from leafwise.files.pickles.pickle_objects import (
     makes_opaque,
     pickled_object,
     shown,
+    takes_names,
 )
 from leafwise.files.pickles.python_objects import PYTHON_TABLE, class_text, sequence
 from leafwise.files.pickles.torch_shards import tensor_of
@@ -240,7 +242,8 @@ def _from_numpy(data: Any, dtype: Any, device: Any = None, trains: Any = False, 
     return _parameter(data, True) if trains is True else data
 
 
-def _embedded_storage(data: Any) -> TypedStorage:
+@takes_names
+def _embedded_storage(names: PickleNames, data: Any) -> TypedStorage:
     """A storage that was pickled without torch.save: its bytes are a file of their own, in the format before 1.6."""
     from leafwise.files.formats.pickle_files import legacy_content
 
@@ -250,6 +253,7 @@ def _embedded_storage(data: Any) -> TypedStorage:
         source.limits = place.source.limits
     elif isinstance(data, bytes):
         source = BytesSource("a storage in the pickle", data)
+        source.pickle_names = names
         # Nothing but its description is read here, which is counted as a part of the pickle that contains it.
         source.limits = Limits(1 << 20, 1 << 16, strict=True)
     else:

@@ -36,16 +36,20 @@ from leafwise.files.pickles.pickle_costs import (
 )
 from leafwise.files.pickles.pickle_objects import (
     MAKES_OPAQUE,
+    PASSED_ON_IS_DANGEROUS,
     GlobalName,
+    PickleNames,
     StoredBytes,
     StoredDeque,
     Table,
     TruncatedPickleError,
     UnexpectedArgumentsError,
     UnfinishedArray,
+    UnknownName,
     UnpicklingError,
     is_plain_key,
     kind_of_text,
+    parts_of,
     shown,
 )
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
@@ -70,7 +74,7 @@ class Unpickler(PickleBytes):
     """Reads one pickle after another from some bytes, and returns what each describes.
 
     `data` is the whole pickle, or a source, of which only a window is in memory. `names` collects the module and the
-    name of each class and function that the pickle refers to, with the offset of the first reference.
+    name of each class and function that the pickle refers to, and why that could do more than its name says.
     """
 
     def __init__(
@@ -82,7 +86,7 @@ class Unpickler(PickleBytes):
         limits: Limits,
         at: int = 0,
         *,
-        names: dict[tuple[str, str], int],
+        names: PickleNames,
         content_of: ContentOf = content_of,
     ) -> None:
         super().__init__(data, at, limits)
@@ -96,6 +100,7 @@ class Unpickler(PickleBytes):
         self._memo: list[Any] = []
         self._far_memo: dict[int, Any] = {}  # entries whose numbers are not consecutive
         self._known: dict[tuple[str, str], Any] = {}
+        self._passes_names = False  # whether a name in PASSED_ON_IS_DANGEROUS was looked up
         self._clock = HashClock()
         self._kinds: dict[int, tuple[Any, dict[Any, Any]]] = {}  # by dict or set, what the texts in its keys stand for
         self._depth = 0  # of pickles inside each other
@@ -132,6 +137,7 @@ class Unpickler(PickleBytes):
         # asked for; the next iteration then finds `at` beyond the end, and raises.
         data, size, memo, limits, costs, ops = self.data, len(self.data), self._memo, self.limits, OPCODE_BYTES, _OPS
         stack, at, edge, steps, bytes_left = self._stack, self.position, self.edge, limits.steps, limits.bytes
+        far_memo = self._far_memo
         for step in range(steps + 1):
             if at >= edge:
                 at = self.slide(at)  # raises if the bytes end here: every opcode except STOP is followed by something
@@ -145,14 +151,14 @@ class Unpickler(PickleBytes):
                 limits.spend_bytes(0)
                 limits.spend_steps(step + 1)
             if code == 0x71:  # BINPUT
-                if data[at] == len(memo):
+                if data[at] == len(memo) and not far_memo:
                     memo.append(stack[-1])
                 else:
                     bytes_left -= self._remember(data[at], stack[-1])
                 at += 1
             elif code == 0x72:  # LONG_BINPUT
                 number = int.from_bytes(data[at : at + 4], "little")
-                if number == len(memo):
+                if number == len(memo) and not far_memo:
                     memo.append(stack[-1])
                 else:
                     bytes_left -= self._remember(number, stack[-1])
@@ -279,6 +285,7 @@ class Unpickler(PickleBytes):
             return 0
         if number == len(self._memo):
             self._memo.append(value)
+            self._far_memo.pop(number, None)  # so that each number counts once, as in CPython
             return SLOT_BYTES
         self._far_memo[number] = value
         return FAR_MEMO_BYTES
@@ -531,14 +538,15 @@ class Unpickler(PickleBytes):
             named = module[:_MAX_NAME], name[:_MAX_NAME]
             full_name = ".".join(named)
             self.limits.spend_bytes(OBJECT_BYTES + _NAME_BYTES + 8 * len(full_name))
-            self._note_name(*named)
+            self._note_name(*named, "" if named == (module, name) else "whose name is too long to show")
+            self._passes_names = self._passes_names or full_name in PASSED_ON_IS_DANGEROUS
             make = self._table.get((module, name))
             if make is None or hasattr(make, MAKES_OPAQUE):
                 self._refuse_if_strict(
                     f"it contains the Python class or function {ascii(full_name)[1:-1][:200]}, which leafwise does not "
                     "load; if you trust the file, load it with PyTorch and save only its tensors and plain values"
                 )
-            known = Opaque(full_name) if make is None else GlobalName(full_name, make)
+            known = UnknownName(full_name) if make is None else GlobalName(full_name, make)
             self._known[asked] = known
         return known
 
@@ -565,6 +573,7 @@ class Unpickler(PickleBytes):
             self.limits.spend_bytes(OBJECT_BYTES)
             if not isinstance(callee, GlobalName | Opaque):
                 raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
+            self._note_call(callee, (args, keywords))
             name = callee.class_name if isinstance(callee, Opaque) else str(callee)
             self._push(Opaque(name, args, keywords))
         else:
@@ -575,6 +584,7 @@ class Unpickler(PickleBytes):
         if not isinstance(callee, GlobalName | Opaque) or not isinstance(args, tuple):
             raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
         self.limits.spend_steps(CALL_STEPS)
+        self._note_call(callee, args)
         if isinstance(callee, Opaque):
             self._refuse_if_strict(f"it calls {shown(callee)}, which leafwise does not support")
             self.limits.spend_bytes(OBJECT_BYTES)
@@ -586,7 +596,9 @@ class Unpickler(PickleBytes):
             for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
                 count_argument(arg, self.limits)
         try:
-            if callee.is_cheap or not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
+            if callee.takes_names:
+                made = callee.make(self.names, *args)
+            elif callee.is_cheap or not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
                 made = callee.make(*args)
             else:
                 started = thread_time()
@@ -608,14 +620,41 @@ class Unpickler(PickleBytes):
         self.limits.spend_bytes(_NAME_BYTES)
         self._note_name(class_text(owner)[: 2 * _MAX_NAME], attribute)
 
-    def _note_name(self, module: str, name: str) -> None:
-        self.names.setdefault((module, name), self.at)
+    def _note_call(self, callee: Any, args: Any) -> None:
+        """Adds to the names what a call could do besides calling its function by name."""
+        if isinstance(callee, Opaque) and not isinstance(callee, UnknownName):
+            module, _, name = callee.class_name.rpartition(".")
+            self._note_name(module, name, "an object that the pickle makes and then calls")
+        if self._passes_names:
+            self._note_passed(args)
+
+    def _note_passed(self, value: Any) -> None:
+        """Adds to the names that a function is passed on, in other values: whoever gets it may call it."""
+        waiting, seen = [value], set()
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, GlobalName):
+                if value in PASSED_ON_IS_DANGEROUS:
+                    module, _, name = str(value).rpartition(".")
+                    self._note_name(module, name, "passed on to be called")
+                continue
+            parts = parts_of(value)
+            if parts and id(value) not in seen:
+                seen.add(id(value))
+                self.limits.spend_steps(len(parts))
+                waiting += parts
+
+    def _note_name(self, module: str, name: str, doubt: str = "") -> None:
+        if doubt or (module, name) not in self.names:
+            self.names[module, name] = doubt
         if len(self.names) > _MAX_NAMES:
             raise UnpicklingError(f"it refers to more than {_MAX_NAMES:,} classes and functions")
 
     def _build(self) -> None:
         state, into = self._pop(), self._top()
         self.limits.spend_steps(CALL_STEPS)
+        if self._passes_names:
+            self._note_passed(state)
         if isinstance(into, UnfinishedArray):
             count_argument(state, self.limits)
             into.state = state

@@ -30,9 +30,9 @@ class Source:
     is_local = False  # whether it is on this machine, where it can be read again at any time
 
     @cached_property
-    def pickle_names(self) -> dict[tuple[str, str], int]:
-        """The classes and functions that the pickles in it refer to, by module and name, with the offset of the first
-        reference."""
+    def pickle_names(self) -> dict[tuple[str, str], str]:
+        """The classes and functions that the pickles in it refer to, by module and name, and why one could do more than
+        its name says."""
         return {}
 
     @cached_property

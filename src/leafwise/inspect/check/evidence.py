@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from leafwise.core.capabilities.measuring import bands
 from leafwise.core.capabilities.sharding import Team
+from leafwise.core.capabilities.vetting import Vetting
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.parts import first_rows
@@ -138,6 +139,9 @@ class Evidence:
         try:
             return self.measured("value")
         except WalkError as error:
+            root = self.columns.node_objects[0]
+            if self.columns.home(root).capability(Vetting).called_elsewhere(root):
+                return None  # there is something to report about the file, whatever its values are
             raise WalkError(f"{error}; to run only rules that need no values: select=['LW4']") from error
 
     def measured(self, of: Literal["value", "grad"]) -> Stats:

@@ -26,7 +26,7 @@ def unknown_code(evidence: Evidence) -> Reports:
         yield warning(path, f"loading this file with other programs would import {package} and call {_listed(names)}")
     for leaf in evidence.leaves:
         if leaf.spec.dtype == "object":
-            yield warning(leaf, "an array of Python objects, which NumPy loads with pickle and leafwise does not read")
+            yield note(leaf, "an array of Python objects, which NumPy only loads with pickle")
 
 
 @rule("LW703", "harmless objects")

@@ -1,0 +1,86 @@
+"""Pickles in files that opening them does not read: arrays of objects, other entries of a zip, zips in zips.
+
+They are read only to know what other programs would call, for `lw.check`. One that cannot be read to its end could do
+anything.
+"""
+
+import re
+import zipfile
+import zlib
+
+from leafwise.errors import FileError
+from leafwise.files.arrays.stored import Storage
+from leafwise.files.limits import LimitError
+from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
+from leafwise.files.pickles.pickle_objects import TruncatedPickleError
+from leafwise.files.pickles.torch_objects import TABLE
+from leafwise.files.pickles.unpickler import Unpickler
+from leafwise.files.sources.source import BytesSource, PartSource, Source
+
+_MOST_ZIPS = 3  # inside each other
+_RAW = re.compile(
+    r"(?:.*/)?(?:\d+|(?:weight|tensor|buffer|constant)_\d+)"
+)  # names of entries with the bytes of tensors
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_SUFFIXES = (".pkl", ".pickle")
+
+
+def read_pickle(place: Storage, source: Source, label: str) -> None:
+    """Reads pickles that follow each other, to add what they refer to to the names of `source`."""
+    _read(PartSource(place.source, place.start, place.start + place.nbytes), source, label)
+
+
+def _read(part: Source, source: Source, label: str) -> None:
+    machine = Unpickler(part, {**TABLE, **JOBLIB_TABLE}, None, part.error, source.limits, names=source.pickle_names)
+    try:
+        while machine.at < part.size:
+            machine.run()
+    except (FileError, LimitError, TruncatedPickleError):
+        source.pickle_names["pickle", "load"] = f"for {label}, which leafwise cannot read to its end"
+
+
+def read_entries(source: Source, zip_entries: dict[str, zipfile.ZipInfo], known: set[str], depth: int = 0) -> None:
+    """Reads the pickles among the entries of a zip that are not `known`, and those of the zips in it."""
+    from leafwise.files.formats import torch_zip  # which uses this module
+
+    for name, info in zip_entries.items():
+        if name in known or _RAW.fullmatch(name):
+            continue
+        label = ascii(name)[:200]
+        try:
+            part = _unpacked(source, info)
+            start = b"" if part is None else bytes(part.read(0, min(4, part.size)))
+            if part is None or not (start == b"PK\x03\x04" or _PICKLE.match(start) or name.endswith(_SUFFIXES)):
+                continue
+            part.pickle_names = source.pickle_names
+            if start != b"PK\x03\x04":
+                _read(part, source, label)
+                continue
+            inner = torch_zip.entries(part)
+            pickles = {name for name in inner if name.rpartition("/")[2] == "data.pkl"}
+            if depth >= _MOST_ZIPS:
+                raise LimitError(f"more than {_MOST_ZIPS} zips inside each other")
+            if pickles:
+                torch_zip.read_content(part, inner)
+            read_entries(part, inner, pickles, depth + 1)
+        except (FileError, LimitError):
+            source.pickle_names["pickle", "load"] = f"for {label}, which leafwise cannot read to its end"
+
+
+def _unpacked(source: Source, info: zipfile.ZipInfo) -> Source | None:
+    """The bytes of an entry; None for a folder, and for one that no program can unpack."""
+    from leafwise.files.formats.torch_zip import start_of
+
+    if not info.file_size or info.flag_bits & 1:
+        return None
+    start = start_of(source, info)
+    if info.compress_type == zipfile.ZIP_STORED:
+        return PartSource(source, start, start + info.compress_size)
+    if info.compress_type != zipfile.ZIP_DEFLATED:
+        return None
+    source.limits.spend_bytes(info.file_size)
+    try:
+        data = zlib.decompressobj(-15).decompress(bytes(source.read(start, start + info.compress_size)), info.file_size)
+    except zlib.error:
+        return None
+    return BytesSource(source.name, data)
