@@ -32,7 +32,7 @@ _SETTINGS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
 
 def shape_in_one_layer(owner: Any, name: str, shape: Shape) -> Sizes | None:
     """The shape that a leaf has in a layer that is not stacked, if it has more axes than that in this one. None if it
-    has not, or if the settings of the layer do not say it."""
+    has no more, or if the settings of the layer do not say it."""
     settings = getattr(owner, "__dict__", {})
     for setting, leaves in _SETTINGS:
         if setting in settings:
