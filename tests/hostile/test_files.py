@@ -1,9 +1,11 @@
 """Hostile files are refused with a FileError or open without harm, within a second and 256 MB. None of their code
 runs."""
 
+import ast
 import io
 import os
 import resource
+import socket
 import struct
 import subprocess
 import sys
@@ -289,6 +291,72 @@ def test_pipes_and_paths_with_nulls_are_refused(tmp_path: Path) -> None:
         lw.open(tmp_path)
     with pytest.raises(lw.FileError, match=r"null"):
         lw.open("a\0b")
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(path))
+
+
+def _folders(tmp_path: Path) -> dict[str, list[str]]:
+    """Checkpoints in folders, each with the names of its files."""
+    folders = {name: tmp_path / name for name in ("shards", "adapter", "dcp", "file")}
+    for folder in folders.values():
+        folder.mkdir()
+    lw.save({"a": torch.ones(40), "b": torch.ones(40)}, folders["shards"] / "model.safetensors", shard_size=200)
+    lw.save({"a": torch.ones(4)}, folders["dcp"], format="dcp")
+    lw.save({"a": torch.ones(4)}, folders["file"] / "model.safetensors")
+    lw.save({"base_model.model.a.lora_A.weight": torch.ones(1, 4)}, folders["adapter"] / "adapter_model.safetensors")
+    (folders["adapter"] / "adapter_config.json").write_text('{"r": 1, "lora_alpha": 1}')
+    return {name: sorted(os.listdir(folder)) for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("make", [_pipe, _socket])
+def test_no_verb_waits_for_a_pipe_or_a_socket(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file of a checkpoint in turn. Opening a pipe as a file would wait for a writer forever."""
+    monkeypatch.chdir(tmp_path)
+    tried = 0
+
+    def merged(source: Path) -> Any:
+        return lw.edit(tmp_path / "file", tmp_path / "out.safetensors", lora=source)
+
+    for name, files_of_it in _folders(tmp_path).items():
+        for file in files_of_it:
+            path = tmp_path / name / file
+            kept = path.read_bytes()
+            path.unlink()
+            make(path)
+            for verb in (lw.open, lw.verify, merged):
+                with suppress(lw.Error):
+                    verb(tmp_path / name)
+                with suppress(lw.Error):
+                    verb(path)
+                    pytest.fail(f"{path} was read")
+            for url in (f"file://{path}", f"file://{path.parent}"):
+                with suppress(lw.Error):
+                    lw.open(url)
+            path.unlink()
+            path.write_bytes(kept)
+            tried += 1
+    assert tried >= 8
+
+
+def test_one_function_opens_files() -> None:
+    """`Disk.open` refuses pipes and devices. Others only create files, or open /dev/null or a list of the system."""
+    allowed = {"files/sources/disk.py": 5, "cli/__init__.py": 2, "core/results/result.py": 1}
+    source = Path(lw.__file__).parent
+    for path in source.rglob("*.py"):
+        calls = [
+            node
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("open", "os.open", "io.open", "os.fdopen")
+        ]
+        name = path.relative_to(source).as_posix()
+        assert len(calls) == allowed.get(name, 0), f"{name} opens a file by itself; use files.sources.disk"
 
 
 def test_hostile_files_beside_a_checkpoint_are_not_opened(tmp_path: Path) -> None:

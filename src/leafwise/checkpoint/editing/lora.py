@@ -19,6 +19,7 @@ from leafwise.core.verbs import opened
 from leafwise.errors import FileError, QueryError
 from leafwise.files.arrays.derived import LowRankSum
 from leafwise.files.arrays.stored import Stored
+from leafwise.files.sources import disk as local
 
 CONFIG = "adapter_config.json"
 _MAX_CONFIG = 1 << 24  # bytes
@@ -182,13 +183,8 @@ def _config(path: str) -> dict[str, Any]:
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     file = os.path.join(folder, CONFIG)
     try:
-        if os.path.getsize(file) > _MAX_CONFIG:
-            raise FileError(f"cannot read {shown_file(file)}: it is too large")
-        with open(file, encoding="utf-8") as stream:
-            config = json.load(stream)
+        config = json.loads(local.disk.content(file, _MAX_CONFIG))
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, FileError):
-            raise
         reason = getattr(error, "strerror", None) or error
         raise FileError(
             f"cannot read {shown_file(file)}: {reason}; lora= takes a folder that PEFT wrote, with the scale of the "

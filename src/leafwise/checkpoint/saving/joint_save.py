@@ -27,6 +27,8 @@ from leafwise.files.sources import disk as local
 from leafwise.files.writing.item_writer import Checkpoint, Item, TiedCopies, stored_arrays
 from leafwise.files.writing.writer import FileTransaction, remove_abandoned
 
+_MAX_METADATA_BYTES = 1 << 30
+
 Box = tuple[Shape, Shape]  # the position of the first element, and the shape
 
 
@@ -247,9 +249,8 @@ def _remove_files(folder: str, save: str) -> None:
     """Removes what the ranks wrote for a save that failed, unless its `.metadata` is in place. What a rank writes later
     is removed by the next save."""
     try:
-        with open(os.path.join(folder, METADATA), "rb") as metadata:
-            if f"leafwise/1 {save}".encode() in metadata.read():
-                return
+        if f"leafwise/1 {save}".encode() in local.disk.content(os.path.join(folder, METADATA), _MAX_METADATA_BYTES):
+            return
     except FileNotFoundError:
         pass
     except OSError:

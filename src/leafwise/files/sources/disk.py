@@ -80,13 +80,17 @@ class FileMemory:
         self._map.close()
 
 
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe in its place is refused
+
+
 class Disk:
     """The local file system. Reads take offsets, so that threads can share a file."""
 
     # -- reading -----------------------------------------------------------------------------------------
 
-    def open(self, path: str) -> int:
-        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    def open(self, path: str, flags: int = os.O_RDONLY) -> int:
+        """Opens an existing file. Raises for anything else, which might never answer."""
+        flags |= getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NONBLOCK", 0)  # otherwise opening a pipe waits for a writer
         while True:
             try:
@@ -100,6 +104,17 @@ class Disk:
             os.close(file)
             raise OSError(errno.EINVAL, "it is not a file, but a pipe, a device or a folder")
         return file
+
+    def content(self, path: str, most: int) -> bytes:
+        """The bytes of a small file. Raises if there are more than `most` of them."""
+        file = self.open(path)
+        try:
+            data = self.read(file, 0, most + 1)
+        finally:
+            self.close(file)
+        if len(data) > most:
+            raise OSError(errno.EFBIG, "it is too large")
+        return data
 
     def stat(self, file: int) -> os.stat_result:
         return os.fstat(file)
@@ -160,7 +175,7 @@ class Disk:
 
     def open_to_fill(self, path: str) -> int:
         """Opens a file that another process is writing, for `write_at`."""
-        return os.open(path, os.O_WRONLY)
+        return self.open(path, os.O_WRONLY)
 
     def set_mode(self, file: int, mode: int) -> None:
         os.fchmod(file, mode)
@@ -204,12 +219,12 @@ class Disk:
         """Waits for the lock on a folder, which writers hold while they rename files into it. Closing the returned
         descriptor releases the lock. Returns None if folders cannot be locked."""
         with suppress(OSError):
-            return _locked(os.open(folder, os.O_RDONLY), wait=True)
+            return _locked(os.open(folder, _FOLDER), wait=True)
         return None
 
     def open_abandoned(self, path: str) -> int | None:
         """Opens and locks a file that nobody is writing any more; returns None if somebody may still be writing it."""
-        return _locked(os.open(path, os.O_RDWR), wait=False)
+        return _locked(self.open(path, os.O_RDWR), wait=False)
 
     def start_writing(self, file: int, start: int, length: int) -> None:
         """Tells the system to begin writing a range of a file to the disk, so that the final sync is short, and to
@@ -229,7 +244,7 @@ class Disk:
         held = None
         with suppress(OSError):
             if os.stat(new).st_size >= _LARGE_BYTES:
-                held = os.open(new, os.O_RDONLY)
+                held = self.open(new)
         try:
             os.replace(old, new)
         finally:
@@ -259,7 +274,7 @@ class Disk:
     def sync_folder(self, folder: str) -> None:
         """Makes renames into a folder durable. Does nothing on systems where a folder cannot be opened."""
         try:
-            file = os.open(folder, os.O_RDONLY)
+            file = os.open(folder, _FOLDER)
         except OSError:
             return
         try:
