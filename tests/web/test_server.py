@@ -4,13 +4,16 @@ and files that change while they are shown."""
 import gc
 import json
 import os
+import resource
 import shutil
 import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ import torch
 from tests.forked import Commands
 from tests.web.asking import Client, inert, secure, write_safetensors
 from tests.web.pages import until
+from torch import nn
 
 import leafwise as lw
 from leafwise.web import app, jobs, serving, watched_files
@@ -128,6 +132,69 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_patient")
+def _half_open(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.sendall(b"GET / HTTP/1.1\r\nHost: ")
+    return sock
+
+
+def _is_closed(sock: socket.socket) -> bool:
+    sock.settimeout(60)  # only for what never happens
+    with sock:
+        try:
+            return sock.recv(1) == b""
+        except ConnectionError:
+            return True
+
+
+def test_connections_without_a_request_do_not_keep_others_out() -> None:
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(1_200, most_files // 3)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (max(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 3 * count), most_files)
+    )
+    with lw.view(nn.Linear(2, 2), browser=False, port=0) as view:
+        held = [_half_open(urlsplit(view.url).port or 0) for _ in range(count)]
+        client = Client(view.url)
+        assert client.api("summary")
+        assert all(map(_is_closed, held[: count - serving._MOST_WAITING - 10]))
+        for sock in held:
+            sock.close()
+
+
+def test_a_request_that_never_ends_is_given_up_and_a_slow_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_SECONDS_FOR_REQUEST", 0.2)
+    with lw.view(nn.Linear(2, 2), browser=False, port=0) as view:
+        assert _is_closed(_half_open(urlsplit(view.url).port or 0))
+        assert _is_closed(socket.create_connection(("127.0.0.1", urlsplit(view.url).port or 0)))
+        monkeypatch.undo()
+        assert Client(view.url).api("summary")
+
+
+def test_a_connection_that_was_refused_is_closed() -> None:
+    with lw.view(nn.Linear(2, 2), browser=False, port=0) as view:
+        port = urlsplit(view.url).port
+        answer = b""
+        with socket.create_connection(("127.0.0.1", port or 0)) as sock:
+            sock.sendall(f"GET /wrong/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            while part := sock.recv(4096):
+                answer += part
+        assert answer.startswith(b"HTTP/1.1 404")
+
+
+def test_the_browser_gets_no_token_in_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of the machine can read them."""
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with lw.view(nn.Linear(2, 2), browser=True, port=0) as view:
+        page = Path(unquote(urlsplit(until(lambda: opened)[0]).path))
+        token = urlsplit(view.url).path.strip("/")
+        assert token not in opened[0]
+        assert view.url in page.read_text("utf-8")
+        assert stat.S_IMODE(page.stat().st_mode) == 0o600
+        assert stat.S_IMODE(page.parent.stat().st_mode) == 0o700
+
+
 def test_closing_frees_the_port_and_ends_the_threads(tmp_path: Path) -> None:
     path = write_safetensors(tmp_path / "a.safetensors", {"w": np.ones((4, 4), np.float32)})
     before = own_threads()

@@ -56,7 +56,12 @@ class Guard:
 
         async def refuse(status: int, text: str) -> None:
             await guarded(
-                {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]}
+                {
+                    "type": "http.response.start",
+                    "status": status,
+                    # Closed, so that such connections do not add up.
+                    "headers": [(b"content-type", b"text/plain"), (b"connection", b"close")],
+                }
             )
             await guarded({"type": "http.response.body", "body": text.encode()})
 

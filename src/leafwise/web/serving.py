@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leafwise.errors import Error
 from leafwise.web.app import make_app
@@ -47,6 +49,42 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
+_MOST_WAITING = 200  # connections that have not sent a whole request yet
+_SECONDS_FOR_REQUEST = 10
+
+
+class _Protocol(H11Protocol):
+    """Connections that send no request, or send it slowly, are closed: after some seconds, or, if there are many, the
+    oldest first. Every program on this machine can make them, and they must not keep the page out."""
+
+    _waiting: ClassVar[WeakKeyDictionary[Any, dict["_Protocol", None]]] = WeakKeyDictionary()  # by server, in order
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        waiting = self._waiting.setdefault(self.server_state, {})
+        waiting[self] = None
+        if len(waiting) > _MOST_WAITING:
+            next(iter(waiting))._give_up()
+        self._limit = self.loop.call_later(_SECONDS_FOR_REQUEST, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None:
+            self._forget()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        self._forget()
+        self.transport.abort()
+
+    def _forget(self) -> None:
+        self._limit.cancel()
+        self._waiting.get(self.server_state, {}).pop(self, None)
+
+
 class Server:
     """Serves one session until it is closed; requests wait until there is one. The address contains the token."""
 
@@ -56,7 +94,7 @@ class Server:
         self._token = secrets.token_urlsafe(24)
         config = uvicorn.Config(
             Guard(make_app(session.result), self._token, self.port, frames),
-            http="h11",  # also where another parser is installed, which has no limit for headers
+            http=_Protocol,  # also where another parser is installed, which has no limit for headers
             proxy_headers=False,
             log_config=None,
             access_log=False,

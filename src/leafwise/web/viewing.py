@@ -1,13 +1,18 @@
 """`lw.view`: the viewer, in a browser."""
 
+import atexit
+import html
 import os
+import shutil
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -176,13 +181,27 @@ def _installed() -> Iterator[None]:
 
 
 def open_browser(url: str) -> None:
-    """Opens a page in the browser, if there is one, without waiting for it."""
+    """Opens a page in the browser, if there is one, without waiting for it.
+
+    The browser gets the path of a file that leads to the address, and that only this user can read: the arguments of
+    its process can be read by every user of the machine."""
 
     def show() -> None:
         with suppress(Exception):  # a browser that is missing or broken is not our problem: the address is printed
-            webbrowser.open(url)
+            folder = tempfile.mkdtemp(prefix="leafwise-view-")  # with mode 0700
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            page = Path(folder, "open.html")
+            page.touch(0o600)
+            page.write_text(_REDIRECT.format(html.escape(url)), "utf-8")
+            webbrowser.open(page.as_uri())
 
     Thread(target=show, name="leafwise-browser", daemon=True).start()
+
+
+_REDIRECT = (
+    '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+    '<meta http-equiv="refresh" content="0; url={0}"><title>leafwise</title><a href="{0}">Open the viewer</a>\n'
+)
 
 
 def _check_port(port: Any) -> None:
