@@ -617,3 +617,25 @@ def test_few_values_that_expand_to_many_are_refused(tmp_path: Path) -> None:
     shared = {"betas": (0.9, 0.999), "names": ["a", "b"]}
     (tmp_path / "b.pt").write_bytes(_pickled({"groups": [shared] * 10_000}))
     assert len(lw.open(tmp_path / "b.pt").scalars) == 20_000
+
+
+def _name(module: str, name: str) -> bytes:
+    return f"c{module}\n{name}\n".encode()
+
+
+def test_attributes_of_attributes_are_not_followed_forever(tmp_path: Path) -> None:
+    """Each name would contain the one before."""
+    text = b"X\xc8\x00\x00\x00" + b"a" * 200
+    names = _name("builtins", "getattr") + b"q\x000" + text + b"q\x010" + _name("x", "Foo") + b"q\x020"
+    (tmp_path / "a.pkl").write_bytes(b"\x80\x02" + names + b"h\x00h\x02h\x01\x86Rq\x020" * 10_000 + b"h\x02.")
+    with pytest.raises(lw.FileError, match="attributes of attributes"):
+        lw.open(tmp_path / "a.pkl")
+
+
+@pytest.mark.parametrize("state", [b"h\x01h\x01\x86", b"h\x01"], ids=["merged", "shared"])
+def test_a_state_that_many_objects_share_is_counted_for_each(state: bytes, tmp_path: Path) -> None:
+    keys = b"".join(b"X\x05\x00\x00\x00" + f"{number:05}".encode() + b"N" for number in range(20_000))
+    shared = _name("x", "Foo") + b"q\x000}(" + keys + b"uq\x010](" + (b"h\x00)\x81" + state + b"b") * 15_000 + b"e."
+    (tmp_path / "a.pkl").write_bytes(b"\x80\x02" + shared)
+    with pytest.raises(lw.FileError, match="steps of work"):
+        lw.open(tmp_path / "a.pkl")

@@ -149,11 +149,16 @@ def _new_object_with_names(kind: Any = None, args: Any = (), keywords: Any = Non
     )
 
 
+_LONGEST_CHAIN = 1_000  # characters of the name of an attribute
+
+
 @makes_opaque
 def _attribute(owner: Any = None, name: Any = None, *_: Any) -> Opaque:
     """An attribute, such as the member of an enum or a method. It is not looked up."""
     if not isinstance(name, str):
         raise UnexpectedArgumentsError("the name of an attribute is not text")
+    if len(class_text(owner)) > _LONGEST_CHAIN:
+        raise UnpicklingError("it looks up attributes of attributes, more than leafwise reads")
     if isinstance(owner, GlobalName | UnknownName):
         return UnknownName(f"{class_text(owner)}.{name[:200]}")
     if isinstance(owner, Opaque):

@@ -62,6 +62,7 @@ _MAX_MARKS = 100_000  # marks that may be open at once
 _MAX_NUMBER = 1024  # bytes that an int may have
 _MAX_NAMES = 20_000  # classes and functions; a model has some dozens
 _NAME_BYTES = 800  # what is kept for each of them
+_ATTRIBUTE_STEPS = 4
 _MAX_NAME = 200  # characters of a module or a class that are kept
 _HOOKS = re.compile(rb"h.h(.)\)Rr....(?:h.h\1\)Rr....)*", re.DOTALL)  # see _add_hooks
 _HOOKS_LENGTH = 11  # bytes for each kind of hook
@@ -670,6 +671,9 @@ class Unpickler(PickleBytes):
         elif isinstance(into, Opaque):
             if into.state is not None:
                 raise UnpicklingError(f"the state of {shown(into)} is set twice")
+            for part in state if isinstance(state, tuple) else (state,):
+                if isinstance(part, dict):  # attributes are looked through again for each object, and merged
+                    self.limits.spend_steps(_ATTRIBUTE_STEPS * len(part))
             into.state = state
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
