@@ -329,6 +329,17 @@ def warn(warning: Warning | str) -> None:
 
 
 @contextmanager
+def memory_explained(verb: str) -> Iterator[None]:
+    """Turns a lack of memory, before anything is changed, into an error that says so."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):  # that of PyTorch on a CPU
+            raise
+        raise Error(f"cannot {verb}: there is not enough memory; nothing was changed") from error
+
+
+@contextmanager
 def interruption_explained(verb: str, repair: str) -> Iterator[None]:
     """Adds to Ctrl-C, and to other exceptions that are not errors, that the model is partly changed."""
     explanation = f"interrupted while lw.{verb} was writing: the model is partly changed; {repair} before you use it"

@@ -225,6 +225,11 @@ def keeps_secrets(call: Any, *args: Any, **options: Any) -> str:
     except lw.Error as error:
         said = "".join(traceback.format_exception(error))
         assert SECRET not in said
+        pending: list[BaseException | None] = [error]  # tools that report errors also send what was handled meanwhile
+        while pending:
+            if (cause := pending.pop()) is not None:
+                assert SECRET not in f"{cause!r} {cause} {vars(cause)}"
+                pending += [cause.__cause__, cause.__context__]
         return str(error)
     assert SECRET not in f"{found!r} {found}"
     if hasattr(found, "json"):

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, cast
 
 from leafwise import __version__
-from leafwise.cli.output import caution, complain
+from leafwise.cli.output import caution, complain, print_json
 from leafwise.core.path import escape, without_secrets
 from leafwise.errors import Error
 
@@ -58,7 +58,10 @@ def _run(arguments: Sequence[str] | None) -> int:
             sys.stdout.flush()
         return status
     except Error as error:
-        complain(_with_flags(str(error), options))
+        message = _with_flags(str(error), options)
+        complain(message)
+        if getattr(options, "json", False):
+            print_json({"error": escape(without_secrets(message))})  # so that a script always gets JSON
         return int(getattr(options, "trouble", 1))  # verbs for which 1 is a result use another status
     except BrokenPipeError:
         # `leafwise show … | head` is not a failure. Nothing more can be written, not even when Python exits.

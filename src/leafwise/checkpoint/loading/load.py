@@ -20,7 +20,7 @@ from leafwise.core.path import escape
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
 from leafwise.core.work.progress import bar
-from leafwise.errors import LoadError, interruption_explained, warn
+from leafwise.errors import LoadError, interruption_explained, memory_explained, warn
 from leafwise.files.casts import Cast
 from leafwise.files.reading.landings import Transfers
 
@@ -132,11 +132,12 @@ def _plans(
     t: Tree, source: Any, planned: Callable[[Tree, Tree], Plan], open_source: Callable[[Any], Tree]
 ) -> list[Plan]:
     """The plans of a load, one for each source. Raises if one of them has problems."""
-    if is_several(source):
-        plans = plans_for_parts(t, source, planned, open_source)
-        check_parts(t, plans)
-    else:
-        plans = [planned(t, open_source(source))]
+    with memory_explained("load"):
+        if is_several(source):
+            plans = plans_for_parts(t, source, planned, open_source)
+            check_parts(t, plans)
+        else:
+            plans = [planned(t, open_source(source))]
     if wrong := [plan for plan in plans if not plan.holds]:
         raise LoadError([line for plan in wrong for line in _refusal(plan)], wrong[0])
     for warning in (warning for plan in plans for warning in plan.warnings):
@@ -145,11 +146,12 @@ def _plans(
 
 
 def _prepare(loads: list[Load]) -> None:
-    for step in loads:
-        step.prepare()
-    for step in loads:
-        step.verify_values()
-    check_overlaps(loads)
+    with memory_explained("load"):
+        for step in loads:
+            step.prepare()
+        for step in loads:
+            step.verify_values()
+        check_overlaps(loads)
 
 
 def _apply(loads: list[Load]) -> None:

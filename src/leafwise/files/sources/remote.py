@@ -155,7 +155,11 @@ class remote_errors:  # noqa: N801
             # The original error is not chained if its text has secrets, which a traceback would show.
             shows_none = message == raw and shown_url(self.url) == self.url
             cause = error if shows_none else FileNotFoundError() if isinstance(error, FileNotFoundError) else None
-            raise FileError(f"cannot {self.verb} {shown_file(self.url)}: {escape(message)[:500]}{after}") from cause
+            failure = FileError(f"cannot {self.verb} {shown_file(self.url)}: {escape(message)[:500]}{after}")
+            try:
+                raise failure from cause
+            finally:
+                failure.__context__ = cause  # not what was handled here: tools that report errors print that, too
 
 
 class CutOffError(ConnectionError):
