@@ -70,9 +70,10 @@ def run(options: argparse.Namespace) -> int:
         selected_rules(options.select, options.ignore)  # raises if they are not valid
     result = for_each(options, options.target, "check", checked)
     if options.sarif:
-        from leafwise.render.results.sarif import sarif_of
+        from leafwise import __version__
+        from leafwise.render.sarif import sarif_of
 
-        print_json(sarif_of(result if isinstance(result, Fleet) else {options.target: result}))
+        print_json(sarif_of(result if isinstance(result, Fleet) else {options.target: result}, __version__))
     else:
         show(result, options.json, full=options.full)
     if isinstance(result, Fleet) and result.errors:

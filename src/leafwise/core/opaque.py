@@ -129,18 +129,20 @@ class OpaqueObject(NamedTuple):
 def opaque_objects(columns: "Columns", root: int) -> list[OpaqueObject]:
     """The outermost objects below a node that leafwise does not load."""
     nodes, stack = range(root, columns.node_ends[root]), [root]
-    found, outside = set(), set()  # nodes of these objects, and the nodes that are in none of them
+    outermost, outside = set(), set()  # nodes of these objects, and the nodes that are in none of them
     while stack:
         node = stack.pop()
         if isinstance(columns.node_objects[node], Opaque):
-            found.add(node)
+            outermost.add(node)
         elif node not in outside:
             outside.add(node)
             stack += columns.children(node)
             # A container that contains itself is listed once: perhaps in an object, although it is outside, too.
             if node in columns.listed_elsewhere and columns.repeats[node] in nodes:
                 stack.append(columns.repeats[node])
-    objects = [OpaqueObject(columns.node_path(node), columns.node_objects[node].class_name) for node in sorted(found)]
+    objects = [
+        OpaqueObject(columns.node_path(node), columns.node_objects[node].class_name) for node in sorted(outermost)
+    ]
     objects += [
         OpaqueObject(columns.scalar_path(node, name, value), value.class_name)
         for node, name, value in columns.scalars

@@ -101,9 +101,9 @@ class FileVetting(Vetting):
         obj.read_objects()
         dangers: dict[str, Danger] = {}
         for named, doubt in obj.pickle_names.items():
-            found = "dangerous" if doubt else danger(*named, EXPECTED)
-            if found is not None:
-                dangers[".".join(named) + (f", {doubt}" if doubt else "")] = found
+            level = "dangerous" if doubt else danger(*named, EXPECTED)
+            if level is not None:
+                dangers[".".join(named) + (f", {doubt}" if doubt else "")] = level
         return dangers
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:

@@ -121,10 +121,13 @@ def carried_source(plan: Plan, target: Side, source: Side, row_of: dict[str, int
         leaf.name in recipes or leaf.name in on_both_sides or is_own_state(leaf) for leaf in (*wanted, *stored)
     )
     in_model = {used: name for name, recipe in recipes.items() for used in recipe.names()} if carrying.is_torch else {}
-    found = flattenings(stored if carrying.is_torch else wanted, carrying.turned_convolutions, in_model)
+    candidates = flattenings(stored if carrying.is_torch else wanted, carrying.turned_convolutions, in_model)
     come_last = any("Flax" in name for name in theirs), any("Flax" in name for name in ours)
-    recipes |= reordered(recipes, plan.flatten, found, wanted, come_last)
-    plan.warnings += [*carrying.warnings, *(each.warning() for name, each in found.items() if name not in plan.flatten)]
+    recipes |= reordered(recipes, plan.flatten, candidates, wanted, come_last)
+    plan.warnings += [
+        *carrying.warnings,
+        *(flattening.warning() for name, flattening in candidates.items() if name not in plan.flatten),
+    ]
     if (not recipes and _weight_names(stored) == _weight_names(wanted)) or (
         same and is_complete and not carrying.refused
     ):

@@ -32,7 +32,7 @@ def flattenings(leaves: list[CarriedLeaf], turned: set[str], names: Mapping[str,
     """The leaves of linear layers behind a convolution whose channels come last in one of the frameworks (`turned` has
     its names), if their inputs may be the positions of all channels. `leaves` are those of PyTorch, in the order of its
     layers, and `names` has the name in the model of each."""
-    found: dict[str, Flattening] = {}
+    candidates: dict[str, Flattening] = {}
     before: tuple[CarriedLeaf, int] | None = None
     for leaf in leaves:
         shape = leaf.shape or ()
@@ -43,8 +43,8 @@ def flattenings(leaves: list[CarriedLeaf], turned: set[str], names: Mapping[str,
             (convolution, channels), before = before, None
             if len(shape) == 2 and inputs > channels and inputs % channels == 0:
                 name = names.get(leaf.name, leaf.name)
-                found[name] = Flattening(name, inputs, convolution.name, channels)
-    return found
+                candidates[name] = Flattening(name, inputs, convolution.name, channels)
+    return candidates
 
 
 def asked_channels(flatten: Any) -> dict[str, int | None]:
@@ -65,7 +65,7 @@ def asked_channels(flatten: Any) -> dict[str, int | None]:
 def reordered(
     recipes: dict[str, Recipe],
     asked: dict[str, int | None],
-    found: dict[str, Flattening],
+    candidates: dict[str, Flattening],
     wanted: Sequence[CarriedLeaf],
     channels_come_last: tuple[bool, bool],
 ) -> dict[str, Recipe]:
@@ -77,20 +77,20 @@ def reordered(
     if asked and channels_come_last[0] == channels_come_last[1]:
         raise QueryError("flatten= is not needed here: channels come in the same place in the source and in the model")
     return {
-        name: _reordered(by_name[name], recipes[name], _channels(name, count, found), channels_come_last[0])
+        name: _reordered(by_name[name], recipes[name], _channels(name, count, candidates), channels_come_last[0])
         for name, count in asked.items()
     }
 
 
-def _channels(name: str, count: int | None, found: dict[str, Flattening]) -> int:
+def _channels(name: str, count: int | None, candidates: dict[str, Flattening]) -> int:
     if count is not None:
         return count
-    if name not in found:
+    if name not in candidates:
         raise QueryError(
             f"flatten= names {name}, but leafwise sees no convolution in front of it; give the number of channels: "
             f'flatten={{"{name}": 16}}'
         )
-    return found[name].channels
+    return candidates[name].channels
 
 
 def _reordered(leaf: CarriedLeaf, recipe: Recipe, channels: int, is_last_in_source: bool) -> Recipe:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from leafwise import __version__
 from leafwise.core.path import escape, without_secrets
 from leafwise.inspect.check.findings import Finding, Findings
 from leafwise.inspect.check.rules.registry import all_rules
@@ -11,7 +10,7 @@ from leafwise.inspect.check.rules.registry import all_rules
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif_of(findings: "Mapping[str, Findings]") -> dict[str, Any]:
+def sarif_of(findings: Mapping[str, Findings], version: str) -> dict[str, Any]:
     """A log with the findings in each file, by the name of the file. Files that could not be read are notifications."""
     codes = sorted({code for of_file in findings.values() for code in of_file.rules})
     rules = [all_rules()[code] for code in codes]
@@ -22,7 +21,7 @@ def sarif_of(findings: "Mapping[str, Findings]") -> dict[str, Any]:
         for name, error in errors.items()
     ]
     run = {
-        "tool": {"driver": {"name": "leafwise", "version": __version__, "rules": described}},
+        "tool": {"driver": {"name": "leafwise", "version": version, "rules": described}},
         "invocations": [{"executionSuccessful": not errors, "toolExecutionNotifications": notifications}],
         "results": [_result(name, finding) for name, of_file in findings.items() for finding in of_file],
     }
