@@ -10,8 +10,8 @@ WITH_JAX = $$PWD/src:$$(printf %s "$$PWD"/build/jax_alone/lib/python*/site-packa
 SEEDED = $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick long gpu messages faults fuzz check docs format bench variants matrix sweep metaloads renames saved timmrules \
-	optimizers groups optax pickles pairs ties alarms mutants kinds pictures page wheel clean
+.PHONY: help run test quick long gpu messages faults fuzz costly check docs format bench variants matrix sweep metaloads renames saved timmrules \
+	optimizers groups optax pickles payloads pairs ties alarms mutants kinds pictures page wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ faults: $(VENV)/dev.stamp  ## Test saves against kills, full disks, flipped bits
 
 fuzz: $(VENV)/dev.stamp  ## Read damaged files of every format, with the C code sanitized (minutes)
 	@$(BIN)/python -m tools.fuzz $(SEEDED)
+
+costly: $(VENV)/dev.stamp  ## Search for small files that cost much memory or time (an hour)
+	@$(BIN)/python -m tools.fuzz_costly $(SEEDED)
 
 check: $(VENV)/dev.stamp  ## Check lint, words, formatting, types, the page's build, and the site's links
 	@$(BIN)/ruff check .
@@ -97,6 +100,9 @@ optax: $(VENV)/dev.stamp build/jax_alone/stamp  ## Exchange states of optax with
 pickles: $(VENV)/dev.stamp  ## Read random pickles, and compare objects that differ (minutes)
 	@$(BIN)/python -m tools.random_pickles $(SEEDED)
 	@$(BIN)/python -m tools.random_pairs $(SEEDED)
+
+payloads: $(VENV)/dev.stamp  ## Check files that run code when they are loaded, and harmless ones (minutes)
+	@$(BIN)/python -m tools.scan_corpus $(SEEDED)
 
 pairs: $(VENV)/dev.stamp build/jax_alone/stamp  ## Carry weights between random pairs of PyTorch and JAX models (minutes)
 	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python -m tools.framework_pairs $(SEEDED)

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import subprocess
+import textwrap
 import warnings
 import zipfile
 from pathlib import Path
@@ -77,13 +78,13 @@ def test_unknown_classes_are_warnings_by_package_and_known_ones_are_notes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "model.pt"
-    torch.save({"w": torch.ones(2), "when": datetime.date(2026, 1, 1), "call": Call(json.loads, "1")}, path)
+    torch.save({"w": torch.ones(2), "when": datetime.date(2026, 1, 1), "call": Call(textwrap.dedent, "1")}, path)
     findings = lw.check(path)
     assert [(finding.code, finding.level, finding.path) for finding in findings] == [
         ("LW702", "warning", "call"),
         ("LW703", "note", "when"),
     ]
-    assert "would import json and call json.loads" in findings[0].message
+    assert "would import textwrap and call textwrap.dedent" in findings[0].message
     assert main(["check", str(path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["counts"] == {"error": 0, "warning": 1, "note": 1}
     assert main(["check", str(path), "--fail-on", "error"]) == 0

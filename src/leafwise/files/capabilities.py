@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from leafwise.core.results.moments import Moments
 
 _PACKED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
+_PICKLES = ("pickle", "joblib", "PyTorch", "DCP")  # begin the names of formats that are pickles
 _HELD = 256 << 20  # bytes; a compressed array of at most this size is read whole and kept in memory
 
 
@@ -95,15 +96,18 @@ class FileVetting(Vetting):
     def called_elsewhere(self, obj: Any) -> dict[str, Danger]:
         if not isinstance(obj, StoredFile):
             return {}
+        from leafwise.files.formats.inner_files import probe
         from leafwise.files.pickles.pickle_calls import danger
         from leafwise.files.pickles.torch_objects import EXPECTED
 
         obj.read_objects()
+        if obj.is_local and not obj.format.startswith(_PICKLES):
+            probe(obj.source)
         dangers: dict[str, Danger] = {}
-        for named, doubt in obj.pickle_names.items():
-            level = "dangerous" if doubt else danger(*named, EXPECTED)
+        for named, use in obj.pickle_names.items():
+            level = danger(*named, EXPECTED, use)
             if level is not None:
-                dangers[".".join(named) + (f", {doubt}" if doubt else "")] = level
+                dangers[".".join(named) + (f", {use.doubt}" if use.doubt else "")] = level
         return dangers
 
     def unlisted(self, objects: list[Any]) -> dict[int, str]:

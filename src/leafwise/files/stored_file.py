@@ -11,6 +11,7 @@ from leafwise.files.record import HeaderRecord
 from leafwise.files.sources.source import Source
 
 if TYPE_CHECKING:
+    from leafwise.files.pickles.pickle_objects import PickleNames
     from leafwise.kernels.listing import DottedNames
 
 _SAMPLE = 4096  # bytes
@@ -87,13 +88,13 @@ class StoredFile:
             read()
 
     @property
-    def pickle_names(self) -> dict[tuple[str, str], str]:
-        """The classes and functions that the pickles in the file refer to, by module and name, and why one could do
-        more than its name says."""
-        names: dict[tuple[str, str], str] = {}
+    def pickle_names(self) -> "PickleNames":
+        """The classes and functions that the pickles in the file refer to, by module and name, and what is done with
+        them."""
+        names: PickleNames = {}
         for source in self.sources:
-            for named, doubt in source.pickle_names.items():
-                names[named] = names.get(named) or doubt
+            for named, use in source.pickle_names.items():
+                names[named] = use.combined(names.get(named))
         return names
 
     def file_names(self) -> list[str]:

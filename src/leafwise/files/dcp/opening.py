@@ -125,8 +125,8 @@ def _unpickled_object(source: Source, name: str, item: Callable[[], Source]) -> 
     part = item()
     part.limits = source.limits
     content = _unzipped(part, f"{name!a}")
-    for named, doubt in part.pickle_names.items():
-        source.pickle_names[named] = source.pickle_names.get(named) or doubt
+    for named, use in part.pickle_names.items():
+        source.pickle_names[named] = use.combined(source.pickle_names.get(named))
     return content
 
 

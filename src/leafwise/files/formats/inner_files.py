@@ -7,12 +7,14 @@ anything.
 import re
 import zipfile
 import zlib
+from typing import Any
 
+from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.limits import LimitError
 from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
-from leafwise.files.pickles.pickle_objects import TruncatedPickleError
+from leafwise.files.pickles.pickle_objects import TruncatedPickleError, Use, pickled_object
 from leafwise.files.pickles.torch_objects import TABLE
 from leafwise.files.pickles.unpickler import Unpickler
 from leafwise.files.sources.source import BytesSource, PartSource, Source
@@ -31,12 +33,40 @@ def read_pickle(place: Storage, source: Source, label: str) -> None:
 
 
 def _read(part: Source, source: Source, label: str) -> None:
-    machine = Unpickler(part, {**TABLE, **JOBLIB_TABLE}, None, part.error, source.limits, names=source.pickle_names)
+    from leafwise.files.formats.torch_script import TABLE as TORCH_SCRIPT_TABLE  # which uses this module
+
+    # Tensors stay descriptions: their storages may be elsewhere.
+    tensors = {named: pickled_object(".".join(named)) for named in TABLE if named[0] == "torch._utils"}
+    table = {**TORCH_SCRIPT_TABLE, **JOBLIB_TABLE, **tensors}
+
+    def storage(reference: Any) -> Opaque:
+        return Opaque("torch.storage", (reference,))
+
+    machine = Unpickler(part, table, storage, part.error, source.limits, names=source.pickle_names)
     try:
         while machine.at < part.size:
             machine.run()
     except (FileError, LimitError, TruncatedPickleError):
-        source.pickle_names["pickle", "load"] = f"for {label}, which leafwise cannot read to its end"
+        _note_unread(source, label)
+
+
+def _note_unread(source: Source, label: str) -> None:
+    source.pickle_names["pickle", "load"] = Use(f"for {label}, which leafwise cannot read to its end")
+
+
+def probe(source: Source) -> None:
+    """Adds to the names of a file what it would call if it were loaded as a pickle: it may be both."""
+    Unpickler(source, TABLE, None, source.error, source.limits.anew(), names=source.pickle_names).probe()
+
+
+def note_code(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> None:
+    """Adds to the names what would run code of the archive: packages of torch.package, and compiled models."""
+    for name in zip_entries:
+        entry = f"/{name}"
+        if name.endswith(".py") and "/code/" not in entry:
+            source.pickle_names["torch.package", "PackageImporter"] = Use("which runs the Python code in the archive")
+        if "/aotinductor/" in entry or name.endswith((".so", ".dylib", ".dll")):
+            source.pickle_names["torch._inductor", "aoti_load_package"] = Use("which runs the compiled code in it")
 
 
 def read_entries(source: Source, zip_entries: dict[str, zipfile.ZipInfo], known: set[str], depth: int = 0) -> None:
@@ -56,15 +86,11 @@ def read_entries(source: Source, zip_entries: dict[str, zipfile.ZipInfo], known:
             if start != b"PK\x03\x04":
                 _read(part, source, label)
                 continue
-            inner = torch_zip.entries(part)
-            pickles = {name for name in inner if name.rpartition("/")[2] == "data.pkl"}
             if depth >= _MOST_ZIPS:
                 raise LimitError(f"more than {_MOST_ZIPS} zips inside each other")
-            if pickles:
-                torch_zip.read_content(part, inner)
-            read_entries(part, inner, pickles, depth + 1)
+            read_entries(part, torch_zip.entries(part), set(), depth + 1)
         except (FileError, LimitError):
-            source.pickle_names["pickle", "load"] = f"for {label}, which leafwise cannot read to its end"
+            _note_unread(source, label)
 
 
 def _unpacked(source: Source, info: zipfile.ZipInfo) -> Source | None:

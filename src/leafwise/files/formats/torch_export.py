@@ -1,7 +1,10 @@
 """Archives of torch.export, `.pt2`: a zip with the weights, the constants, and lists of both."""
 
+import ast
 import json
+import re
 import zipfile
+from functools import partial
 from typing import Any
 
 from leafwise.core.home import LeafKind
@@ -10,6 +13,7 @@ from leafwise.files.arrays.slices import c_strides, is_shape
 from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.formats.torch_zip import entries, has_checksums, opened_zip, read_content, stored
 from leafwise.files.limits import json_cost, names_cost
+from leafwise.files.pickles.pickle_objects import Use
 from leafwise.files.sources.source import PartSource, Source
 from leafwise.files.stored_file import StoredFile
 
@@ -38,7 +42,47 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     if not arrays:
         raise source.error(0, "this archive of torch.export contains no weights; it may contain only compiled code")
     source.limits.spend_bytes(names_cost(arrays, source.limits.bytes))
-    return opened_zip(source, "torch.export", _tree(arrays), zip_entries)
+    opened = opened_zip(source, "torch.export", _tree(arrays), zip_entries)
+    opened.unread_objects.append(partial(_note_expressions, source, zip_entries))
+    return opened
+
+
+_EXPRESSION = re.compile(rb'"expr_str"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_ARITHMETIC = (
+    ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Call, ast.keyword, ast.Tuple, ast.BinOp, ast.UnaryOp,
+    ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
+_LONGEST = 10_000  # bytes of an expression
+_FUNCTIONS = frozenset({"floor", "ceiling", "sqrt", "log", "exp", "sin", "cos", "tan", "asin", "acos", "atan"})
+
+
+def _is_arithmetic(text: str) -> bool:
+    """Whether an expression only has numbers, symbols, and classes and functions of sympy for arithmetic."""
+    try:
+        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return (
+        all(isinstance(node, _ARITHMETIC) for node in nodes)
+        and all(isinstance(func, ast.Name) and (func.id[0].isupper() or func.id in _FUNCTIONS) for func in called)
+        and all(name.isidentifier() and "__" not in name for name in (*names, *texts))
+    )
+
+
+def _note_expressions(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> None:
+    """Adds to the names that loading the archive would evaluate an expression for a shape that is not just arithmetic:
+    torch passes them to sympy, which passes them to `eval`."""
+    for name, info in zip_entries.items():
+        if not name.endswith(".json"):
+            continue
+        place = stored(source, info, False)
+        source.limits.spend_bytes(place.nbytes)
+        for match in _EXPRESSION.finditer(bytes(place.read(0, place.nbytes))):
+            if len(match[1]) > _LONGEST or not _is_arithmetic(str(match[1], "utf-8", "replace")):
+                source.pickle_names["sympy", "sympify"] = Use("with an expression that could run code")
 
 
 def _add(

@@ -16,8 +16,8 @@ from leafwise.core.opaque import Opaque
 from leafwise.files.arrays.stored import Stored
 from leafwise.files.formats.torch_zip import opened_zip, start_of, unpickled
 from leafwise.files.pickles import pickled_content
-from leafwise.files.pickles.pickle_objects import Table, UnexpectedArgumentsError
-from leafwise.files.pickles.torch_objects import TABLE
+from leafwise.files.pickles.pickle_objects import Table, UnexpectedArgumentsError, Use
+from leafwise.files.pickles.torch_objects import TABLE as TORCH_TABLE
 from leafwise.files.sources.source import Source
 from leafwise.files.stored_file import StoredFile
 
@@ -27,8 +27,10 @@ _CLASS = re.compile(
 )
 # Calls that read or write files. Loading an archive runs the __setstate__ of its classes.
 _FILES = re.compile(
-    r"\b(?:torch|ops\.aten)\.(save|load|from_file)\(|\bops\.(\w+)\.(\w*(?:file|save|write|exec|system)\w*)\("
+    r"\b(?:torch|ops\s*\.\s*aten)\s*\.\s*(save|load|from_file)\s*\("
+    r"|\bops\s*\.\s*(\w+)\s*\.\s*(\w*(?:file|save|write|exec|system)\w*)\s*\("
 )
+_OPERATORS = re.compile(rb"aten::(save|from_file)")  # their names in the bytecode for phones
 Declared = dict[str, tuple[frozenset[str], frozenset[str]]]  # class → its parameters and its buffers
 
 
@@ -38,8 +40,8 @@ def _list(items: Any = (), *_: Any) -> list[Any]:
     return list(items)
 
 
-_TABLE: Table = {
-    **TABLE,
+TABLE: Table = {
+    **TORCH_TABLE,
     **{
         ("torch.jit._pickle", f"build_{kind}list"): _list
         for kind in ("int", "double", "bool", "tensor", "complexdouble")
@@ -58,8 +60,12 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str) -
             return pickled_content.content_of(record, has_arrays)
         return _module(record, *known, declared, has_arrays)
 
-    content = unpickled(source, zip_entries, prefix, _TABLE, content_of)
-    constants = unpickled(source, zip_entries, prefix, _TABLE, content_of, "constants")
+    for name, info in zip_entries.items():
+        if name.endswith(".pkl") and "bytecode" in name:
+            for match in _OPERATORS.finditer(_unpacked(source, info)):
+                source.pickle_names.setdefault(("torch", str(match[1], "ascii")), Use())
+    content = unpickled(source, zip_entries, prefix, TABLE, content_of)
+    constants = unpickled(source, zip_entries, prefix, TABLE, content_of, "constants")
     if constants:
         content = _with_constants(content, constants)
     return opened_zip(source, "TorchScript", content, zip_entries)
@@ -109,7 +115,7 @@ def _declared(source: Source, zip_entries: dict[str, zipfile.ZipInfo], folder: s
         source.limits.spend_steps(len(code) // 64)
         for match in _FILES.finditer(code):
             named = ("torch", match[1]) if match[1] else (f"torch.ops.{match[2]}", match[3])
-            source.pickle_names.setdefault(named, "")
+            source.pickle_names.setdefault(named, Use())
         for match in _CLASS.finditer(code):
             source.limits.spend_bytes(4 * len(match[0]) + 1000)
             try:

@@ -9,7 +9,7 @@ from typing import Any
 from leafwise.errors import ChecksumError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.checksums import Crc32
-from leafwise.files.formats.inner_files import read_entries
+from leafwise.files.formats.inner_files import note_code, read_entries
 from leafwise.files.limits import LimitError
 from leafwise.files.pickles.pickle_objects import Table, TruncatedPickleError, UnpicklingError
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
@@ -92,10 +92,11 @@ def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
 
 def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     """Opens the file; only the directory and the pickle are read."""
-    if any(name.rpartition("/")[2] == "constants.pkl" for name in zip_entries):
+    prefix = _prefix(source, zip_entries)
+    if f"{prefix}constants.pkl" in zip_entries:
         from leafwise.files.formats import torch_script
 
-        return torch_script.read(source, zip_entries, _prefix(source, zip_entries))
+        return torch_script.read(source, zip_entries, prefix)
     return opened_zip(source, "PyTorch zip", read_content(source, zip_entries), zip_entries)
 
 
@@ -104,6 +105,7 @@ def opened_zip(source: Source, format_name: str, content: Any, zip_entries: dict
     opened.without_checksums = () if has_checksums(zip_entries) else (f"{format_name}, written without CRC-32",)
     known = {name for name in zip_entries if name.rpartition("/")[2] in ("data.pkl", "constants.pkl")}
     opened.unread_objects.append(partial(read_entries, source, zip_entries, known))
+    opened.unread_objects.append(partial(note_code, source, zip_entries))
     return opened
 
 

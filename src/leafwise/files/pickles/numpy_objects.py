@@ -170,6 +170,7 @@ class JoblibArray(UnfinishedArray):
             raise UnpicklingError("an array of joblib has an unexpected shape or dtype")
         if dtype.has_objects():
             return stream.nested()  # joblib pickles arrays of objects
+        stream.probe()
         plain, itemsize = dtype.plain(), dtype.itemsize()
         if itemsize is None:
             raise UnpicklingError(

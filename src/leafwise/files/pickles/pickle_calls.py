@@ -4,10 +4,12 @@ docs/check.md lists these names for users.
 """
 
 import re
+import sys
 from collections.abc import Container, Iterable
 
 from leafwise.core.capabilities.vetting import Danger
 from leafwise.core.path import escape, listed
+from leafwise.files.pickles.pickle_objects import Use, looks_like_class
 
 
 def _words(text: str, prefix: str = "") -> list[str]:
@@ -52,13 +54,41 @@ DANGEROUS_NAMES = frozenset(
         numpy.loadtxt numpy.genfromtxt numpy.savetxt joblib.load joblib.numpy_pickle.load
         sklearn.externals.joblib.load uuid._get_command_stdout _pyio.open _pyio.FileIO
         pandas.read_pickle pandas.eval pandas.io.pickle.read_pickle yaml.load
-        yaml.unsafe_load atexit.register gc.get_objects inspect.getsource
+        yaml.unsafe_load atexit.register gc.get_objects inspect.getsource typing._eval_type torch._C.PyTorchFileWriter
         """
     )
 )
-# Functions of such modules that PyTorch itself writes into files, and that only make lists.
-_EXPECTED_NAMES = frozenset(_words("_StorageInfo StorageInfo", "torch.distributed.checkpoint.filesystem."))
-_EXPECTED_MODULES = ("torch.jit._pickle", "torch.distributed.checkpoint.metadata")
+# Names of such modules, and of others, that PyTorch itself writes into files, and that only store values.
+_EXPECTED_NAMES = frozenset(
+    _words("_StorageInfo StorageInfo", "torch.distributed.checkpoint.filesystem.")
+    + _words(
+        "Metadata MetadataIndex TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties "
+        "StorageMeta _MEM_FORMAT_ENCODING",
+        "torch.distributed.checkpoint.metadata.",
+    )
+    + _words(
+        "build_intlist build_doublelist build_boollist build_tensorlist build_complexdoublelist restore_type_tag",
+        "torch.jit._pickle.",
+    )
+)
+# Modules of the standard library whose other names are unknown. Those of all further modules of it are dangerous: most
+# write files, start processes, run or import code.
+_QUIET_MODULES = frozenset(
+    _words(
+        """
+        abc argparse array base64 binascii bisect builtins calendar cmath codecs collections colorsys copy copyreg
+        dataclasses datetime decimal enum fractions functools hashlib heapq html io ipaddress itertools json keyword
+        logging math numbers operator pathlib pprint queue random re reprlib statistics string struct textwrap time
+        token types typing unicodedata uuid weakref zlib zoneinfo
+        """
+    )
+)
+# What functions do that are called like this.
+_ACTS = re.compile(
+    r"(?:^|_)(?:acquire|call|compile|create|delete|download|dump|eval|exec|export|file|fork|import|load|makedirs|open|"
+    r"parse|popen|remove|rename|render|run|save|serialize|shell|spawn|system|touch|unlink|upload|write)|^(?:to|read)_|"
+    r"sympif|mkdir|tofile|attr$|File(?:[A-Z]|$)|(?:Handler|Memory|Opener|Writer)$"
+)
 
 # Classes and functions that only store values, or compute with them. They are listed one by one: a module also
 # contains everything that it imports.
@@ -86,6 +116,7 @@ HARMLESS_NAMES = frozenset(
     )
     + _words(
         """
+        json.loads json.dumps
         argparse.Namespace types.SimpleNamespace functools.partial operator.itemgetter _io.BytesIO io.BytesIO
         _io.StringIO io.StringIO torch.torch_version.TorchVersion torch._C.Generator _codecs.encode
         decimal.Decimal fractions.Fraction joblib.numpy_pickle.NumpyArrayWrapper uuid.UUID uuid.SafeUUID
@@ -101,39 +132,38 @@ HARMLESS_NAMES = frozenset(
 # Classes of PyTorch's layers, optimizers and schedulers.
 _LAYER = re.compile(r"torch\.(nn\.modules\.[a-z_]+|nn\.parameter|nn\.utils\.[a-z_]+|optim\.[a-z_]+)\.[A-Z]\w*")
 
+_SEEN = Use()
 _METHOD_OF_PATH = re.compile(r"pathlib\.(\w+\.)*\w*Path\.")  # most of them write
 
 
-def danger(module: str, name: str, expected: Container[str] = ()) -> Danger | None:
+def danger(module: str, name: str, expected: Container[str] = (), use: Use = _SEEN) -> Danger | None:
     """What loading a pickle with this name would do; None for names that every checkpoint contains. `expected` are the
-    names that leafwise replaces by its own.
+    names that leafwise replaces by its own, and `use` is what the pickle does with this one.
 
     >>> [danger(*name) for name in (("os", "system"), ("datetime", "date"), ("my_package", "Model"))]
     ['dangerous', 'harmless', 'unknown']
     """
     full_name = f"{module}.{name}"
-    if (
-        full_name in expected
-        or full_name in _EXPECTED_NAMES
-        or module in _EXPECTED_MODULES
-        or module.startswith("__torch__")
-    ):
+    if use.doubt:
+        return "dangerous"
+    if full_name in expected or full_name in _EXPECTED_NAMES or module.startswith("__torch__"):
         return None  # TorchScript classes are not Python
     if full_name in HARMLESS_NAMES or _LAYER.fullmatch(full_name):
         return "harmless"
-    if _METHOD_OF_PATH.match(full_name):
+    *above, last = name.split(".")
+    is_special = any(part.startswith("__") and part.endswith("__") for part in (*above, last))
+    if is_special or not all(map(looks_like_class, above)) or _METHOD_OF_PATH.match(full_name):
+        # An attribute such as __globals__ or __subclasses__ leads anywhere, and so does one of a module.
         return "dangerous"
-    path = name.split(".")
-    if any(part.startswith("__") and part.endswith("__") for part in path):
-        return "dangerous"  # an attribute such as __globals__ or __subclasses__ leads anywhere
-    if len(path) > 1 and not path[0][:1].isupper():
-        return "dangerous"  # not an attribute of a class, but of something that the module imports
     # The implementation of a module of the standard library has the same name with an underscore.
     spellings = {full_name, full_name.lstrip("_")}
     parts = module.split(".")
     modules = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
-    modules |= {found.lstrip("_") for found in modules}
-    return "dangerous" if spellings & DANGEROUS_NAMES or modules & DANGEROUS_MODULES else "unknown"
+    modules |= {module.lstrip("_") for module in modules}
+    is_listed = spellings & DANGEROUS_NAMES or modules & DANGEROUS_MODULES
+    is_of_python = parts[0] in sys.stdlib_module_names and parts[0].lstrip("_") not in _QUIET_MODULES
+    acts = use.is_called and _ACTS.search(last) is not None
+    return "dangerous" if is_listed or is_of_python or acts else "unknown"
 
 
 def warning_text(names: Iterable[tuple[str, str]]) -> str:

@@ -1,9 +1,10 @@
 """What a pickle becomes when it is read without running it: names, descriptions of objects, and errors."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.opaque import Opaque, StoredText
 from leafwise.core.path import escape
@@ -39,9 +40,20 @@ class UnknownName(Opaque):
 
 Table = dict[tuple[str, str], Callable[..., Any]]  # module and name → our function that is called instead
 
-# The classes and functions that pickles refer to, by module and name; with the reason why one could do more than its
-# name says, because leafwise does not see with what it is called. Empty if it does.
-PickleNames = dict[tuple[str, str], str]
+
+class Use(NamedTuple):
+    """What a pickle does with a class or function: `doubt` is why it could do more than the name says, for example
+    because leafwise does not see with what it is called; and whether the pickle calls it."""
+
+    doubt: str = ""
+    is_called: bool = False
+
+    def combined(self, other: "Use | None") -> "Use":
+        """What is done with it here and elsewhere."""
+        return self if other is None else Use(self.doubt or other.doubt, self.is_called or other.is_called)
+
+
+PickleNames = dict[tuple[str, str], Use]  # by module and name
 
 # Functions that checkpoints call with arguments that leafwise reads. Whoever gets one of them as a value may call it
 # with any others.
@@ -134,6 +146,18 @@ class StoredDeque(deque[Any]):
     @recursive_repr()
     def __repr__(self) -> str:
         return escape(f"{deque(self, self.maxlen)!r}")
+
+
+def looks_like_class(name: str) -> bool:
+    """Whether the last part of a name is spelled as classes are, and not as modules and functions.
+
+    >>> looks_like_class("enum.Color"), looks_like_class("torch.nn.functional"), looks_like_class("torch.nn.F")
+    (True, False, False)
+    """
+    return _CLASS.fullmatch(name.rpartition(".")[2]) is not None
+
+
+_CLASS = re.compile(r"_*[A-Z]\w*[a-z0-9]\w*")
 
 
 def parts_of(value: Any) -> list[Any]:

@@ -11,6 +11,7 @@ import re
 import struct
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
+from contextlib import suppress
 from time import thread_time
 from typing import Any
 
@@ -19,7 +20,7 @@ from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.limits import HashClock, LimitError, Limits
 from leafwise.files.pickles.pickle_bytes import MARGIN, STOP, PickleBytes
-from leafwise.files.pickles.pickle_calls import warning_text
+from leafwise.files.pickles.pickle_calls import HARMLESS_NAMES, warning_text
 from leafwise.files.pickles.pickle_costs import (
     ARRAY_BYTES,
     CALL_STEPS,
@@ -47,8 +48,10 @@ from leafwise.files.pickles.pickle_objects import (
     UnfinishedArray,
     UnknownName,
     UnpicklingError,
+    Use,
     is_plain_key,
     kind_of_text,
+    looks_like_class,
     parts_of,
     shown,
 )
@@ -63,6 +66,7 @@ _MAX_NUMBER = 1024  # bytes that an int may have
 _MAX_NAMES = 20_000  # classes and functions; a model has some dozens
 _NAME_BYTES = 800  # what is kept for each of them
 _ATTRIBUTE_STEPS = 4
+_PROBE = 4 << 20  # bytes and steps for what is probably not a pickle
 _MAX_NAME = 200  # characters of a module or a class that are kept
 _HOOKS = re.compile(rb"h.h(.)\)Rr....(?:h.h\1\)Rr....)*", re.DOTALL)  # see _add_hooks
 _HOOKS_LENGTH = 11  # bytes for each kind of hook
@@ -101,6 +105,7 @@ class Unpickler(PickleBytes):
         self._memo: list[Any] = []
         self._far_memo: dict[int, Any] = {}  # entries whose numbers are not consecutive
         self._known: dict[tuple[str, str], Any] = {}
+        self._asked: dict[str, tuple[str, str]] = {}  # by full name, the module and the name in the pickle
         self._passes_names = False  # whether a name in PASSED_ON_IS_DANGEROUS was looked up
         self._clock = HashClock()
         self._kinds: dict[int, tuple[Any, dict[Any, Any]]] = {}  # by dict or set, what the texts in its keys stand for
@@ -112,6 +117,9 @@ class Unpickler(PickleBytes):
         self._stack, self._below, self._memo, self._far_memo = [], [], [], {}  # each pickle in a file has its own memo
         try:
             value = self._run()
+            if self._passes_names:  # in what was filled after it was passed on, too
+                for kept in (value, *self._memo, *self._far_memo.values()):
+                    self._note_passed(parts_of(kept))
             Survey(self.limits, self._content_of).run(value)
             return value
         except (UnpicklingError, LimitError) as error:
@@ -548,7 +556,7 @@ class Unpickler(PickleBytes):
                     "load; if you trust the file, load it with PyTorch and save only its tensors and plain values"
                 )
             known = UnknownName(full_name) if make is None else GlobalName(full_name, make)
-            self._known[asked] = known
+            self._known[asked], self._asked[full_name] = known, named
         return known
 
     def _inst(self) -> None:
@@ -619,12 +627,19 @@ class Unpickler(PickleBytes):
         owner, name = (*args, None, None)[:2]
         attribute = name[:_MAX_NAME] if isinstance(name, str) else "a computed attribute.__"
         self.limits.spend_bytes(_NAME_BYTES)
-        self._note_name(class_text(owner)[: 2 * _MAX_NAME], attribute)
+        owner_text = class_text(owner)
+        is_of_class = looks_like_class(owner_text) or owner_text in HARMLESS_NAMES
+        is_of_class = is_of_class or not isinstance(owner, GlobalName | UnknownName)
+        doubt = "" if is_of_class else "an attribute of what may be a module"
+        self._note_name(owner_text[: 2 * _MAX_NAME], attribute, doubt)
 
     def _note_call(self, callee: Any, args: Any) -> None:
         """Adds to the names what a call could do besides calling its function by name."""
-        if isinstance(callee, Opaque) and not isinstance(callee, UnknownName):
-            module, _, name = callee.class_name.rpartition(".")
+        full_name = class_text(callee)
+        module, name = self._asked.get(full_name) or full_name.rpartition(".")[::2]
+        if isinstance(callee, UnknownName):
+            self._note_name(module, name, is_called=True)
+        elif isinstance(callee, Opaque):
             self._note_name(module, name, "an object that the pickle makes and then calls")
         if self._passes_names:
             self._note_passed(args)
@@ -645,9 +660,8 @@ class Unpickler(PickleBytes):
                 self.limits.spend_steps(len(parts))
                 waiting += parts
 
-    def _note_name(self, module: str, name: str, doubt: str = "") -> None:
-        if doubt or (module, name) not in self.names:
-            self.names[module, name] = doubt
+    def _note_name(self, module: str, name: str, doubt: str = "", is_called: bool = False) -> None:
+        self.names[module, name] = Use(doubt, is_called).combined(self.names.get((module, name)))
         if len(self.names) > _MAX_NAMES:
             raise UnpicklingError(f"it refers to more than {_MAX_NAMES:,} classes and functions")
 
@@ -671,12 +685,39 @@ class Unpickler(PickleBytes):
         elif isinstance(into, Opaque):
             if into.state is not None:
                 raise UnpicklingError(f"the state of {shown(into)} is set twice")
+            self._note_state(into, state)
             for part in state if isinstance(state, tuple) else (state,):
                 if isinstance(part, dict):  # attributes are looked through again for each object, and merged
                     self.limits.spend_steps(_ATTRIBUTE_STEPS * len(part))
             into.state = state
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
+
+    def _note_state(self, into: Opaque, state: Any) -> None:
+        """Adds to the names what setting a state could do besides setting the attributes of an object."""
+        module, _, name = into.class_name.rpartition(".")
+        if isinstance(into, UnknownName):
+            self._note_name(module, name, "whose attributes the pickle changes")
+        slots = state[1] if isinstance(state, tuple) and len(state) == 2 else None
+        if isinstance(slots, dict) and any(isinstance(key, str) and key.startswith("__") for key in slots):
+            self._note_name(module, name, "whose special attributes the pickle sets")
+
+    def probe(self) -> None:
+        """Adds to the names what a program would call that takes what follows for opcodes, as `pickle.load` does with
+        the bytes of arrays that joblib writes between them. Nothing that was read is changed."""
+        inner = Unpickler(
+            self.source or self.data, self._table, None, self._error, Limits(_PROBE, _PROBE), self.at, names={}
+        )
+        inner._stack = list(map(_stand_in, self._stack))
+        inner._below = [list(map(_stand_in, values)) for values in self._below]
+        inner._memo = list(map(_stand_in, self._memo))
+        inner._far_memo = {number: _stand_in(value) for number, value in self._far_memo.items()}
+        self.limits.spend_steps(len(inner._memo) + len(inner._stack))
+        with suppress(*_INVALID, UnpicklingError, LimitError, FileError, TruncatedPickleError, RecursionError):
+            inner._run()
+        for (module, name), use in inner.names.items():
+            if f"{module}.{name}".replace(".", "_").isidentifier():  # and not the bytes of numbers
+                self._note_name(module, name, use.doubt or "in what could be read as opcodes", use.is_called)
 
     def nested(self) -> Any:
         """What a pickle between two opcodes describes, as joblib writes it for an array of objects."""
@@ -709,6 +750,13 @@ class Unpickler(PickleBytes):
         if self._persistent is None:
             raise UnpicklingError("it refers to an object outside of the pickle")
         self._push(self._persistent(reference))
+
+
+def _stand_in(value: Any) -> Any:
+    """What stands for a value, so that the value is not changed. Names stay what they are."""
+    return (
+        value if isinstance(value, GlobalName | UnknownName | str | int | float | None) else Opaque("builtins.object")
+    )
 
 
 def truncated_pickle(source: Source, offset: int) -> FileError:

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.path import shown_file
 from leafwise.errors import FileError
 from leafwise.files.limits import Limits
 from leafwise.files.sources import disk as local
+
+if TYPE_CHECKING:
+    from leafwise.files.pickles.pickle_objects import PickleNames
 
 _INFLATED = 1 << 20  # bytes that are unpacked at a time
 _MESSAGE_CHARACTERS = 2_000  # characters of an error message; a name in a file may have millions
@@ -30,9 +33,8 @@ class Source:
     is_local = False  # whether it is on this machine, where it can be read again at any time
 
     @cached_property
-    def pickle_names(self) -> dict[tuple[str, str], str]:
-        """The classes and functions that the pickles in it refer to, by module and name, and why one could do more than
-        its name says."""
+    def pickle_names(self) -> "PickleNames":
+        """The classes and functions that the pickles in it refer to, by module and name, and what is done with them."""
         return {}
 
     @cached_property
