@@ -22,6 +22,7 @@ from leafwise.files.pickles.python_objects import bytes_of_python_2
 if TYPE_CHECKING:
     from leafwise.files.pickles.unpickler import Unpickler
 
+_ITEM_BYTES = 100  # of memory for an object in an array
 _HAS_OBJECTS = 1  # the flag of dtypes with Python objects
 
 _NUMPY_NAMES = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.is_native}
@@ -93,9 +94,13 @@ class PickledArray(UnfinishedArray):
             self.args = (tuple(shape), dtype.code)
             self.items = data if isinstance(data, list) else None
             stream.limits.spend_bytes(len(data) if isinstance(data, str | bytes) else 0)
+            if isinstance(data, list):  # which several arrays may share
+                stream.limits.spend_bytes(_ITEM_BYTES * len(data))
+                stream.limits.spend_steps(4 * len(data))
             self.state = (bool(fortran), dtype, None if isinstance(data, list) else data)
             return None
         if isinstance(data, str):
+            stream.limits.spend_bytes(4 * len(data))
             data = bytes_of_python_2(data, prod(shape) * ITEM_BYTES[plain])
         if not isinstance(data, bytes | StoredBytes):
             raise UnpicklingError("a NumPy array of numbers has no bytes")

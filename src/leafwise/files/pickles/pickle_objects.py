@@ -19,16 +19,16 @@ SCALARS = (str, int, float, complex, bool, bytes, type(None))
 class GlobalName(StoredText):
     """A global name in a pickle that is in the table. It may also be a plain value, such as `torch.float16`."""
 
-    __slots__ = ("is_cheap", "make", "takes_names")
+    __slots__ = ("is_cheap", "make", "takes_machine")
     make: Callable[..., Any]
     is_cheap: bool  # whether the function does not copy its arguments
-    takes_names: bool  # whether its first argument are the names that the pickle refers to
+    takes_machine: bool  # whether its first argument is the machine that reads the pickle
 
     def __new__(cls, full_name: str, make: Callable[..., Any]) -> "GlobalName":
         global_name = super().__new__(cls, full_name, "type")
         global_name.make = make
         global_name.is_cheap = hasattr(make, _CHEAP)
-        global_name.takes_names = hasattr(make, _TAKES_NAMES)
+        global_name.takes_machine = hasattr(make, _TAKES_MACHINE)
         return global_name
 
 
@@ -69,12 +69,12 @@ def cheap(make: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-_TAKES_NAMES = "takes_names"  # an attribute of functions in the table that read another pickle
+_TAKES_MACHINE = "takes_machine"  # an attribute of functions in the table that read another pickle
 
 
-def takes_names(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a table entry that reads another pickle, and gets the names of this one first, to add those."""
-    setattr(make, _TAKES_NAMES, True)
+def takes_machine(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a table entry that reads another pickle, and gets the machine that reads this one first."""
+    setattr(make, _TAKES_MACHINE, True)
     return make
 
 

@@ -2,7 +2,7 @@
 
 import copy
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.home import Spec
 from leafwise.core.opaque import Opaque, StoredText
@@ -14,7 +14,6 @@ from leafwise.files.pickles.numpy_objects import NUMPY_TABLE
 from leafwise.files.pickles.pickle_objects import (
     MAKES_OPAQUE,
     GlobalName,
-    PickleNames,
     StoredBytes,
     Table,
     TensorParts,
@@ -25,11 +24,14 @@ from leafwise.files.pickles.pickle_objects import (
     makes_opaque,
     pickled_object,
     shown,
-    takes_names,
+    takes_machine,
 )
 from leafwise.files.pickles.python_objects import PYTHON_TABLE, class_text, sequence
 from leafwise.files.pickles.torch_shards import tensor_of
 from leafwise.files.sources.source import BytesSource, PartSource, Source
+
+if TYPE_CHECKING:
+    from leafwise.files.pickles.unpickler import Unpickler
 
 MAX_PICKLE = 1 << 30  # bytes
 
@@ -172,7 +174,6 @@ def _parameter(data: Any, trains: Any = True, *_: Any) -> "Stored | Opaque":
     return parameter
 
 
-@cheap
 def _parameter_with_state(data: Any, trains: Any = True, hooks: Any = None, state: Any = None, *_: Any) -> Any:
     return _with_attributes(_parameter(data, trains), state)
 
@@ -242,8 +243,8 @@ def _from_numpy(data: Any, dtype: Any, device: Any = None, trains: Any = False, 
     return _parameter(data, True) if trains is True else data
 
 
-@takes_names
-def _embedded_storage(names: PickleNames, data: Any) -> TypedStorage:
+@takes_machine
+def _embedded_storage(machine: "Unpickler", data: Any) -> TypedStorage:
     """A storage that was pickled without torch.save: its bytes are a file of their own, in the format before 1.6."""
     from leafwise.files.formats.pickle_files import legacy_content
 
@@ -253,15 +254,18 @@ def _embedded_storage(names: PickleNames, data: Any) -> TypedStorage:
         source.limits = place.source.limits
     elif isinstance(data, bytes):
         source = BytesSource("a storage in the pickle", data)
-        source.pickle_names = names
+        source.pickle_names = machine.names
         # Nothing but its description is read here, which is counted as a part of the pickle that contains it.
         source.limits = Limits(1 << 20, 1 << 16, strict=True)
     else:
         raise UnpicklingError("a storage has no bytes")
+    before = source.limits.steps
     try:
         storage = legacy_content(source)
     except FileError as error:
         raise UnpicklingError(f"a storage in the pickle cannot be read: {error}") from error
+    if isinstance(data, bytes):
+        machine.limits.spend_steps(before - source.limits.steps + len(data) // 16)
     if not isinstance(storage, TypedStorage):
         raise UnpicklingError("a storage in the pickle is not a storage")
     return storage

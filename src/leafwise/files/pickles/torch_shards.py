@@ -20,6 +20,7 @@ from leafwise.files.pickles.pickle_objects import TensorParts
 
 _MOST_RUNS = 10_000  # ranges of indices along an axis
 _MESH_AXES = 16
+_BOX_BYTES, _BOX_STEPS = 600, 40  # of memory and work for each part of a tensor
 
 Run = tuple[int, int]  # from, to
 Shape = tuple[int, ...]
@@ -89,7 +90,10 @@ def tensor_of(parts: TensorParts) -> Stored | None:
         local, spec = parts.get("_local_tensor"), parts.get("_spec")
         if not isinstance(local, Strided) or not isinstance(spec, Opaque):
             return None
-        if any(_kind(placement) == "Partial" for placement in _sequence(spec.get("placements"))):
+        placements = _sequence(spec.get("placements"))
+        if len(placements) > _MESH_AXES:
+            return None
+        if any(_kind(placement) == "Partial" for placement in placements):
             why = "it is a partial sum of one process; redistribute it before saving"
             return Unreadable(spec_of(shape, local.spec.dtype, trainable=trainable), why, local.storage)
         boxes = _boxes_of_dtensor(local, spec, shape)
@@ -115,6 +119,8 @@ def _kind(placement: Any) -> str:
 
 def _boxes_of_dtensor(local: Strided, spec: Opaque, shape: Shape) -> list[Box] | None:
     placements = _sequence(spec.get("placements"))
+    if len(_sequence(spec.get("shard_order"))) > _MESH_AXES:
+        return None
     mesh = spec.get("mesh")
     sizes, coordinate = _mesh_of(mesh) if isinstance(mesh, Opaque) else (None, None)
     if sizes is None or coordinate is None or not len(placements) == len(sizes) == len(coordinate):
@@ -131,13 +137,23 @@ def _boxes_of_dtensor(local: Strided, spec: Opaque, shape: Shape) -> list[Box] |
         factor = placement.get("split_factor", placement.get("sf")) if kind == "_StridedShard" else 1
         if type(factor) is not int or not 1 <= factor <= _MOST_RUNS:
             return None
+        if factor * len(runs[axis]) > _MOST_RUNS:
+            return None
         pieces = (_chunk(runs[axis], factor, piece) for piece in range(factor))
         runs[axis] = _joined(run for piece in pieces for run in _chunk(piece, count, number))
     if tuple(sum(stop - start for start, stop in along) for along in runs) != (local.spec.shape or ()):
         return None  # it is split in a way that this version of leafwise does not know
-    if prod(max(len(along), 1) for along in runs) > _MOST_RUNS:
+    count = prod(max(len(along), 1) for along in runs)
+    if count > _MOST_RUNS:
         return None
+    _spend_boxes(local, count)
     return list(_cut(local, runs))
+
+
+def _spend_boxes(local: Strided, count: int) -> None:
+    """Counts boxes: many tensors may refer to the same description of them."""
+    local.storage.source.limits.spend_bytes(_BOX_BYTES * count)
+    local.storage.source.limits.spend_steps(_BOX_STEPS * count)
 
 
 def _mesh_of(mesh: Opaque) -> tuple[Shape | None, Shape | None]:
@@ -162,8 +178,10 @@ def _mesh_of(mesh: Opaque) -> tuple[Shape | None, Shape | None]:
 
 def _flat_size(size: Any, depth: int = 0) -> Any:
     """The number of processes along an axis, which may itself consist of several."""
-    if depth > _MESH_AXES or not isinstance(size, tuple | list):
+    if not isinstance(size, tuple | list):
         return size
+    if depth > 1 or len(size) > _MESH_AXES:  # the same parts may be in each other many times
+        return None
     sizes = [_flat_size(part, depth + 1) for part in size]
     return prod(sizes) if all(type(part) is int for part in sizes) else None
 
@@ -234,12 +252,13 @@ def _boxes_of_shards(state: Any, shape: Shape) -> list[Box] | None:
     shards = state[0] if isinstance(state, tuple) and state else None
     if not isinstance(shards, list):
         return None
-    boxes = []
+    boxes: list[Box] = []
     for shard in shards:
         metadata = shard.get("metadata") if isinstance(shard, Opaque) else None
         array = shard.get("tensor") if isinstance(shard, Opaque) else None
         if not isinstance(metadata, Opaque) or not isinstance(array, Strided):
             return None
+        _spend_boxes(array, 1)
         position, size = metadata.get("shard_offsets"), metadata.get("shard_sizes")
         if not is_shape(position) or not is_shape(size) or tuple(size) != array.spec.shape:
             return None

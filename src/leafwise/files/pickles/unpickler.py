@@ -106,6 +106,7 @@ class Unpickler(PickleBytes):
         self._far_memo: dict[int, Any] = {}  # entries whose numbers are not consecutive
         self._known: dict[tuple[str, str], Any] = {}
         self._asked: dict[str, tuple[str, str]] = {}  # by full name, the module and the name in the pickle
+        self._scanned: dict[int, Any] = {}  # by identity, what was searched for such names
         self._passes_names = False  # whether a name in PASSED_ON_IS_DANGEROUS was looked up
         self._clock = HashClock()
         self._kinds: dict[int, tuple[Any, dict[Any, Any]]] = {}  # by dict or set, what the texts in its keys stand for
@@ -118,8 +119,8 @@ class Unpickler(PickleBytes):
         try:
             value = self._run()
             if self._passes_names:  # in what was filled after it was passed on, too
-                for kept in (value, *self._memo, *self._far_memo.values()):
-                    self._note_passed(parts_of(kept))
+                self._scanned = {}
+                self._note_passed([parts_of(kept) for kept in (value, *self._memo, *self._far_memo.values())])
             Survey(self.limits, self._content_of).run(value)
             return value
         except (UnpicklingError, LimitError) as error:
@@ -605,8 +606,8 @@ class Unpickler(PickleBytes):
             for arg in args[:1000]:  # functions that inspect their arguments refuse more than that
                 count_argument(arg, self.limits)
         try:
-            if callee.takes_names:
-                made = callee.make(self.names, *args)
+            if callee.takes_machine:
+                made = callee.make(self, *args)
             elif callee.is_cheap or not args or not isinstance(args[0], list | tuple) or len(args[0]) < 64:
                 made = callee.make(*args)
             else:
@@ -646,7 +647,7 @@ class Unpickler(PickleBytes):
 
     def _note_passed(self, value: Any) -> None:
         """Adds to the names that a function is passed on, in other values: whoever gets it may call it."""
-        waiting, seen = [value], set()
+        waiting = [value]
         while waiting:
             value = waiting.pop()
             if isinstance(value, GlobalName):
@@ -654,10 +655,10 @@ class Unpickler(PickleBytes):
                     module, _, name = str(value).rpartition(".")
                     self._note_name(module, name, "passed on to be called")
                 continue
-            parts = parts_of(value)
-            if parts and id(value) not in seen:
-                seen.add(id(value))
-                self.limits.spend_steps(len(parts))
+            if id(value) not in self._scanned and (parts := parts_of(value)):
+                self._scanned[id(value)] = value  # which keeps it, so that no other object gets its identity
+                self.limits.spend_bytes(OBJECT_BYTES)
+                self.limits.spend_steps(4 * len(parts))
                 waiting += parts
 
     def _note_name(self, module: str, name: str, doubt: str = "", is_called: bool = False) -> None:
@@ -680,7 +681,7 @@ class Unpickler(PickleBytes):
         elif hasattr(into, "build_from"):
             count_argument(state, self.limits)
             if isinstance(state, dict):
-                self.limits.spend_bytes(sum(8 * len(key) for key in state if isinstance(key, str | bytes)))
+                self.limits.spend_bytes(sum(map(_text_cost, state)))
             into.build_from(state)
         elif isinstance(into, Opaque):
             if into.state is not None:
@@ -688,7 +689,9 @@ class Unpickler(PickleBytes):
             self._note_state(into, state)
             for part in state if isinstance(state, tuple) else (state,):
                 if isinstance(part, dict):  # attributes are looked through again for each object, and merged
-                    self.limits.spend_steps(_ATTRIBUTE_STEPS * len(part))
+                    inside = sum(len(value) for value in part.values() if isinstance(value, dict))  # of modules
+                    self.limits.spend_steps(_ATTRIBUTE_STEPS * (len(part) + inside))
+                    self.limits.spend_bytes(SLOT_BYTES * 8 * inside)
             into.state = state
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
@@ -747,9 +750,17 @@ class Unpickler(PickleBytes):
     def _persistent_id(self) -> None:
         reference = self._pop()
         self.limits.spend_steps(CALL_STEPS)
+        self.limits.spend_bytes(OBJECT_BYTES)
         if self._persistent is None:
             raise UnpicklingError("it refers to an object outside of the pickle")
         self._push(self._persistent(reference))
+
+
+def _text_cost(key: Any) -> int:
+    """The memory of a key as text, which may be that of all keys in a tuple."""
+    if isinstance(key, str | bytes):
+        return 8 * len(key)
+    return sum(map(_text_cost, key)) if isinstance(key, tuple | frozenset) else 0
 
 
 def _stand_in(value: Any) -> Any:

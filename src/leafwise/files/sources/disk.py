@@ -216,8 +216,8 @@ class Disk:
                 fcntl.flock(file, fcntl.LOCK_EX)
 
     def lock_folder(self, folder: str) -> int | None:
-        """Waits for the lock on a folder, which writers hold while they rename files into it. Closing the returned
-        descriptor releases the lock. Returns None if folders cannot be locked."""
+        """Waits for the lock on a folder, which writers hold while they rename files into it, until they `unlock` it.
+        Returns None if folders cannot be locked."""
         with suppress(OSError):
             return _locked(os.open(folder, _FOLDER), wait=True)
         return None
@@ -225,6 +225,14 @@ class Disk:
     def open_abandoned(self, path: str) -> int | None:
         """Opens and locks a file that nobody is writing any more; returns None if somebody may still be writing it."""
         return _locked(self.open(path, os.O_RDWR), wait=False)
+
+    def unlock(self, file: int) -> None:
+        """Releases a lock, and closes the file. Closing alone is not enough: a process that was forked meanwhile, such
+        as a worker that loads data, has the file open, too, and would keep the lock."""
+        if fcntl is not None:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)
+        self.close(file)
 
     def start_writing(self, file: int, start: int, length: int) -> None:
         """Tells the system to begin writing a range of a file to the disk, so that the final sync is short, and to

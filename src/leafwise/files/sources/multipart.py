@@ -147,10 +147,13 @@ class MultipartUpload(RemoteOutput):
             return written_source(self.path, self._files, self._inside)
         return _HeaderSource(self.path, self._header, self._size)
 
-    def discard(self) -> str:
+    def discard(self, is_reachable: bool = True) -> str:
         self._sending.stop()
         self._parts.clear()
         left = ""
+        if not is_reachable:
+            is_begun = self.is_placed or (self._upload and not self._is_complete)
+            return f"what was uploaded of {shown_file(self.path)}" if is_begun else ""
         if self._upload and not self._is_complete:  # aborted first: then it cannot be completed any more
             try:
                 self._object.write("abort_multipart_upload", UploadId=self._upload)

@@ -46,7 +46,7 @@ class RemoteSource(Source):
         self.name = url
         self.size = size
         self.files, self.path = files, path
-        self._stamp = _stamp_of(facts or {})
+        self._stamp = stamp_of(facts or {})
         self.version = _version_of(self._stamp)
         self._blocks: dict[int, bytes] = {0: start} if len(start) == min(BLOCK, size) else {}
 
@@ -90,7 +90,7 @@ class RemoteSource(Source):
         if not self._stamp:
             return False
         forget_cached(self.files, self.path)
-        return retried(self.name, lambda: _stamp_of(self.files.info(self.path))) != self._stamp
+        return retried(self.name, lambda: stamp_of(self.files.info(self.path))) != self._stamp
 
 
 # What file systems call the version of a file, or the time when it was written; what identifies it best comes first.
@@ -100,7 +100,7 @@ _VERSION_KEYS = (
 )  # fmt: skip
 
 
-def _stamp_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+def stamp_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What differs between versions of a file; empty if the file system does not say."""
     version = {key: facts[key] for key in _VERSION_KEYS if facts.get(key) is not None}
     return {**version, "size": facts.get("size")} if version else {}

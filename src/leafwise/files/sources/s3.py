@@ -103,9 +103,10 @@ class S3Object:
         while True:
             answer = self.once("list_multipart_uploads", Prefix=prefix, **marker)
             yield from answer.get("Uploads", ())
-            if not answer.get("IsTruncated"):
+            before = marker
+            marker = {"KeyMarker": answer.get("NextKeyMarker"), "UploadIdMarker": answer.get("NextUploadIdMarker")}
+            if not answer.get("IsTruncated") or marker == before:  # a store may repeat itself forever
                 return
-            marker = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer["NextUploadIdMarker"]}
 
 
 def combined_etag(received: list[Received]) -> str:

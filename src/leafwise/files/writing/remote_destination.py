@@ -10,12 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 from leafwise.core.path import shown_file
-from leafwise.errors import FileError
+from leafwise.errors import FileError, warn
 from leafwise.files.folders import shards
 from leafwise.files.folders.shard_names import is_index_text, listed_shards, own_shards
 from leafwise.files.limits import Limits
 from leafwise.files.sources.folder import INDEX, MODEL, Folder
-from leafwise.files.sources.remote import forget_cached, is_s3, is_web, parent_url, remote, retried
+from leafwise.files.sources.remote import forget_cached, is_s3, is_web, parent_url, remote, retried, stamp_of
 from leafwise.files.writing.destination import Destination
 from leafwise.files.writing.remote_writer import RemoteOutput, RemoteTransaction, StagedUpload, remove
 from leafwise.files.writing.writer import StagedCheck, unfinished_of
@@ -41,6 +41,7 @@ class RemoteDestination(Destination):
                 "be listed; leave out one of the slashes"
             )
         self._former: set[str] = set()  # the shards of the checkpoint that is replaced
+        self._other: dict[str, Any] = {}  # the version of the file of the other layout that is replaced
 
     def joined(self, file_name: str) -> str:
         return self.whole.removesuffix(self.name) + file_name
@@ -63,6 +64,7 @@ class RemoteDestination(Destination):
 
         if in_shards is None:
             return RemoteTransaction(open_output, check_staged)
+        self._other = stamp_of(self._facts(self._of_other_layout(in_shards)) or {})
         with suppress(FileError):  # an index that cannot be read lists no shards that may be removed
             self._former = listed_shards(self.index_text() or b"", [])
         return RemoteTransaction(open_output, check_staged, lambda: self._remove_earlier(bool(in_shards)))
@@ -101,9 +103,14 @@ class RemoteDestination(Destination):
 
     def _remove_earlier(self, in_shards: bool) -> None:
         names = self._folder().names
-        other = self.name if in_shards else self.name + INDEX
-        if other in names and (in_shards or is_index_text(self._text(other))):
-            self._remove(other)
+        other = self._of_other_layout(in_shards)
+        # Not what another process has written since: it may remove the new checkpoint for the same reason.
+        is_earlier = other in names and stamp_of(self._facts(other) or {}) == self._other
+        if is_earlier and (in_shards or is_index_text(self._text(other))):
+            try:
+                self._remove(other)
+            except FileError as problem:
+                warn(f"the new checkpoint is in place, but its name may still open the earlier one: {problem}")
             names = [name for name in names if name != other]
         placed = self._written_at(self.name + INDEX if in_shards else self.name)
         if own := own_shards(self.name, names):
@@ -117,6 +124,10 @@ class RemoteDestination(Destination):
                 self._remove(name)
         if is_s3(self._files) and placed is not None:
             self._abort_uploads(placed)
+
+    def _of_other_layout(self, in_shards: bool) -> str:
+        """The name of a checkpoint in one file, or of the index of shards: what a save in the other layout replaces."""
+        return str(self.name) if in_shards else f"{self.name}{INDEX}"
 
     def _remove(self, file_name: str) -> None:
         remove(self.joined(file_name), self._files, self._inside_of(file_name))

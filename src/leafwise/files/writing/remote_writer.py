@@ -48,8 +48,9 @@ class RemoteOutput(Output):
         """Whether the file is there, though `place` has failed: only the response may have been lost."""
         raise NotImplementedError
 
-    def discard(self) -> str:
-        """Removes everything that was sent. Returns what could not be removed; empty if nothing is left."""
+    def discard(self, is_reachable: bool = True) -> str:
+        """Removes everything that was sent. Returns what could not be removed; empty if nothing is left. If the store
+        cannot be reached, it is not asked again."""
         raise NotImplementedError
 
 
@@ -165,11 +166,13 @@ class StagedUpload(RemoteOutput):
 
         retried(self.path, attempt, "write")
 
-    def discard(self) -> str:
+    def discard(self, is_reachable: bool = True) -> str:
         self._here.discard()
         paths = [self._inside] if self.is_placed else []
         if self._temporary and not self._is_settled:  # it may not have been moved
             paths.append(self._temporary)
+        if not is_reachable:
+            return ", ".join(map(shown_file, paths))
         return ", ".join(filter(None, (_removed(self.path, self._files, path) for path in paths)))
 
 
@@ -244,7 +247,9 @@ class RemoteTransaction(AbstractContextManager["RemoteTransaction"]):
             left = [shown_file(output.path) for output in self._outputs[:-1]]
             left += [what] if (what := self._outputs[-1].discard()) else []
         else:
-            left = [what for output in self._outputs if (what := output.discard())]
+            left = []
+            for output in self._outputs:  # each request has minutes: the first that fails for good is the last
+                left += [what] if (what := output.discard(is_reachable=not left)) else []
         if left:
             problem.add_note(f"{', '.join(left)} could not be removed; the next save there removes it after a day")
 

@@ -241,7 +241,7 @@ class FileTransaction(AbstractContextManager["FileTransaction"]):
             self._end(error)
         finally:
             if locked is not None:
-                local.disk.close(locked)
+                local.disk.unlock(locked)
 
     def _end(self, error: BaseException | None) -> None:
         placed = 0
@@ -326,4 +326,4 @@ def remove_abandoned(
                     local.disk.remove(os.path.join(folder, name))
         finally:
             for file in held.values():
-                local.disk.close(file)
+                local.disk.unlock(file)

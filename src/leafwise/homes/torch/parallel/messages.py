@@ -112,9 +112,10 @@ class StoreMessages(Messages):
             now = time.monotonic()
             if self._store.add(self._key("left"), 0) or now - looked > PATIENCE / 10:
                 looked = now
-                if is_there():
+                positions = missing()
+                if is_there() or not positions:  # without a position, everything is there, although not yet counted
                     return
-                for position in missing():
+                for position in positions:
                     self._check_alive(position)
 
     def _check_alive(self, position: int) -> None:
