@@ -10,8 +10,8 @@ WITH_JAX = $$PWD/src:$$(printf %s "$$PWD"/build/jax_alone/lib/python*/site-packa
 SEEDED = $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick long gpu messages faults fuzz costly check docs format bench variants matrix sweep metaloads renames saved timmrules \
-	optimizers groups optax pickles payloads pairs ties alarms mutants kinds pictures page wheel clean
+.PHONY: help run test quick long gpu messages faults fuzz costly check docs format bench variants matrix sweep metaloads renames saved \
+	timmrules optimizers groups optax pickles payloads scanners pairs ties alarms mutants kinds pictures page wheel clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ pickles: $(VENV)/dev.stamp  ## Read random pickles, and compare objects that dif
 payloads: $(VENV)/dev.stamp  ## Check files that run code when they are loaded, and harmless ones (minutes)
 	@$(BIN)/python -m tools.scan_corpus $(SEEDED)
 
+scanners: $(VENV)/dev.stamp build/scanners/stamp  ## Compare check with other scanners on files that run code (half an hour)
+	@$(BIN)/python -m tools.compare_scanners $(SEEDED)
+
 pairs: $(VENV)/dev.stamp build/jax_alone/stamp  ## Carry weights between random pairs of PyTorch and JAX models (minutes)
 	@PYTHONPATH="$(WITH_JAX)" $(BIN)/python -m tools.framework_pairs $(SEEDED)
 
@@ -180,4 +183,15 @@ build/kinds/stamp: $(VENV)/dev.stamp
 	@$(KINDS_PIP) addict einops hjson matplotlib msgpack ninja opencv-python-headless py-cpuinfo 'setuptools<80' termcolor wheel yapf
 	@MMCV_WITH_OPS=0 DS_BUILD_OPS=0 $(KINDS_PIP) --no-deps --no-build-isolation deepspeed==0.19.8 mmcv==1.7.2 \
 		mmengine==0.10.7 ultralytics==8.4.190 ultralytics-thop
+	@touch $@
+
+# The scanners that `make scanners` compares are in an environment of their own, without what they ask for to read URLs and other formats,
+# and without torch, where modelaudit would read its source, for many seconds for a file. modelscan reads .npy with an older NumPy only.
+SCANNERS_PIP := build/scanners/bin/python -m pip --disable-pip-version-check --quiet install
+build/scanners/stamp: $(VENV)/dev.stamp
+	@rm -rf build/scanners && $(PYTHON) -m venv build/scanners
+	@$(SCANNERS_PIP) --constraint constraints.txt click cyclonedx-python-lib defusedxml fsspec huggingface_hub msgpack numpy platformdirs \
+		protobuf pydantic python-dotenv pyyaml requests scipy 'tomlkit<0.14' yaspin
+	@$(SCANNERS_PIP) --no-deps fickling==0.1.12 modelaudit==0.2.54 modelaudit-picklescan==0.1.12 modelscan==0.8.8 picklescan==1.0.5
+	@$(SCANNERS_PIP) --target build/scanners/older_numpy numpy==2.2.6 2> /dev/null
 	@touch $@

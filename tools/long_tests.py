@@ -16,7 +16,13 @@ from tools import sweeps
 from tools.matrix import Failed, environment, outcome
 from tools.tests import in_parallel
 
-FAULTS = ["tests/checkpoint/test_faults.py", "tests/checkpoint/test_damage.py", "tests/files/test_streaming.py"]
+FAULTS = [
+    "tests/checkpoint/test_concurrent_saves.py",
+    "tests/checkpoint/test_damage.py",
+    "tests/checkpoint/test_faults.py",
+    "tests/files/test_s3_faults.py",
+    "tests/files/test_streaming.py",
+]
 
 
 def long_tests() -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -189,3 +190,24 @@ def killed_after(calls: int, work: Callable[[], object]) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(reading)
+
+
+class DiskCalls:
+    """Calls `at_call`, with its number, before each call of the disk that a save in the background makes, in the thread
+    of the save."""
+
+    NAMES = ("create", "lock", "write", "write_at", "lock_folder", "sync", "rename", "sync_folder", "remove", "close")
+
+    def __init__(self, at_call: Callable[[int], None], patched: pytest.MonkeyPatch) -> None:
+        self.made = [0]
+        for name in self.NAMES:
+            patched.setattr(Disk, name, self._announced(getattr(Disk, name), at_call))
+
+    def _announced(self, call: Callable[..., Any], at_call: Callable[[int], None]) -> Callable[..., Any]:
+        def announced(*args: Any) -> Any:
+            if threading.current_thread().name == "leafwise save":
+                self.made[0] += 1
+                at_call(self.made[0])
+            return call(*args)
+
+        return announced

@@ -5,13 +5,17 @@ import http.client
 import http.server
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
+
+import fsspec
+import pytest
 
 SMALLEST_PART = 1_000  # bytes; S3 itself wants 5 MiB
 
@@ -61,6 +65,8 @@ class Passed:
         self.resets_before = self.resets_after = False  # whether the connection is cut instead of a response
         self.cut_to: int | None = None  # how many bytes of the body are sent; its length is announced in full
         self.shortened_to: int | None = None  # how many bytes are sent, as if there were no more
+        self.resets_hard = False  # whether the connection is cut by a reset of TCP, rather than by an end
+        self.once_handled: Callable[[], None] = lambda: None  # called when the store has answered
 
     @property
     def is_part(self) -> bool:
@@ -109,7 +115,7 @@ class _Passing(http.server.BaseHTTPRequestHandler):
         self.server.seen.append(passed)
         self.server.fault(passed)
         if passed.resets_before:
-            self._reset()
+            self._reset(passed)
             return
         status, headers, answer = passed.status, {}, passed.answer
         if not status:
@@ -118,8 +124,9 @@ class _Passing(http.server.BaseHTTPRequestHandler):
                 response = store.getresponse()
                 status, answer = response.status, response.read()
                 headers = dict(response.getheaders())
+        passed.once_handled()
         if passed.resets_after:
-            self._reset()
+            self._reset(passed)
             return
         if passed.shortened_to is not None:
             answer = answer[: passed.shortened_to]
@@ -133,14 +140,19 @@ class _Passing(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(answer if passed.cut_to is None else answer[: passed.cut_to])
         if passed.cut_to is not None:
-            self._reset()
+            self._reset(passed)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815
 
-    def _reset(self) -> None:
+    def _reset(self, passed: Passed) -> None:
         self.close_connection = True
         self.wfile.flush()
-        self.connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # a client that is gone
+            if passed.resets_hard:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                os.close(self.connection.detach())
+            else:
+                self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -157,3 +169,47 @@ def faulty_proxy(port: int) -> Iterator[FaultyProxy]:
         proxy.shutdown()
         thread.join()
         proxy.server_close()
+
+
+class Store:
+    """A bucket behind a proxy, and another way to it, without the proxy."""
+
+    def __init__(self, proxy: FaultyProxy, port: int) -> None:
+        self.proxy, self.port = proxy, port
+        self.direct = fsspec.filesystem("s3", **s3_options(port))
+
+    def names(self) -> list[str]:
+        self.direct.invalidate_cache()
+        return [name.removeprefix("bucket/") for name in self.direct.find("bucket")]
+
+    def uploads(self) -> list[Any]:
+        found: list[Any] = self.direct.call_s3("list_multipart_uploads", Bucket="bucket").get("Uploads", [])
+        return found
+
+    def read(self, name: str) -> bytes:
+        data: bytes = self.direct.cat_file(f"bucket/{name}")
+        return data
+
+    def clear(self) -> None:
+        self.works_again()
+        for upload in self.uploads():
+            options = {"Bucket": "bucket", "Key": upload["Key"], "UploadId": upload["UploadId"]}
+            self.direct.call_s3("abort_multipart_upload", **options)
+        for name in self.names():
+            self.direct.rm_file(f"bucket/{name}")
+        self.proxy.seen.clear()
+
+    def works_again(self) -> None:
+        self.proxy.fault = lambda passed: None
+
+
+@contextmanager
+def store_behind_proxy(port: int) -> Iterator[Store]:
+    """A new bucket, which fsspec reaches through a proxy as s3://bucket. Only leafwise retries."""
+    with faulty_proxy(port) as proxy, pytest.MonkeyPatch.context() as patched:
+        options = s3_options(proxy.server_address[1])
+        patched.setattr(fsspec.config, "conf", {"s3": options})
+        files = fsspec.filesystem("s3", **options)
+        patched.setattr(type(files), "retries", 1)
+        files.mkdir("bucket")
+        yield Store(proxy, port)

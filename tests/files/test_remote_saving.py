@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
-from tests.files.object_store import FaultyProxy, Passed, faulty_proxy, s3_options, s3_server
+from tests.files.object_store import Passed, Store, s3_options, s3_server, store_behind_proxy
 
 import leafwise as lw
 from leafwise.cli import main
@@ -39,44 +39,10 @@ def server() -> Iterator[int]:
         yield port
 
 
-class Store:
-    """A bucket behind a proxy, and another way to it, without the proxy."""
-
-    def __init__(self, proxy: FaultyProxy, port: int) -> None:
-        self.proxy, self.port = proxy, port
-        self.direct = fsspec.filesystem("s3", **s3_options(port))
-
-    def names(self) -> list[str]:
-        self.direct.invalidate_cache()
-        return [name.removeprefix("bucket/") for name in self.direct.find("bucket")]
-
-    def uploads(self) -> list[Any]:
-        found: list[Any] = self.direct.call_s3("list_multipart_uploads", Bucket="bucket").get("Uploads", [])
-        return found
-
-    def read(self, name: str) -> bytes:
-        data: bytes = self.direct.cat_file(f"bucket/{name}")
-        return data
-
-    def clear(self) -> None:
-        self.proxy.fault = lambda passed: None
-        for upload in self.uploads():
-            options = {"Bucket": "bucket", "Key": upload["Key"], "UploadId": upload["UploadId"]}
-            self.direct.call_s3("abort_multipart_upload", **options)
-        for name in self.names():
-            self.direct.rm_file(f"bucket/{name}")
-        self.proxy.seen.clear()
-
-
 @pytest.fixture(scope="module")
 def one_store(server: int) -> Iterator[Store]:
-    with faulty_proxy(server) as proxy, pytest.MonkeyPatch.context() as patched:
-        options = s3_options(proxy.server_address[1])
-        patched.setattr(fsspec.config, "conf", {"s3": options})
-        files = fsspec.filesystem("s3", **options)
-        patched.setattr(type(files), "retries", 1)
-        files.mkdir("bucket")
-        yield Store(proxy, server)
+    with store_behind_proxy(server) as found:
+        yield found
 
 
 @pytest.fixture

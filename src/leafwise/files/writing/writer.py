@@ -136,7 +136,7 @@ class LocalOutput(Output):
             memory.close()
         if self._file is not None:
             file, self._file = self._file, None
-            local.disk.close(file)
+            local.disk.unlock(file)
 
     def discard(self) -> None:
         self.close()
