@@ -20,9 +20,8 @@ from leafwise.files.pickles.unpickler import Unpickler
 from leafwise.files.sources.source import BytesSource, PartSource, Source
 
 _MOST_ZIPS = 3  # inside each other
-_RAW = re.compile(
-    r"(?:.*/)?(?:\d+|(?:weight|tensor|buffer|constant)_\d+)"
-)  # names of entries with the bytes of tensors
+# Names of entries with the bytes of tensors.
+_RAW = re.compile(r"(?:.*/)?(?:\d+|(?:weight|tensor|buffer|constant)_\d+)")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _SUFFIXES = (".pkl", ".pickle")
 

@@ -79,7 +79,7 @@ class Unpickler(PickleBytes):
     """Reads one pickle after another from some bytes, and returns what each describes.
 
     `data` is the whole pickle, or a source, of which only a window is in memory. `names` collects the module and the
-    name of each class and function that the pickle refers to, and why that could do more than its name says.
+    name of each class and function that the pickle refers to, and what it does with them.
     """
 
     def __init__(
@@ -636,11 +636,11 @@ class Unpickler(PickleBytes):
 
     def _note_call(self, callee: Any, args: Any) -> None:
         """Adds to the names what a call could do besides calling its function by name."""
-        full_name = class_text(callee)
-        module, name = self._asked.get(full_name) or full_name.rpartition(".")[::2]
         if isinstance(callee, UnknownName):
-            self._note_name(module, name, is_called=True)
+            named = self._asked.get(callee.class_name) or callee.class_name.rpartition(".")[::2]
+            self._note_name(*named, is_called=True)
         elif isinstance(callee, Opaque):
+            module, _, name = callee.class_name.rpartition(".")
             self._note_name(module, name, "an object that the pickle makes and then calls")
         if self._passes_names:
             self._note_passed(args)
@@ -765,9 +765,9 @@ def _text_cost(key: Any) -> int:
 
 def _stand_in(value: Any) -> Any:
     """What stands for a value, so that the value is not changed. Names stay what they are."""
-    return (
-        value if isinstance(value, GlobalName | UnknownName | str | int | float | None) else Opaque("builtins.object")
-    )
+    if isinstance(value, GlobalName | str | int | float | None):
+        return value
+    return UnknownName(value.class_name) if isinstance(value, UnknownName) else Opaque("builtins.object")
 
 
 def truncated_pickle(source: Source, offset: int) -> FileError:
