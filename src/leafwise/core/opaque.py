@@ -183,18 +183,28 @@ def _combined(value: Any, with_arrays: bool, digests: dict[tuple[int, bool], byt
     from hashlib import sha256  # takes longer to import than a small file to list
 
     text = sha256(f"{type(value).__name__} {_label(value)}".encode("utf-8", "surrogatepass"))
-    parts = [
-        f"{type(part).__name__} {part!r}".encode("utf-8", "surrogatepass")
-        if isinstance(part, _SCALARS)
-        else digests[id(part), arrays]
+    parts = (
+        _scalar_bytes(part) if isinstance(part, _SCALARS) else digests[id(part), arrays]
         for part, arrays in _inside(value, with_arrays)
-    ]
+    )
     for part in sorted(parts) if isinstance(value, set | frozenset) else parts:
         text.update(len(part).to_bytes(8, "little") + part)
     is_array = with_arrays and hasattr(value, "chunks")
     for piece in value.chunks() if is_array else value.stored() if isinstance(value, Opaque) else ():
         text.update(piece)
     return text.digest()
+
+
+def _scalar_bytes(value: Any) -> bytes:
+    """A plain value as bytes; without its repr if that takes long."""
+    prefix = f"{type(value).__name__} ".encode()
+    if isinstance(value, str):
+        return prefix + value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return prefix + value
+    if type(value) is int and value.bit_length() > 64:
+        return prefix + value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    return prefix + repr(value).encode()
 
 
 def _label(value: Any) -> str:

@@ -27,6 +27,7 @@ ARRAY_BYTES = 400  # the description of an array
 _TEXT_BYTES = 60  # a string, without its characters
 _MEMO_BYTES = 9  # an entry of the memo, if they are numbered consecutively
 FAR_MEMO_BYTES = 110  # an entry of the memo with another number
+_LONG_KEY = 200  # characters
 OBJECT_BYTES = 220  # the description of an opaque object
 _WALKED_BYTES = 90  # what the walk stores for a value
 _NUMBER_BYTES = 110  # what the walk, or a listing as JSON, allocates for a number
@@ -165,6 +166,8 @@ def _size(container: Any, sizes: dict[int, int], limits: Limits) -> tuple[int, i
         else:
             inside += size
         kind = type(item)
+        if (type(key) is str or type(key) is bytes) and len(key) > _LONG_KEY:
+            own += 8 * len(key)  # in the paths of what is below it
         if kind is str or kind is bytes:
             own += len(item)
         elif kind in _NUMBERS or kind is dict:
