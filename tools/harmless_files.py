@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -225,17 +225,24 @@ KINDS: dict[str, tuple[int, Write]] = {
 }
 
 
-def scan(seed: int, count: int, scanned: Scan) -> list[tuple[str, str, str]]:
-    """Writes files, and returns for each its kind, and what `scanned` says about it."""
-    found = []
+def write(seed: int, count: int, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Writes files, each when it is asked for: its kind, and its path."""
     weights = [share for share, _ in KINDS.values()]
-    with tempfile.TemporaryDirectory(prefix="harmless") as folder, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number in range(count):
             rng = random.Random(f"{seed} {number}")
             torch.manual_seed(rng.randrange(1_000_000))
             [kind] = rng.choices(list(KINDS), weights)
-            path = KINDS[kind][1](rng, Path(folder) / f"file{number}")
+            (folder / str(number)).mkdir()
+            yield kind, KINDS[kind][1](rng, folder / str(number) / f"file{number}")
+
+
+def scan(seed: int, count: int, scanned: Scan) -> list[tuple[str, str, str]]:
+    """Writes files, and returns for each its kind, and what `scanned` says about it."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="harmless") as folder:
+        for number, (kind, path) in enumerate(write(seed, count, Path(folder))):
             result, why = scanned(str(path))
             found.append((kind, result, why))
             if result in ("error", "crashed"):

@@ -212,7 +212,7 @@ _CHECKPOINT = (
         "checkpoint/loading/load.py",
         "checkpoint/test_several.py checkpoint/test_casts.py",
         ("    check_overlaps(loads)\n", ""),
-        ("        check_parts(t, plans)\n", ""),
+        ("            check_parts(t, plans)\n", ""),
     ),
     *_mutants(
         "checkpoint/loading/multiple_sources.py",

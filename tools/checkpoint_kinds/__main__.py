@@ -4,7 +4,7 @@
     python -m tools.checkpoint_kinds timm      some of them
 
 Tools that are not installed are skipped; `make kinds` installs them. The exit status is 1 if a checkpoint opens and an
-array, a tie or an object in it is not what was saved.
+array, a tie or an object in it is not what was saved, or if `lw.check` says that it runs code.
 """
 
 import multiprocessing

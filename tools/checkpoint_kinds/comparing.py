@@ -41,12 +41,25 @@ def outcome(kind: Kind, folder: Path) -> Outcome:
         state = [path for path in arrays if _is_below(path, written.optimizer)]
         return Outcome(
             kind,
-            problems=(*_problems(t, arrays, written), *_problems_of_conversion(t, arrays, folder)),
+            problems=(
+                *_problems(t, arrays, written),
+                *_problems_of_conversion(t, arrays, folder),
+                *_false_alarms(written.path),
+            ),
             arrays=len(arrays),
             ties=len(t.ties),
             optimizer=len(state),
             opaque=opaque_classes(t),
         )
+
+
+def _false_alarms(path: Path) -> list[str]:
+    """What `lw.check` says about code in a file that runs none."""
+    try:
+        found = lw.check(path, select="LW7")
+    except lw.Error as error:
+        return [f"check refuses what opens: {error}"]
+    return [f"false alarm: {one.path}: {one.code} {one.message}" for one in found.errors]
 
 
 def opaque_classes(t: lw.Tree) -> tuple[str, ...]:

@@ -116,7 +116,9 @@ def parts_of(leaves: Sequence[CarriedLeaf]) -> list[LeafParts]:
 
 class _PartsOfSide:
     def __init__(self, leaves: Sequence[CarriedLeaf]) -> None:
-        self._leaves = leaves = [_with_role_by_name(leaf, beside) for leaf, beside in _with_siblings(leaves)]
+        if any(leaf.has_only_names for leaf in leaves):
+            leaves = [_with_role_by_name(leaf, beside) for leaf, beside in _with_siblings(leaves)]
+        self._leaves = leaves
         self._attention = _attention_paths(leaves)
         self._gates = _gates_of_cells(leaves)
         # The paths of modules that are several cells, one for each layer.
@@ -244,8 +246,9 @@ def _without_levels_of_containers(key: str) -> str:
     for entry, following in zip(entries, [*entries[1:], ""], strict=True):
         if (entry == "layers" and following.isdecimal()) or entry in ("cell", "forward_rnn"):
             continue
-        numbered = re.fullmatch(r"layers_(\d+)", entry)
-        kept.append("reverse" if entry == "backward_rnn" else numbered[1] if numbered else entry)
+        if entry.startswith("layers_") and entry[7:].isdecimal():
+            entry = entry[7:]
+        kept.append("reverse" if entry == "backward_rnn" else entry)
     return ".".join(kept)
 
 

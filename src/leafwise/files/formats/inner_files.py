@@ -14,7 +14,7 @@ from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.limits import LimitError
 from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
-from leafwise.files.pickles.pickle_objects import TruncatedPickleError, Use, pickled_object
+from leafwise.files.pickles.pickle_objects import TruncatedPickleError, Usage, pickled_object
 from leafwise.files.pickles.torch_objects import TABLE
 from leafwise.files.pickles.unpickler import Unpickler
 from leafwise.files.sources.source import BytesSource, PartSource, Source
@@ -50,7 +50,7 @@ def _read(part: Source, source: Source, label: str) -> None:
 
 
 def _note_unread(source: Source, label: str) -> None:
-    source.pickle_names["pickle", "load"] = Use(f"for {label}, which leafwise cannot read to its end")
+    source.pickle_names["pickle", "load"] = Usage(f"for {label}, which leafwise cannot read to its end")
 
 
 def probe(source: Source) -> None:
@@ -63,9 +63,9 @@ def note_code(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> None:
     for name in zip_entries:
         entry = f"/{name}"
         if name.endswith(".py") and "/code/" not in entry:
-            source.pickle_names["torch.package", "PackageImporter"] = Use("which runs the Python code in the archive")
+            source.pickle_names["torch.package", "PackageImporter"] = Usage("which runs the Python code in the archive")
         if "/aotinductor/" in entry or name.endswith((".so", ".dylib", ".dll")):
-            source.pickle_names["torch._inductor", "aoti_load_package"] = Use("which runs the compiled code in it")
+            source.pickle_names["torch._inductor", "aoti_load_package"] = Usage("which runs the compiled code in it")
 
 
 def read_entries(source: Source, zip_entries: dict[str, zipfile.ZipInfo], known: set[str], depth: int = 0) -> None:

@@ -13,7 +13,7 @@ from leafwise.files.arrays.slices import c_strides, is_shape
 from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.formats.torch_zip import entries, has_checksums, opened_zip, read_content, stored
 from leafwise.files.limits import json_cost, names_cost
-from leafwise.files.pickles.pickle_objects import Use
+from leafwise.files.pickles.pickle_objects import Usage
 from leafwise.files.sources.source import PartSource, Source
 from leafwise.files.stored_file import StoredFile
 
@@ -82,7 +82,7 @@ def _note_expressions(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -
         source.limits.spend_bytes(place.nbytes)
         for match in _EXPRESSION.finditer(bytes(place.read(0, place.nbytes))):
             if len(match[1]) > _LONGEST or not _is_arithmetic(str(match[1], "utf-8", "replace")):
-                source.pickle_names["sympy", "sympify"] = Use("with an expression that could run code")
+                source.pickle_names["sympy", "sympify"] = Usage("with an expression that could run code")
 
 
 def _add(

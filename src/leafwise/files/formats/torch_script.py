@@ -16,7 +16,7 @@ from leafwise.core.opaque import Opaque
 from leafwise.files.arrays.stored import Stored
 from leafwise.files.formats.torch_zip import opened_zip, start_of, unpickled
 from leafwise.files.pickles import pickled_content
-from leafwise.files.pickles.pickle_objects import Table, UnexpectedArgumentsError, Use
+from leafwise.files.pickles.pickle_objects import Table, UnexpectedArgumentsError, Usage
 from leafwise.files.pickles.torch_objects import TABLE as TORCH_TABLE
 from leafwise.files.sources.source import Source
 from leafwise.files.stored_file import StoredFile
@@ -63,7 +63,7 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str) -
     for name, info in zip_entries.items():
         if name.endswith(".pkl") and "bytecode" in name:
             for match in _OPERATORS.finditer(_unpacked(source, info)):
-                source.pickle_names.setdefault(("torch", str(match[1], "ascii")), Use())
+                source.pickle_names.setdefault(("torch", str(match[1], "ascii")), Usage())
     content = unpickled(source, zip_entries, prefix, TABLE, content_of)
     constants = unpickled(source, zip_entries, prefix, TABLE, content_of, "constants")
     if constants:
@@ -115,7 +115,7 @@ def _declared(source: Source, zip_entries: dict[str, zipfile.ZipInfo], folder: s
         source.limits.spend_steps(len(code) // 64)
         for match in _FILES.finditer(code):
             named = ("torch", match[1]) if match[1] else (f"torch.ops.{match[2]}", match[3])
-            source.pickle_names.setdefault(named, Use())
+            source.pickle_names.setdefault(named, Usage())
         for match in _CLASS.finditer(code):
             source.limits.spend_bytes(4 * len(match[0]) + 1000)
             try:

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 
 from leafwise.core.capabilities.vetting import Danger
 from leafwise.core.path import escape, listed
-from leafwise.files.pickles.pickle_objects import Use, looks_like_class
+from leafwise.files.pickles.pickle_objects import Usage, looks_like_class
 
 
 def _words(text: str, prefix: str = "") -> list[str]:
@@ -132,11 +132,11 @@ HARMLESS_NAMES = frozenset(
 # Classes of PyTorch's layers, optimizers and schedulers.
 _LAYER = re.compile(r"torch\.(nn\.modules\.[a-z_]+|nn\.parameter|nn\.utils\.[a-z_]+|optim\.[a-z_]+)\.[A-Z]\w*")
 
-_SEEN = Use()
+_SEEN = Usage()
 _METHOD_OF_PATH = re.compile(r"pathlib\.(\w+\.)*\w*Path\.")  # most of them write
 
 
-def danger(module: str, name: str, expected: Container[str] = (), use: Use = _SEEN) -> Danger | None:
+def danger(module: str, name: str, expected: Container[str] = (), use: Usage = _SEEN) -> Danger | None:
     """What loading a pickle with this name would do; None for names that every checkpoint contains. `expected` are the
     names that leafwise replaces by its own, and `use` is what the pickle does with this one.
 

@@ -41,19 +41,19 @@ class UnknownName(Opaque):
 Table = dict[tuple[str, str], Callable[..., Any]]  # module and name → our function that is called instead
 
 
-class Use(NamedTuple):
+class Usage(NamedTuple):
     """What a pickle does with a class or function: `doubt` is why it could do more than the name says, for example
     because leafwise does not see with what it is called; and whether the pickle calls it."""
 
     doubt: str = ""
     is_called: bool = False
 
-    def combined(self, other: "Use | None") -> "Use":
+    def combined(self, other: "Usage | None") -> "Usage":
         """What is done with it here and elsewhere."""
-        return self if other is None else Use(self.doubt or other.doubt, self.is_called or other.is_called)
+        return self if other is None else Usage(self.doubt or other.doubt, self.is_called or other.is_called)
 
 
-PickleNames = dict[tuple[str, str], Use]  # by module and name
+PickleNames = dict[tuple[str, str], Usage]  # by module and name
 
 # Functions that checkpoints call with arguments that leafwise reads. Whoever gets one of them as a value may call it
 # with any others.

@@ -48,7 +48,7 @@ from leafwise.files.pickles.pickle_objects import (
     UnfinishedArray,
     UnknownName,
     UnpicklingError,
-    Use,
+    Usage,
     is_plain_key,
     kind_of_text,
     looks_like_class,
@@ -662,7 +662,7 @@ class Unpickler(PickleBytes):
                 waiting += parts
 
     def _note_name(self, module: str, name: str, doubt: str = "", is_called: bool = False) -> None:
-        self.names[module, name] = Use(doubt, is_called).combined(self.names.get((module, name)))
+        self.names[module, name] = Usage(doubt, is_called).combined(self.names.get((module, name)))
         if len(self.names) > _MAX_NAMES:
             raise UnpicklingError(f"it refers to more than {_MAX_NAMES:,} classes and functions")
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from leafwise.core.path import shown_file
+from leafwise.core.path import escape, shown_file
 from leafwise.errors import FileError, warn
 from leafwise.files.folders import shards
 from leafwise.files.folders.shard_names import is_index_text, listed_shards, own_shards
@@ -110,7 +110,8 @@ class RemoteDestination(Destination):
             try:
                 self._remove(other)
             except FileError as problem:
-                warn(f"the new checkpoint is in place, but its name may still open the earlier one: {problem}")
+                reason = f"its name may still open the earlier one: {problem}"
+                warn(escape(f"the new checkpoint is in place, but {reason}"))
             names = [name for name in names if name != other]
         placed = self._written_at(self.name + INDEX if in_shards else self.name)
         if own := own_shards(self.name, names):
