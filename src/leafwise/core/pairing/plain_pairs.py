@@ -54,7 +54,8 @@ def _keys_of(t: Tree) -> dict[str, Opaque]:
     columns = t.columns
     keys: dict[str, Opaque] = {}
     digests: dict[tuple[int, bool], bytes] = {}  # so that an array in several keys is read once
-    for node in columns.nodes_where(lambda home, obj: t.is_file and t.is_whole and isinstance(obj, dict), t.root):
+    dicts = columns.nodes_where(lambda home, obj: isinstance(obj, dict), t.root) if t.is_file and t.is_whole else ()
+    for node in dicts:
         objects = [key for key in columns.node_objects[node] if isinstance(key, Opaque)]
         names, prefix = DistinctNames(), [columns.node_text(node)] if objects and node else []
         for key in objects:
