@@ -1,6 +1,5 @@
 """One way in and one way out: argument names, parts of models, what is returned, what is closed, old spellings."""
 
-import gc
 import inspect
 import warnings
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.open_files import DESCRIPTORS, open_files
 from torch import nn
 
 import leafwise as lw
@@ -190,12 +190,8 @@ def test_a_tie_made_in_a_part_is_kept_with_the_names_in_that_part() -> None:
 # -- what is opened is closed ------------------------------------------------------------------------------
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to count open files")
+@pytest.mark.skipif(not DESCRIPTORS.exists(), reason="needs /proc to count open files")
 @pytest.mark.parametrize(
     "verb",
     [
@@ -215,11 +211,10 @@ def descriptors() -> int:
 )
 def test_a_verb_closes_the_file_it_opened(verb: Any, tmp_path: Path) -> None:
     path = lw.save(nn.Linear(4, 4), tmp_path / "a.safetensors")
-    verb(path)
-    gc.collect()
-    before = descriptors()
+    with lw.open(path):
+        assert open_files(tmp_path), "the test sees files that are open"
     result = verb(path)
-    assert descriptors() == before
+    assert open_files(tmp_path) == []
     str(result)  # and what it returned can still be printed
 
 

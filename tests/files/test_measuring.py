@@ -1,6 +1,5 @@
 """Statistics of files: every format, arrays of any layout, and files that change meanwhile."""
 
-import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 import torch
 from tests.files.writers import WRITERS, arrays
 from tests.kernels.cases import assert_agree
+from tests.open_files import open_files
 
 import leafwise as lw
 from leafwise.files.reading import measuring
@@ -56,11 +56,8 @@ def test_closing_the_tree_meanwhile_does_not_make_it_read_another_file(
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
-    gc.collect()  # other tests may have left open files that nothing refers to any more
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
-        lw.stats(path)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    lw.stats(path)
+    assert open_files(tmp_path) == []
 
 
 def test_arrays_that_share_memory_in_a_file_count_once(tmp_path: Path) -> None:

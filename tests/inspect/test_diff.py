@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from tests.contract import toy
 from tests.files.writers import WRITERS, arrays
 from tests.inspect.helpers import Tied, kinds, state
+from tests.open_files import open_files
 from torch import nn
 
 import leafwise as lw
@@ -439,13 +440,13 @@ def test_unknown_paths_and_kinds_are_an_error() -> None:
 
 def test_files_that_are_opened_are_closed_and_others_stay_open(tmp_path: Path) -> None:
     path = lw.save({"a": torch.zeros(1_000)}, tmp_path / "a.safetensors")
-    before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         lw.diff(path, path)
         with pytest.raises(lw.FileError):
             lw.diff(path, tmp_path / "nothing.safetensors")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files(tmp_path) == []
     with lw.open(path) as t:
+        assert open_files(tmp_path) == [str(path)]
         assert lw.diff(t, path).same
         assert t["a"].numpy().shape == (1_000,)
 
