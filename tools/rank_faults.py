@@ -250,7 +250,7 @@ def run_case(case: Case, folder: str, port: int) -> Any:
 
     steps = Steps(case.step if rank == case.rank else "", happens)
     distributed.barrier()
-    _module(f"{_TORCH}.messages").PATIENCE = PATIENCE
+    _module(f"{_TORCH}.signs_of_life").PATIENCE = PATIENCE
     _make_steps(steps)
     errors: list[BaseException] = []
     ends: list[float] = []
@@ -466,8 +466,11 @@ def _seed_of(run: Path) -> int:
     return int(step)
 
 
-def is_noticed(fault: str, step: str) -> bool:
-    """Whether other ranks can notice a fault: a rank that is stopped before its first sign of life may just be slow."""
+def is_case(fault: str, step: str) -> bool:
+    """Whether a fault at a step is a case. Nobody can notice a rank that is stopped before its first sign of life: it
+    may just be slow. A rank that is late within a function would use half of its argument twice."""
+    if fault == "late" and step.startswith("within "):
+        return False
     return fault != "stopped" or step not in ("before the call 1", "before gather 1")
 
 
@@ -481,7 +484,7 @@ def cases_of(faults: Faults, verbs: Sequence[str], stores: Sequence[str], kinds:
                     Case(verb, store, kind, faults.ranks, rank, step)
                     for kind in kinds
                     for step in steps
-                    if is_noticed(kind, step)
+                    if is_case(kind, step)
                 ]
     return cases
 
@@ -497,7 +500,7 @@ def run_all(faults: Faults, cases: Sequence[Case]) -> Iterator[tuple[Case, list[
 def main() -> int:
     parser = sweeps.parser(__doc__, f"verbs: {', '.join(VERBS)}")
     parser.add_argument("--list", action="store_true", help="list the steps")
-    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--stores", nargs="*", default=STORES, choices=STORES)
     parser.add_argument("--faults", nargs="*", default=["killed", "stopped", "late"])
     parser.add_argument("--most", type=int, default=0, help="a random sample of this many cases of each kind")
@@ -523,10 +526,14 @@ def main() -> int:
             print(f"{'WRONG' if problems else 'right'}  {case}: {waits}", flush=True)
             for problem in problems:
                 print(f"       {problem}", flush=True)
+    steps = len({case.step for case in cases})
     text = (
-        f"{count:,} faults of ranks: {bad} wrong; a rank that was left waited {longest / PATIENCE:.1f} times the limit."
+        f"{options.ranks} ranks, one of which was killed, stopped or late at one of {steps} steps of a load or save: "
+        f"{count:,} cases, {bad} wrong. The others waited at most {longest / PATIENCE:.1f} times the limit."
     )
     print(text)
+    if not (options.only or options.at):
+        sweeps.record("make ranks", {"ranks": text}, options.seed)
     return 1 if bad else 0
 
 

@@ -21,8 +21,8 @@ from torch.distributed.fsdp import fully_shard
 import leafwise as lw
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no such signal")
-RANKS = 3  # with more, gloo tells only the neighbors of a rank in its ring that it has died
-SAMPLE = short_or_long(2, 20)  # cases of each verb and kind of fault that are drawn
+RANKS = 4  # gloo tells only the neighbors of a rank in its ring that it has died
+SAMPLE = short_or_long(1, 20)  # cases of each verb and kind of fault that are drawn
 # At these moments, ranks once waited without a limit: the rank has sent its data, but not counted them.
 KILLED = [
     ("load", "parent", 1, "after sending data 3"),
@@ -44,7 +44,7 @@ def drawn(faults: Faults, kind: str) -> list[Case]:
             (rank, step)
             for rank, steps in enumerate(faults.steps(verb))
             for step in steps
-            if rank_faults.is_noticed(kind, step)
+            if rank_faults.is_case(kind, step)
         ]
         for rank, step in draw.sample(steps, SAMPLE):
             cases.append(Case(verb, draw.choice(rank_faults.STORES), kind, RANKS, rank, step))
@@ -61,6 +61,13 @@ def test_if_a_rank_is_killed_at_any_step_the_others_raise_in_time_and_the_checkp
     fixed = [Case(verb, store, "killed", RANKS, rank, step) for verb, store, rank, step in KILLED]
     check(faults, [*fixed, *(cases := drawn(faults, "killed"))])
     count("ranks killed", len(fixed) + len(cases))
+
+
+@pytest.mark.slow
+def test_if_a_rank_is_stopped_at_any_step_the_others_raise_in_time_and_the_checkpoint_is_whole(faults: Faults) -> None:
+    fixed = [Case("load", "first", "stopped", RANKS, 0, "after gather 1")]  # no store answers any more
+    check(faults, [*fixed, *(cases := drawn(faults, "stopped"))])
+    count("ranks stopped", len(fixed) + len(cases))
 
 
 @pytest.mark.slow

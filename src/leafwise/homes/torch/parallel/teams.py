@@ -9,6 +9,7 @@ from torch import distributed
 
 from leafwise.core.capabilities.sharding import Messages, Team
 from leafwise.errors import RankError
+from leafwise.homes.torch.parallel.signs_of_life import signs_of_life
 
 _NUMBER = 8  # bytes for the number of a rank
 # Its name since torch 2.13, where the older name warns.
@@ -99,17 +100,26 @@ class TorchTeam(Team):
         return finish
 
     def _started(self, collective: Callable[..., Any], *arguments: Any, group: Any) -> Callable[[], None]:
-        """Starts a collective of a process group. The result waits for it."""
+        """Starts a collective of a process group. The result waits for it. If it fails, this rank leaves a note, since
+        some may wait for this one."""
+        signs = signs_of_life()
+        number = signs.begin(self.ranks)
+
+        def failure(error: Exception) -> RankError:
+            raised = error if isinstance(error, RankError) else self._unreachable(error)
+            signs.give_up(self.ranks, number, raised)
+            return raised
+
         try:
             work = collective(*arguments, group=group, async_op=True)
         except RuntimeError as error:
-            raise self._unreachable(error) from error
+            raise failure(error) from error
 
         def wait() -> None:
             try:
-                work.wait()
-            except RuntimeError as error:
-                raise self._unreachable(error) from error
+                signs.wait(work, self.ranks, number)
+            except (RuntimeError, RankError) as error:
+                raise failure(error) from error
 
         return wait
 
