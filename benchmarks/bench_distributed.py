@@ -1,4 +1,5 @@
-"""The statistics of a sharded model, compared with the local statistics of the slowest rank and one all-reduce.
+"""The statistics of a sharded model, compared with the local statistics of the slowest rank and one all-reduce; and a
+save of a replicated model, with and without comparing its copies.
 
     python benchmarks/bench_distributed.py
 
@@ -18,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ from figures import exit_status, report
 from torch import distributed, nn
 
 import leafwise as lw
+from leafwise.checkpoint.saving import diverged
 
 RANKS = min(4, os.cpu_count() or 1)
 WIDTH, LAYERS = 2048, 16  # of one rank: 16 matrices of 4M values
@@ -51,6 +54,31 @@ def check_result(model: nn.Module) -> None:
         assert abs(row.std / whole.std - 1) < 1e-12, name
 
 
+def _save_without_comparing(model: nn.Module, path: str) -> None:
+    kept = diverged.digests
+    diverged.digests = lambda content, array, parts, ranks: [""] * len(parts)  # type: ignore[assignment]
+    try:
+        lw.save(model, path, format="dcp")
+    finally:
+        diverged.digests = kept
+
+
+def check_saves(model: nn.Module, store: str) -> None:
+    """Both ways write the same values, and only one of them notices a copy that differs."""
+    lw.save(model, f"{store}.compared", format="dcp")
+    _save_without_comparing(model, f"{store}.not")
+    assert lw.diff(f"{store}.compared", f"{store}.not").same
+    weight = model[0].weight.to_local().data  # type: ignore[index, operator, union-attr]
+    kept = weight.clone()
+    if distributed.get_rank() == RANKS - 1:
+        weight[0, 0] += 1
+    try:
+        lw.save(model, f"{store}.compared", format="dcp")
+        raise AssertionError("a copy that differs was saved")
+    except lw.RankError:
+        weight.copy_(kept)
+
+
 def on_rank(rank: int, store: str, results: Any) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -72,6 +100,11 @@ def on_rank(rank: int, store: str, results: Any) -> None:
         "all-reduce": lambda: distributed.all_reduce(sums),
         "sharded": lambda: lw.stats(model),
     }
+    copies = init_device_mesh("cpu", (RANKS, 1), mesh_dim_names=("copy", "shard"))
+    replicated = nn.ModuleList([fully_shard(nn.Linear(WIDTH, WIDTH), mesh=copies) for _ in range(LAYERS)])
+    tasks["save"] = lambda: lw.save(replicated, f"{store}.saved", format="dcp")
+    tasks["save without comparing"] = partial(_save_without_comparing, replicated, f"{store}.saved")
+    check_saves(replicated, store)
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for turn in range(ROUNDS + 1):
         for name, task in tasks.items():
@@ -101,7 +134,11 @@ def main() -> int:
     for name, taken in times.items():
         print(f"{name:<12} {taken * 1000:8.2f} ms")
     ratio = times["sharded"] / (times["local"] + times["all-reduce"])
-    return exit_status([report(f"sharded stats / slowest local stats + all-reduce, {RANKS} ranks", ratio, 1.1)])
+    compared = times["save"] / times["save without comparing"]
+    results_of_saves = report("a save of copies, compared / not compared", compared, 1.5)
+    return exit_status(
+        [results_of_saves, report(f"sharded stats / slowest local stats + all-reduce, {RANKS} ranks", ratio, 1.1)]
+    )
 
 
 if __name__ == "__main__":

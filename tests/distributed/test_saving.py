@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.distributed.models import Net, fsdp, sharded_models, tensor_parallel
+from tests.distributed.models import Net, even, fsdp, sharded_models, tensor_parallel
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_loading import (
     OPTIMIZERS,
@@ -31,7 +31,7 @@ from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 import leafwise as lw
 
@@ -270,13 +270,90 @@ def test_a_save_in_the_background_has_the_values_of_its_call(count: int, tmp_pat
     assert len(list((tmp_path / "run").glob("*.distcp"))) == count, "the files of earlier saves are gone"
 
 
+# -- copies that differ ------------------------------------------------------------------------------------
+
+
+def diverging(folder: Path, layout: str, what: str) -> tuple[str, int | None, list[str], float]:
+    """Saves a model of which rank 3 has another copy of something. Returns the error, the rank that it names, the
+    warnings, and what was saved."""
+    if layout == "tensor parallel":
+        model = tensor_parallel(even(), init_device_mesh("cpu", (4,)))  # of which the norms are not split
+    else:
+        names, sizes = {"hybrid": (("copy", "shard"), (2, 2)), "sharded": (("shard",), (4,))}[layout]
+        model = fsdp(Net(), init_device_mesh("cpu", sizes, mesh_dim_names=names))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    model(torch.arange(4)[None]).sum().backward()
+    optimizer.step()
+    weight: Any = model.blocks[0].norm.weight
+    changed = {
+        "parameter": weight, "state": optimizer.state[weight]["exp_avg"], "buffer": model.scale, "nothing": None
+    }[what]  # fmt: skip
+    local = changed.to_local() if isinstance(changed, DTensor) else changed
+    if distributed.get_rank() == 3 and local is not None and local.numel():
+        local.data.view(-1)[-1] += 1.0
+    content = {"model": model, "optimizer": optimizer}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            lw.save(content, folder / "run", format="dcp")
+            error: Any = None
+        except lw.RankError as raised:
+            error = raised
+            lw.save(content, folder / "run", format="dcp", allow={"diverged"})
+    distributed.barrier()
+    assert lw.verify(folder / "run").ok
+    texts = [str(warning.message) for warning in caught if "copies" in str(warning.message)]
+    with lw.open(folder / "run") as saved:
+        stored = float(saved["model.blocks.0.norm.weight"].numpy().sum())
+    return str(error or ""), getattr(error, "rank", None), texts, stored
+
+
+@pytest.mark.parametrize("layout", ["hybrid", "tensor parallel"])
+@pytest.mark.parametrize("what", ["parameter", "state"])
+def test_parameters_whose_copies_have_diverged_are_not_saved(layout: str, what: str, tmp_path: Path) -> None:
+    results = run_ranks(4, diverging, tmp_path, layout, what)
+    name = "model.blocks.0.norm.weight" if what == "parameter" else "blocks.0.norm.weight.exp_avg"
+    for error, rank, _, stored in results:
+        assert rank == 3
+        assert name in error
+        assert 'allow={"diverged"}' in error
+        assert stored == pytest.approx(6.0 if layout == "hybrid" else 8.0)  # those of the first rank
+    assert [len(texts) for _, _, texts, _ in results] == [1, 0, 0, 0]  # allowed, with a warning on the first rank
+
+
+@pytest.mark.parametrize("layout", ["hybrid", "sharded", "tensor parallel"])
+def test_buffers_that_differ_are_a_warning_and_equal_copies_are_nothing(layout: str, tmp_path: Path) -> None:
+    for what, warns in (("buffer", 1), ("nothing", 0)):
+        (tmp_path / what).mkdir()
+        results = run_ranks(4, diverging, tmp_path / what, layout, what)
+        assert [error for error, *_ in results] == [""] * 4
+        assert [len(texts) for _, _, texts, _ in results] == [warns, 0, 0, 0]
+        assert all("model.scale (rank 3 and rank 0)" in text for _, _, texts, _ in results for text in texts)
+
+
+def test_values_that_no_other_rank_has_are_not_read_for_a_comparison(tmp_path: Path) -> None:
+    assert run_ranks(2, compared_bytes, tmp_path, (2,)) == [0, 0]
+    assert min(run_ranks(2, compared_bytes, tmp_path, (2, 1))) > 0
+
+
+def compared_bytes(folder: Path, sizes: tuple[int, ...]) -> int:
+    from leafwise.checkpoint.saving import diverged
+
+    compared: list[int] = []
+    diverged._digest = lambda content, part: compared.append(part.value.numel()) or ""  # type: ignore
+    model = fsdp(Net(), init_device_mesh("cpu", sizes, mesh_dim_names=("copy", "shard")[-len(sizes) :]))
+    del model.scale
+    lw.save(model, folder / "run", format="dcp")
+    return sum(compared)
+
+
 # -- faults ------------------------------------------------------------------------------------------------
 
 VICTIM = 1
 
 
 def killed_while_saving(folder: Path, background: bool, moment: str) -> tuple[str, int | None, float]:
-    import leafwise.homes.torch.parallel.messages as messages
+    import leafwise.homes.torch.parallel.signs_of_life as signs_of_life
     from leafwise.checkpoint.saving.joint_save import JointSave
     from leafwise.files.dcp import writer as dcp_writer
 
@@ -284,7 +361,7 @@ def killed_while_saving(folder: Path, background: bool, moment: str) -> tuple[st
     filled(model, 1)
     lw.save({"model": model, "step": 1}, folder / "run", format="dcp")
     filled(model, 2)
-    messages.PATIENCE = 6.0
+    signs_of_life.PATIENCE = 6.0
     if distributed.get_rank() == VICTIM:
 
         def die(*_: Any, **__: Any) -> Any:
@@ -347,12 +424,12 @@ def saved_again(run: Path) -> None:
 
 
 def first_rank_killed(folder: Path) -> str:
-    import leafwise.homes.torch.parallel.messages as messages
+    import leafwise.homes.torch.parallel.signs_of_life as signs_of_life
     from leafwise.files.dcp import writer as dcp_writer
 
     model = fsdp(Net(), init_device_mesh("cpu", (2,)))
     lw.save({"model": model, "step": 1}, folder / "run", format="dcp")
-    messages.PATIENCE = 6.0
+    signs_of_life.PATIENCE = 6.0
     if distributed.get_rank() == 0:
         dcp_writer.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     with pytest.raises(lw.RankError) as raised:

@@ -5,11 +5,13 @@ are written once, by the rank that has the least to write. Until the end, the fo
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 from leafwise.checkpoint.joint_call import JointCall, Rows, model_rows
+from leafwise.checkpoint.saving import diverged
+from leafwise.checkpoint.saving.diverged import Difference
 from leafwise.checkpoint.saving.saved_content import SavedArray, SavedContent
 from leafwise.core.parts import sharded_rows
 from leafwise.core.path import shown_file
@@ -63,8 +65,9 @@ def refused_format(t: Tree) -> WalkError:
 class JointSave:
     """One save by several ranks. `plan` uses process groups; `write` may be called in the background."""
 
-    def __init__(self, joint: JointCall, folder: str, metadata: dict[str, str]) -> None:
+    def __init__(self, joint: JointCall, folder: str, metadata: dict[str, str], allows_diverged: bool) -> None:
         self._joint, self._path, self._metadata = joint, folder, metadata
+        self._allows_diverged = allows_diverged
         self._folder = os.path.realpath(folder)
 
     def plan(self, t: Tree, collect: Callable[[], SavedContent], copied: bool) -> OwnShare:
@@ -78,7 +81,8 @@ class JointSave:
         plans: list[SavePlan] = []
 
         def answer(boxes_of_ranks: list[Any]) -> list[Any]:
-            shares = _shares(content.arrays, [_boxes(rows) for rows in boxes_of_ranks])
+            shares, differences = _shares(content.arrays, boxes_of_ranks, joint.team.ranks)
+            diverged.report(differences, self._allows_diverged)
             by_name = {array.name: boxes for array, boxes in zip(content.arrays, shares, strict=True)}
             plans.append(dcp_writer.make_plan(checkpoint, boxes=lambda name: by_name[name]))
             try:
@@ -88,7 +92,16 @@ class JointSave:
                 raise FileError(f"cannot write {shown_file(self._path)}: {error.strerror or error}") from error
             return [[plans[0].save, rows] for rows in _rows_of_ranks(shares, joint.team.size)]
 
-        sharded = [[[part.first, part.shape] for part in own] for own in parts]
+        sums = joint.attempt(
+            lambda: [
+                diverged.digests(content, array, own, joint.team.size)
+                for array, own in zip(content.arrays, parts, strict=True)
+            ]
+        )
+        sharded = [
+            [[part.first, part.shape, digest] for part, digest in zip(own, digests, strict=True)]
+            for own, digests in zip(parts, sums, strict=True)
+        ]
         save, rows = joint.meet(sharded, answer)
         own = {number: _boxes([boxes])[0] for number, boxes in rows}
         plan = plans[0] if plans else _own_plan(save, content, own, joint.team.rank)
@@ -175,18 +188,30 @@ def _boxes(rows: list[Any]) -> list[list[Box]]:
     return [[(tuple(position), tuple(size)) for position, size in boxes] for boxes in rows]
 
 
-def _shares(arrays: list[SavedArray], boxes_of_ranks: list[list[list[Box]]]) -> list[list[PlannedBox]]:
-    """Which rank writes which part of which array. A part that only one rank has is its own; then the others, the
-    largest first, go to the rank that has the least to write."""
+def _shares(
+    arrays: list[SavedArray], boxes_of_ranks: list[Any], team_ranks: Sequence[int]
+) -> tuple[list[list[PlannedBox]], list[Difference]]:
+    """Which rank writes which part of which array, and of which arrays the copies differ. A part that only one rank has
+    is its own, and one whose copies differ is that of the first rank; then the others, the largest first, go to the
+    rank that has the least to write."""
     ranks = range(len(boxes_of_ranks))
+    differences: list[Difference] = []
     shares: list[list[PlannedBox]] = [[] for _ in arrays]
     loads = [0] * len(ranks)
     several: list[tuple[int, int, Box, list[int]]] = []  # bytes, number of the array, box, ranks that have it
     for number, array in enumerate(arrays):
         holders: dict[Box, list[int]] = {}
+        sums: dict[Box, str] = {}  # of the first copy
+        other: tuple[int, int] | None = None  # two ranks whose copies differ
         for rank in ranks:
-            for box in boxes_of_ranks[rank][number]:
-                holders.setdefault(box, []).append(rank)
+            for position, size, digest in boxes_of_ranks[rank][number]:
+                box = tuple(position), tuple(size)
+                having = holders.setdefault(box, [])
+                having.append(rank)
+                if sums.setdefault(box, digest) != digest and other is None:
+                    other = rank, having[0]
+        if other is not None:
+            differences.append(Difference(array, team_ranks[other[0]], team_ranks[other[1]]))
         shape = array.shape
         if not tiled(shape, list(holders), Limits.none()):
             raise WalkError(
@@ -194,7 +219,7 @@ def _shares(arrays: list[SavedArray], boxes_of_ranks: list[list[list[Box]]]) -> 
             )
         for box, having in holders.items():
             nbytes = prod(box[1]) * ITEM_BYTES[array.dtype]
-            if array.facts.spec.sharding is None and array.facts.kind != "parameter":
+            if other is not None or (array.facts.spec.sharding is None and array.facts.kind != "parameter"):
                 having = having[:1]  # buffers may differ between processes: all are those of one process
             if len(having) > 1:
                 several.append((nbytes, number, box, having))
@@ -205,7 +230,7 @@ def _shares(arrays: list[SavedArray], boxes_of_ranks: list[list[list[Box]]]) -> 
         rank = min(having, key=loads.__getitem__)
         shares[number].append(PlannedBox(rank, *box))
         loads[rank] += nbytes
-    return [sorted(boxes, key=lambda box: box.position) for boxes in shares]
+    return [sorted(boxes, key=lambda box: box.position) for boxes in shares], differences
 
 
 def _rows_of_ranks(shares: list[list[PlannedBox]], ranks: int) -> list[list[Any]]:

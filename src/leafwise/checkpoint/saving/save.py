@@ -1,13 +1,14 @@
 """`lw.save`: writes a model, an optimizer or a dict of them, with checksums, and replaces the old file atomically."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, overload
 
 from leafwise.checkpoint.joint_call import joint_call_of
 from leafwise.checkpoint.saving.background import BackgroundSave, finish_saves
+from leafwise.checkpoint.saving.diverged import checked_allow
 from leafwise.checkpoint.saving.joint_save import JointSave, refused_format
 from leafwise.checkpoint.saving.saved_content import collect
 from leafwise.checkpoint.saving.write_arguments import (
@@ -40,6 +41,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
     format: Literal["safetensors", "dcp", "orbax"] | None = None,
+    allow: Iterable[str] = (),
     background: Literal[False] = False,
     progress: bool = False,
 ) -> str: ...
@@ -55,6 +57,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
     format: Literal["safetensors", "dcp", "orbax"] | None = None,
+    allow: Iterable[str] = (),
     background: Literal[True],
     progress: bool = False,
 ) -> BackgroundSave: ...
@@ -70,6 +73,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
     format: Literal["safetensors", "dcp", "orbax"] | None = None,
+    allow: Iterable[str] = (),
     background: bool = False,
     progress: bool = False,
 ) -> str | BackgroundSave: ...
@@ -84,6 +88,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     ties: Literal["once", "copy"] = "once",
     format: Literal["safetensors", "dcp", "orbax"] | None = None,
+    allow: Iterable[str] = (),
     background: bool = False,
     progress: bool = False,
 ) -> str | BackgroundSave:
@@ -105,6 +110,8 @@ def save(
       and `format="orbax"` one that Orbax's `StandardCheckpointer` restores, as NumPy arrays. `ties="copy"` is for
       programs that expect each name there, since Orbax has no ties.
       A model that is sharded over processes can only be saved with `format="dcp"`; every process must call this.
+    - `allow={"diverged"}` saves such a model although the copies that several processes have of a parameter, or of
+      optimizer state, are not equal. (Of buffers, this is a warning.)
     - `background=True` returns a `BackgroundSave` as soon as the values are copied; its `wait()` returns the path.
     - `progress=True` shows a progress bar.
 
@@ -130,6 +137,7 @@ def save(
         raise QueryError('cast= takes True or "saturate", not False; to save without casting, leave out dtype=')
     if cast == "saturate" and dtype is None:
         raise QueryError('cast="saturate" needs dtype=')
+    allows_diverged = checked_allow(allow)
     wanted = checked_dtype(dtype, CODES)
     header = header_metadata(metadata, format)
     with ExitStack() as files:
@@ -142,7 +150,7 @@ def save(
             call = joint_call_of(t, "save")
             assert call is not None
             files.enter_context(call.messages)
-            joint = JointSave(call, target, header)
+            joint = JointSave(call, target, header, allows_diverged)
             collect_sharded = partial(collect, t, where, wanted, False, format, cast == "saturate", sharded=True)
             share = joint.plan(t, collect_sharded, background)
 
