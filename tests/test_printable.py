@@ -20,7 +20,7 @@ ESCAPES = {"escape", "shown_file", "quote", "repr", "ascii"}
 # Exceptions that do not derive from lw.Error: they are caught inside leafwise, and their text goes into an lw.Error.
 INTERNAL = {
     "BadRequestError", "BlocksError", "CutOffError", "InitializerError", "LimitError", "NotTiledError",
-    "RecipeError", "StoppedError", "TooDeepError",
+    "RecipeError", "_EndError", "StoppedError", "TooDeepError",
     "TruncatedPickleError", "UnexpectedArgumentsError", "UnpicklingError", "UnreadError",
 }  # fmt: skip
 # Methods whose text contains no text from elsewhere, or that return the text of another `__str__`.

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.payloads import containers, functions, programs, tricks
+from tools.payloads import containers, functions, outside_archives, outside_pickles, outside_programs, programs, tricks
 from tools.payloads.containers import Payload
 from tools.payloads.pickle_code import pickled
 
@@ -33,7 +33,8 @@ class Made(NamedTuple):
 
 def corpus() -> list[Payload]:
     """Every payload. Whether one runs depends on the versions of what is installed."""
-    found = [*_of_functions(), *tricks.payloads(), *containers.payloads(), *programs.payloads()]
+    modules = (tricks, containers, programs, outside_pickles, outside_archives, outside_programs)
+    found = [*_of_functions(), *(one for module in modules for one in module.payloads())]
     names = [one.name for one in found]
     assert len(set(names)) == len(names), sorted({name for name in names if names.count(name) > 1})
     return found

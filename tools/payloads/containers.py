@@ -124,11 +124,11 @@ def _array_of_joblib(descr: Any, data: bytes, shape: tuple[int, ...] = (1,)) -> 
     return Code(encoded(Built(wrapper, {**state, "numpy_array_alignment_bytes": None}), 3) + data)
 
 
-def _dtype(code: str, *state: Any) -> Built:
+def dtype(code: str, *state: Any) -> Built:
     return Built(call("numpy:dtype", code, False, True), state)
 
 
-_OBJECTS = _dtype("O8", 3, "|", None, None, None, -1, -1, 63)
+OBJECTS = dtype("O8", 3, "|", None, None, None, -1, -1, 63)
 
 
 # -- the payloads ------------------------------------------------------------------------------------------------
@@ -230,24 +230,24 @@ def _joblib(which: str, made: Callable[[str], Call]) -> Iterator[Payload]:
                             ("bz2", bz2.compress), ("xz", lzma.compress),
                             ("lzma", lambda data: lzma.compress(data, lzma.FORMAT_ALONE))):  # fmt: skip
         yield row(label, lambda m, c=compress: c(pickled({"a": made(m)}, 4)))  # type: ignore[misc]
-    yield row("array of objects", lambda m: with_array(_OBJECTS, arrays(m)))
+    yield row("array of objects", lambda m: with_array(OBJECTS, arrays(m)))
     yield row("array of objects of protocol 0", lambda m: with_array(
-        _OBJECTS, pickled(call("builtins:list", [made(m)]), 4)))  # fmt: skip
+        OBJECTS, pickled(call("builtins:list", [made(m)]), 4)))  # fmt: skip
     yield row("numbers with the flags of objects", lambda m: with_array(
-        _dtype("i8", 3, *plain, 63), _padded(arrays(m), 8), (_count(arrays(m), 8),)))  # fmt: skip
+        dtype("i8", 3, *plain, 63), _padded(arrays(m), 8), (_count(arrays(m), 8),)))  # fmt: skip
     yield row("bytes with the flags of objects", lambda m: with_array(
-        _dtype("V1", 3, "|", None, None, None, 1, 1, 63), arrays(m), (len(arrays(m)),)))  # fmt: skip
+        dtype("V1", 3, "|", None, None, None, 1, 1, 63), arrays(m), (len(arrays(m)),)))  # fmt: skip
     yield row("opcodes as the bytes of an array, read by pickle", lambda m: with_array(
-        _dtype("u1", 3, *plain, 0), _opcodes(made, m), (len(_opcodes(made, m)),)), "pickle.load", ".pkl")  # fmt: skip
+        dtype("u1", 3, *plain, 0), _opcodes(made, m), (len(_opcodes(made, m)),)), "pickle.load", ".pkl")  # fmt: skip
     yield row("opcodes as the bytes of an array, read by torch", lambda m: with_array(
-        _dtype("u1", 3, *plain, 0), _opcodes(made, m), (len(_opcodes(made, m)),)), "torch.load", ".pkl")  # fmt: skip
+        dtype("u1", 3, *plain, 0), _opcodes(made, m), (len(_opcodes(made, m)),)), "torch.load", ".pkl")  # fmt: skip
     yield row("opcodes as the bytes of an array, read by pandas", lambda m: with_array(
-        _dtype("u1", 3, *plain, 0), _opcodes(made, m), (len(_opcodes(made, m)),)), "pandas.read_pickle",
+        dtype("u1", 3, *plain, 0), _opcodes(made, m), (len(_opcodes(made, m)),)), "pandas.read_pickle",
         ".pkl")  # fmt: skip
     yield row("a function as the dtype's flags", lambda m: with_array(
         Built(call("argparse:Namespace"), {"hasobject": True}), arrays(m)))  # fmt: skip
     yield row("fields of objects", lambda m: with_array(
-        _dtype("V8", 3, "|", None, ("a",), {"a": (_OBJECTS, 0)}, 8, 1, 63), arrays(m)))  # fmt: skip
+        dtype("V8", 3, "|", None, ("a",), {"a": (OBJECTS, 0)}, 8, 1, 63), arrays(m)))  # fmt: skip
 
 
 def _opcodes(made: Callable[[str], Call], marker: str) -> bytes:
@@ -300,7 +300,7 @@ def _numpy(which: str, made: Callable[[str], Call]) -> Iterator[Payload]:
 
 def _array(module: str, items: list[Any]) -> Built:
     made = call(f"{module}:_reconstruct", name("numpy:ndarray"), (0,), b"b")
-    return Built(made, (1, (len(items),), _OBJECTS, False, items))
+    return Built(made, (1, (len(items),), OBJECTS, False, items))
 
 
 def _folders() -> Iterator[Payload]:
@@ -308,44 +308,35 @@ def _folders() -> Iterator[Payload]:
     for which, made in CALLS.items():
 
         def in_metadata(path: Path, marker: str, made: Callable[[str], Call] = made) -> None:
-            _dcp(path, {"w": 1})
+            _dcp(path)
             metadata = path / ".metadata"
             data = metadata.read_bytes()
             metadata.write_bytes(b"\x80\x04" + encoded(made(marker), 4) + b"0" + data)
 
         def in_values(path: Path, marker: str, made: Callable[[str], Call] = made) -> None:
-            data = torch_zip(pickled(made(marker), 4))
-            _dcp(path, {"w": _Bytes(data)})
-            [file] = path.glob("*.distcp")
-            place = file.read_bytes()
-            file.write_bytes(data.ljust(len(place), b"\0") if len(data) <= len(place) else data)
-            _resize(path, len(data))
+            dcp_value(path, torch_zip(pickled(made(marker), 4)))
 
         yield Payload(f"{which}, DCP: in .metadata", "distributed checkpoints", "dcp_to_torch_save", "", in_metadata)
         yield Payload(f"{which}, DCP: in a value", "distributed checkpoints", "dcp_to_torch_save", "", in_values)
 
 
-class _Bytes:
-    """A value that takes some room."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-
-def _dcp(path: Path, content: dict[str, Any]) -> None:
+def _dcp(path: Path) -> None:
     import warnings
 
     import torch.distributed.checkpoint as dcp
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dcp.save({"w": 1} if isinstance(content["w"], _Bytes) else content, checkpoint_id=path, no_dist=True)
+        dcp.save({"w": 1}, checkpoint_id=path, no_dist=True)
 
 
-def _resize(path: Path, length: int) -> None:
-    """Writes the length of the only value into the metadata."""
-    file = path / ".metadata"
-    metadata = pickle.loads(file.read_bytes())
+def dcp_value(path: Path, data: bytes) -> None:
+    """A distributed checkpoint whose only value, which is not a tensor, is `data`."""
+    _dcp(path)
+    [file] = path.glob("*.distcp")
+    file.write_bytes(data.ljust(file.stat().st_size, b"\0"))
+    metadata_file = path / ".metadata"
+    metadata = pickle.loads(metadata_file.read_bytes())
     for info in metadata.storage_data.values():
-        info.length = length
-    file.write_bytes(pickle.dumps(metadata))
+        info.length = len(data)
+    metadata_file.write_bytes(pickle.dumps(metadata))

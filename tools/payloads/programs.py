@@ -16,7 +16,7 @@ from tools.payloads.containers import CALLS, Payload, torch_zip, zipped
 from tools.payloads.pickle_code import call, pickled
 
 # The body of a method of a TorchScript class, which may call any operator. Some create a file.
-_BODIES = {
+BODIES = {
     "torch.save": "torch.save(1, {marker!r})",
     "torch.from_file": "self.training_steps += torch.from_file({marker!r}, True, 4).numel()",
 }
@@ -48,26 +48,26 @@ def _scripts() -> Iterator[Payload]:
     def row(name: str, write: Any, loader: str = "torch.jit.load", suffix: str = ".pt") -> Payload:
         return Payload(f"TorchScript: {name}", "TorchScript", loader, suffix, write)
 
-    for operator, body in _BODIES.items():
+    for operator, body in BODIES.items():
         for loader in ("torch.jit.load", "torch.load"):
-            yield row(f"{operator} in __setstate__ of the module, {loader}", _script(body, "module"), loader)
-        yield row(f"{operator} in __setstate__ of a submodule", _script(body, "submodule"))
-        yield row(f"{operator} in __setstate__, for phones", _script(body, "module", lite=True),
+            yield row(f"{operator} in __setstate__ of the module, {loader}", script(body, "module"), loader)
+        yield row(f"{operator} in __setstate__ of a submodule", script(body, "submodule"))
+        yield row(f"{operator} in __setstate__, for phones", script(body, "module", lite=True),
                   "_load_for_lite_interpreter", ".ptl")  # fmt: skip
-    yield row("torch.from_file with a space", _rewritten(_script(_BODIES["torch.from_file"], "module"), lambda code: (
+    yield row("torch.from_file with a space", rewritten(script(BODIES["torch.from_file"], "module"), lambda code: (
         code.replace("torch.from_file(", "torch.from_file ("))))  # fmt: skip
     for label, change in _REWRITTEN.items():
         for loader in ("torch.jit.load", "torch.load"):
-            yield row(f"{label}, {loader}", _rewritten(_script(_BODIES["torch.save"], "module"), change), loader)
-    for_phones = _script(_BODIES["torch.save"], "module", lite=True)
+            yield row(f"{label}, {loader}", rewritten(script(BODIES["torch.save"], "module"), change), loader)
+    for_phones = script(BODIES["torch.save"], "module", lite=True)
     yield row(
-        "for phones, without source", _rewritten(for_phones, lambda code: None), "_load_for_lite_interpreter", ".ptl"
+        "for phones, without source", rewritten(for_phones, lambda code: None), "_load_for_lite_interpreter", ".ptl"
     )
     for which, made in CALLS.items():
         yield row(f"{which} in an extra file", _with_extra_file(made), "torch.jit.load of extra files")
 
 
-def _script(body: str, place: str, lite: bool = False) -> Callable[[Path, str], None]:
+def script(body: str, place: str, lite: bool = False) -> Callable[[Path, str], None]:
     def write(path: Path, marker: str) -> None:
         import torch
 
@@ -157,7 +157,7 @@ _REWRITTEN: dict[str, Callable[[str], str]] = {
 }
 
 
-def _rewritten(write: Callable[[Path, str], None], change: Callable[[str], str | None]) -> Callable[[Path, str], None]:
+def rewritten(write: Callable[[Path, str], None], change: Callable[[str], str | None]) -> Callable[[Path, str], None]:
     """The archive with other source code, or without it."""
 
     def rewrite(path: Path, marker: str) -> None:
@@ -190,7 +190,7 @@ def _with_extra_file(made: Callable[[str], Any]) -> Callable[[Path, str], None]:
 
 
 @cache
-def _program() -> dict[str, bytes]:
+def program() -> dict[str, bytes]:
     """The entries of an archive with a dynamic shape."""
     import torch
 
@@ -198,8 +198,8 @@ def _program() -> dict[str, bytes]:
     dynamic = ({0: torch.export.Dim("rows", max=64)},)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(3, 2),), dynamic_shapes=dynamic)
-        torch.export.save(program, stream)
+        exported = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(3, 2),), dynamic_shapes=dynamic)
+        torch.export.save(exported, stream)
     with zipfile.ZipFile(stream) as archive:
         return {entry: archive.read(entry) for entry in archive.namelist()}
 
@@ -218,7 +218,7 @@ def _exported() -> Iterator[Payload]:
             yield row(f"{which} in an opaque constant of protocol {protocol}", _opaque_constant(made, protocol))
         yield row(f"{which} in an older archive", _older(made))
     if shutil.which("gcc"):
-        yield row("a library", _compiled_program(_library), "load_pt2")
+        yield row("a library", _compiled_program(library), "load_pt2")
     yield row("flags of a compiler", _compiled_program(_flags), "load_pt2")
     code = "__import__('os').system('touch {marker}')"
     for label, expression in (
@@ -227,7 +227,7 @@ def _exported() -> Iterator[Payload]:
         ("open()", "open('{marker}', 'w')"),
     ):
         yield row(f"{label} in a symbolic shape", _changed("models/model.json", lambda data, m, e=expression: (
-            _symbolic(data, e.format(marker=m)))))  # fmt: skip
+            symbolic(data, e.format(marker=m)))))  # fmt: skip
 
 
 def _compiled_program(entries: Callable[[Path, str], dict[str, bytes]]) -> Callable[[Path, str], None]:
@@ -235,21 +235,21 @@ def _compiled_program(entries: Callable[[Path, str], dict[str, bytes]]) -> Calla
 
     def write(path: Path, marker: str) -> None:
         metadata = json.dumps({"AOTI_DEVICE_KEY": "cpu", "AOTI_PLATFORM": "linux"}).encode()
-        [root] = {entry.partition("/")[0] for entry in _program()}
+        [root] = {entry.partition("/")[0] for entry in program()}
         more = {"a.wrapper_metadata.json": metadata} | entries(path, marker)
         folder = f"{root}/data/aotinductor/model"
-        path.write_bytes(zipped(_program() | {f"{folder}/{entry}": data for entry, data in more.items()}))
+        path.write_bytes(zipped(program() | {f"{folder}/{entry}": data for entry, data in more.items()}))
 
     return write
 
 
-def _library(path: Path, marker: str) -> dict[str, bytes]:
-    code, library = path.with_suffix(".c"), path.with_suffix(".so")
+def library(path: Path, marker: str) -> dict[str, bytes]:
+    code, made = path.with_suffix(".c"), path.with_suffix(".so")
     code.write_text(f'#include <stdio.h>\n__attribute__((constructor)) void run(void) {{ fopen("{marker}", "w"); }}\n')
-    subprocess.run(["gcc", "-shared", "-fPIC", "-s", "-o", str(library), str(code)], check=True)
-    data = library.read_bytes()
+    subprocess.run(["gcc", "-shared", "-fPIC", "-s", "-o", str(made), str(code)], check=True)
+    data = made.read_bytes()
     code.unlink()
-    library.unlink()
+    made.unlink()
     return {"a.wrapper.so": data}
 
 
@@ -267,14 +267,14 @@ def _changed(part: str, change: Callable[[bytes, str], bytes]) -> Callable[[Path
     def write(path: Path, marker: str) -> None:
         entries = {
             entry: change(data, marker) if part in entry and not entry.endswith("_config.json") else data
-            for entry, data in _program().items()
+            for entry, data in program().items()
         }
         path.write_bytes(zipped(entries))
 
     return write
 
 
-def _symbolic(data: bytes, expression: str) -> bytes:
+def symbolic(data: bytes, expression: str) -> bytes:
     """The graph with an expression instead of the first symbol."""
 
     def replaced(value: Any) -> Any:
@@ -287,7 +287,7 @@ def _symbolic(data: bytes, expression: str) -> bytes:
 
 def _pickled_tensor(made: Callable[[str], Any], part: str) -> Callable[[Path, str], None]:
     def write(path: Path, marker: str) -> None:
-        entries = dict(_program())
+        entries = dict(program())
         [config] = [entry for entry in entries if entry.endswith(f"_{part}_config.json")]
         folder = config.rpartition("/")[0]
         content = json.loads(entries[config])
@@ -306,7 +306,7 @@ def _opaque_constant(made: Callable[[str], Any], protocol: int = 4) -> Callable[
     """A constant of a class that torch does not know, which it pickles as it is."""
 
     def write(path: Path, marker: str) -> None:
-        entries = dict(_program())
+        entries = dict(program())
         [config] = [entry for entry in entries if entry.endswith("_constants_config.json")]
         folder = config.rpartition("/")[0]
         content = json.loads(entries[config])
@@ -324,7 +324,7 @@ def _older(made: Callable[[str], Any]) -> Callable[[Path, str], None]:
     """The layout of PyTorch before 2.8."""
 
     def write(path: Path, marker: str) -> None:
-        entries = _program()
+        entries = program()
         [model] = [data for entry, data in entries.items() if entry.endswith("models/model.json")]
         good = torch_zip(pickled({}, 2))
         version = json.loads(model)["schema_version"]

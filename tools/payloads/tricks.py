@@ -81,17 +81,17 @@ def _converted(function: str, method: str) -> Make:
     return lambda marker: call(function, _with_method(method)(marker))
 
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _BACKWARD_HOOK = "torch.nn.modules.module:BackwardHook"  # a plain class in a module of layers
 
 
 def _module(**attributes: Any) -> Built:
-    hooks: dict[str, Any] = {hook: {} for hook in _HOOKS}
+    hooks: dict[str, Any] = {hook: {} for hook in HOOKS}
     return Built(Call(name("torch.nn.modules.module:Module"), (), "new"), hooks | attributes)
 
 
 def _sequential(marker: str) -> Call:
-    hooks: dict[str, Any] = {hook: {} for hook in _HOOKS}
+    hooks: dict[str, Any] = {hook: {} for hook in HOOKS}
     made = Call(name("torch.nn.modules.container:Sequential"), (), "new")
     return call(Built(made, hooks | {"_modules": {"0": LOAD}}), inner(marker))
 
@@ -165,7 +165,7 @@ _HARMLESS: dict[str, Make] = {
         Filled(Kept(1), {"__setstate__": LOAD}), Built(Kept(2), inner(m)))),
     "a Sequential that is filled later": lambda m: Steps((
         Kept(1, {}), Kept(2, Built(Call(name("torch.nn.modules.container:Sequential"), (), "new"), {
-            **{hook: {} for hook in _HOOKS}, "_modules": Kept(1)})),
+            **{hook: {} for hook in HOOKS}, "_modules": Kept(1)})),
         Filled(Kept(1), {"0": LOAD}), call(Kept(2), inner(m)))),
     "append in the state of a plain class": lambda m: Filled(Built(
         Call(name(_BACKWARD_HOOK), (), "new"), {"append": LOAD}), [inner(m)]),
@@ -481,9 +481,9 @@ def _changed_source(marker: str, kind: str = _BACKWARD_HOOK) -> bytes:
 # -- files of two formats ----------------------------------------------------------------------------------------
 
 
-def _msgpack(marker: str) -> bytes:
-    """A map of msgpack with ten entries whose bytes are also a pickle."""
-    code = encoded(Code(b"cposix\nsystem\n" + _text(f"touch {marker}") + b"\x85R."))
+def msgpack(marker: str, before: bytes = b"") -> bytes:
+    """A map of msgpack with ten entries whose bytes are also a pickle, with opcodes before those of its call."""
+    code = before + encoded(Code(b"cposix\nsystem\n" + _text(f"touch {marker}") + b"\x85R."))
     # The head of the map is LONG1, and the head of its first key is the number of bytes that LONG1 skips.
     entries = b"a\xa0" + b"".join(b"\xa1" + bytes([98 + number]) + b"\x01" for number in range(8)) + b"\xa1z\xc5"
     padding = 0xA1 - len(entries) - 2
@@ -491,7 +491,7 @@ def _msgpack(marker: str) -> bytes:
 
 
 _DISGUISED: dict[str, tuple[Callable[[str], bytes], str, str]] = {
-    "a pickle that is also msgpack": (_msgpack, "pickle.load", ".pkl"),
-    "a pickle that is also msgpack, read by torch": (_msgpack, "torch.load", ".pt"),
+    "a pickle that is also msgpack": (msgpack, "pickle.load", ".pkl"),
+    "a pickle that is also msgpack, read by torch": (msgpack, "torch.load", ".pt"),
     "a pickle before a zip": (lambda m: pickled(command(m), 4) + torch_zip(pickled({}, 2)), "pickle.load", ".pkl"),
 }

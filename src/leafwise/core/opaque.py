@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from marshal import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from leafwise.core.home import Visit
@@ -22,6 +23,10 @@ MODULE_INTERNALS = frozenset(
 )
 
 _SCALARS = (str, int, float, complex, bool, bytes, type(None))
+_NUMBERS = frozenset({int, float, complex, bool, type(None)})
+_LONG = 200  # characters; the digest of a longer text is kept
+_AT_ONCE = 1_000  # numbers of a list
+_AS_TEXT = 1  # the version of marshal that writes floats as text: all nan are equal
 
 
 class StoredText(str):
@@ -65,8 +70,7 @@ class Opaque:
         self.items: list[Any] | None = None
         self.entries: dict[Any, Any] | None = None
         self.content: Visit | None = None  # its leaves and children, if it contains arrays or is a module
-        # Of the containers in its file, by identity, without or with their arrays; see `same_records`.
-        self.digests: dict[tuple[int, bool], bytes] = {}
+        self.digests = Digests()  # those of its file, once all of it was read
 
     def stored(self) -> Iterator[Any]:
         """The bytes that it has in the file, piece by piece; they are read only to compare it."""
@@ -110,9 +114,11 @@ class Opaque:
 
     def __str__(self) -> str:
         """Its name as a key in a path: the member of an enum is `package.Color(1)`."""
-        if not self.args or len(self.args) > 3 or not all(_is_short(arg) for arg in self.args):
+        if not self.args or len(self.args) > 3 or not all(map(_is_readable, self.args)):
             # What differs has different names.
-            return escape(f"{self.class_name} {_digest(self).hex()[:8]}" if any(self.parts()) else self.class_name)
+            return escape(
+                f"{self.class_name} {self.digests.of(self).hex()[:8]}" if any(self.parts()) else self.class_name
+            )
         return escape(f"{self.class_name}({', '.join(f'{arg!r:.40}' for arg in self.args)})")
 
     def __repr__(self) -> str:
@@ -151,48 +157,64 @@ def opaque_objects(columns: "Columns", root: int) -> list[OpaqueObject]:
     return objects
 
 
-def _is_short(value: Any) -> bool:
+def _is_readable(value: Any) -> bool:
     return isinstance(value, str | float | None) or (isinstance(value, int) and value.bit_length() <= 200)
 
 
 def same_records(first: Opaque, second: Opaque, with_arrays: bool = False) -> bool:
     """Whether two files say the same about two objects. Arrays are not compared, because they are leaves; except those
     in keys of dicts, which are not. `with_arrays` is for objects that are keys themselves."""
-    return _digest(first, with_arrays) == _digest(second, with_arrays)
+    return first.digests.of(first, with_arrays) == second.digests.of(second, with_arrays)
 
 
-def _digest(record: Opaque, with_arrays: bool = False) -> bytes:
-    """A digest that is equal for equal records. The digest of each container is computed once for a file, so that one
-    that many records refer to does not take forever."""
-    digests = record.digests
-    stack: list[tuple[Any, bool, bool]] = [(record, with_arrays, False)]
-    while stack:
-        value, with_arrays, done = stack.pop()
-        key = id(value), with_arrays
-        if done:
-            digests[key] = _combined(value, with_arrays, digests)
-        elif key not in digests:
-            digests[key] = b"inside itself"
-            stack.append((value, with_arrays, True))
-            parts = _inside(value, with_arrays)
-            stack += [(part, arrays, False) for part, arrays in parts if not isinstance(part, _SCALARS)]
-    return digests[id(record), with_arrays]
+class Digests:
+    """Digests of values of one file, which are equal for equal values. The digest of each container, and of each long
+    text, is computed once, so that one to which many records refer does not take forever."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bool], bytes] = {}  # by identity, without or with arrays
+
+    def of(self, record: Opaque, with_arrays: bool = False) -> bytes:
+        known = self._known
+        stack: list[tuple[Any, bool, bool]] = [(record, with_arrays, False)]
+        while stack:
+            value, with_arrays, done = stack.pop()
+            key = id(value), with_arrays
+            if done:
+                known[key] = self._combined(value, with_arrays)
+            elif key not in known:
+                known[key] = b"inside itself"
+                stack.append((value, with_arrays, True))
+                parts = _inside(value, with_arrays)
+                stack += [(part, arrays, False) for part, arrays in parts if not _is_short(part)]
+        return known[id(record), with_arrays]
+
+    def _combined(self, value: Any, with_arrays: bool) -> bytes:
+        from hashlib import sha256  # takes longer to import than a small file to list
+
+        if isinstance(value, _SCALARS):
+            return sha256(_scalar_bytes(value)).digest()
+        text = sha256(f"{type(value).__name__} {_label(value)}".encode("utf-8", "surrogatepass"))
+        if isinstance(value, list | tuple) and _NUMBERS.issuperset(map(type, value)):
+            for start in range(0, len(value), _AT_ONCE):
+                text.update(dumps(value[start : start + _AT_ONCE], _AS_TEXT))
+            return text.digest()
+        parts = [
+            _scalar_bytes(part) if _is_short(part) else self._known[id(part), arrays]
+            for part, arrays in _inside(value, with_arrays)
+        ]
+        for part in sorted(parts) if isinstance(value, set | frozenset) else parts:
+            text.update(len(part).to_bytes(8, "little") + part)
+        is_array = with_arrays and hasattr(value, "chunks")
+        for piece in value.chunks() if is_array else value.stored() if isinstance(value, Opaque) else ():
+            text.update(piece)
+        return text.digest()
 
 
-def _combined(value: Any, with_arrays: bool, digests: dict[tuple[int, bool], bytes]) -> bytes:
-    from hashlib import sha256  # takes longer to import than a small file to list
-
-    text = sha256(f"{type(value).__name__} {_label(value)}".encode("utf-8", "surrogatepass"))
-    parts = (
-        _scalar_bytes(part) if isinstance(part, _SCALARS) else digests[id(part), arrays]
-        for part, arrays in _inside(value, with_arrays)
-    )
-    for part in sorted(parts) if isinstance(value, set | frozenset) else parts:
-        text.update(len(part).to_bytes(8, "little") + part)
-    is_array = with_arrays and hasattr(value, "chunks")
-    for piece in value.chunks() if is_array else value.stored() if isinstance(value, Opaque) else ():
-        text.update(piece)
-    return text.digest()
+def _is_short(value: Any) -> bool:
+    return isinstance(value, _SCALARS) and (not isinstance(value, str | bytes) or len(value) <= _LONG)
 
 
 def _scalar_bytes(value: Any) -> bytes:

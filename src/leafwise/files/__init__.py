@@ -115,4 +115,5 @@ def _read(name: str, verify: bool, limits: Limits) -> StoredFile:
         from leafwise.files.folders import shards
 
         return shards.read_index(location, folder_of(name, limits, verify))
+    location.limits.fit(location.size)
     return detect.read(location)

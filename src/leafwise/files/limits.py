@@ -19,6 +19,7 @@ from leafwise.errors import QueryError
 MAX_BYTES = 400_000_000
 MAX_STEPS = 24_000_000
 MAX_DOWNLOAD = 5_000_000_000
+_SMALL_FILE_STEPS, _STEPS_PER_BYTE = 8_000_000, 2  # a file of 8 MB may take MAX_STEPS
 ALLOW_MORE = "if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
 
 LISTED = 300  # bytes of memory that the walk needs for an array and its name
@@ -55,7 +56,17 @@ class Limits:
     """The memory and the work that are left for opening a file, and the bytes that may still be downloaded. If it is
     opened strictly, objects of classes that leafwise does not load are refused."""
 
-    __slots__ = ("_repeated", "bytes", "downloads", "max_bytes", "max_download", "max_steps", "steps", "strict")
+    __slots__ = (
+        "_is_given",
+        "_repeated",
+        "bytes",
+        "downloads",
+        "max_bytes",
+        "max_download",
+        "max_steps",
+        "steps",
+        "strict",
+    )
 
     def __init__(
         self,
@@ -73,6 +84,7 @@ class Limits:
         self.max_steps = self.steps = usual_steps if max_steps is None else max_steps
         self.max_download = self.downloads = usual_download if max_download is None else max_download
         self.strict = usually_strict if strict is None else strict
+        self._is_given = max_steps is not None
         self._repeated = 0
 
     @classmethod
@@ -82,13 +94,20 @@ class Limits:
 
     def anew(self) -> "Limits":
         """The same limits, with nothing spent yet."""
-        return Limits(self.max_bytes, self.max_steps, self.max_download, self.strict)
+        limits = Limits(self.max_bytes, self.max_steps, self.max_download, self.strict)
+        limits._is_given = self._is_given
+        return limits
 
     def spend_bytes(self, count: int) -> None:
         """Subtracts bytes of memory from what is left. Call it before allocating them."""
         self.bytes -= count
         if self.bytes < 0:
             raise LimitError(f"reading it takes more than {self.max_bytes:,} bytes of memory; {ALLOW_MORE}")
+
+    def fit(self, size: int) -> None:
+        """Lowers the default limit of steps for a file of this many bytes: what takes long should at least be large."""
+        if self.max_steps == MAX_STEPS and not self._is_given:
+            self.max_steps = self.steps = min(MAX_STEPS, _SMALL_FILE_STEPS + _STEPS_PER_BYTE * size)
 
     def allows_repeats(self, count: int) -> bool:
         """Whether arrays that repeat stored bytes, as expanded ones do, may add `count` bytes. In total they may add a
@@ -104,6 +123,14 @@ class Limits:
             raise LimitError(
                 "it refers to the same values so often that they would expand to "
                 f"more than {self.max_bytes // 16:,} bytes; {ALLOW_MORE}"
+            )
+
+    def spend_paths(self, count: int) -> None:
+        """Raises if the paths of all values take more than a quarter of `max_bytes`: each has the names above it."""
+        if count > self.max_bytes // 4:
+            raise LimitError(
+                "its values are under names so long, or so deeply nested, that their paths take more than "
+                f"{self.max_bytes // 4:,} bytes; {ALLOW_MORE}"
             )
 
     def spend_download(self, count: int) -> None:

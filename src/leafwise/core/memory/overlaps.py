@@ -32,11 +32,14 @@ def find_overlaps(columns: Columns, merge: bool) -> list[Overlap]:
                 regions.append(Region(leaf, memory, own_gradient))
         further_names, overlapping = compare(regions)
         overlaps.extend(overlapping)
+        further_rows: dict[int, list[int]] = {}  # of each target; tied together, as there may be very many
         for leaf, (target, op) in further_names.items() if merge else ():
             rows = columns.rows_of(leaf)
             columns.further_rows.pop(leaf, None)
-            columns.tie(rows, target)
+            further_rows.setdefault(target, []).extend(rows)
             columns.row_ops.update(dict.fromkeys(rows, op))
+        for target, rows in further_rows.items():
+            columns.tie(rows, target)
     return overlaps
 
 

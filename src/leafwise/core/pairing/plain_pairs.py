@@ -53,13 +53,11 @@ def _keys_of(t: Tree) -> dict[str, Opaque]:
     """The keys of dicts that are objects which were not loaded, by paths that end with "(key)"."""
     columns = t.columns
     keys: dict[str, Opaque] = {}
-    digests: dict[tuple[int, bool], bytes] = {}  # so that an array in several keys is read once
     dicts = columns.nodes_where(lambda home, obj: isinstance(obj, dict), t.root) if t.is_file and t.is_whole else ()
     for node in dicts:
         objects = [key for key in columns.node_objects[node] if isinstance(key, Opaque)]
         names, prefix = DistinctNames(), [columns.node_text(node)] if objects and node else []
         for key in objects:
-            key.digests = digests
             keys[".".join([*prefix, quote(f"{names.of(str(key), '')} (key)")])] = key
     return keys
 

@@ -19,6 +19,7 @@ from leafwise.files.pickles.pickle_objects import (
     Table,
     TruncatedPickleError,
     UnpicklingError,
+    Usage,
     pickled_object,
     shown,
 )
@@ -118,6 +119,8 @@ def _object(source: Source, name: str, places: "_PieceLocations") -> Any:
     except LimitError:
         raise
     except FileError as error:
+        # PyTorch reads it with torch.load, which may find another kind of file in it.
+        source.pickle_names["torch", "load"] = Usage(f"for {name[:200]!a}, which leafwise cannot read")
         return UnreadObject(f"an object of {length:,} bytes, which cannot be read: {error}")
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 
 from leafwise.files.formats import safetensors
 from leafwise.files.formats.format import FIRST_BYTES, all_formats
@@ -27,10 +28,14 @@ def _read(source: Source) -> StoredFile:
         from leafwise.files.formats import torch_zip
 
         zip_entries = torch_zip.entries(source)
-        for known in all_formats(source.name):
-            if known.claims("in_zip", zip_entries):
-                return known.opened(source, zip_entries)
+        claiming = [known for known in all_formats(source.name) if known.claims("in_zip", zip_entries)]
+        if {"PyTorch zip", "torch.export"} <= {known.name for known in claiming}:
+            raise source.error(0, "PyTorch could load this zip as a checkpoint and as an archive of torch.export")
+        if claiming:
+            return claiming[0].opened(source, zip_entries)
         raise source.error(0, _by_zip_entries(zip_entries))
+    if _is_tar(source):
+        raise source.error(0, _TAR)
     for known in all_formats(source.name):
         if known.claims("recognizes", start, source.size):
             return known.opened(source)
@@ -40,6 +45,23 @@ def _read(source: Source) -> StoredFile:
     return safetensors.read(source)
 
 
+def _is_tar(source: Source) -> bool:
+    """Whether a file is a tar archive, perhaps besides something else: `torch.load` tries that first."""
+    header = bytes(source.read(0, min(_TAR_HEADER, source.size)))
+    if len(header) < _TAR_HEADER or not (header[148] & 0x80 or header[148:156].strip(b"\0 01234567") == b""):
+        return False  # there is no checksum, which takes less time to notice than to import tarfile
+    import tarfile
+
+    with suppress(tarfile.HeaderError):
+        tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        return True
+    return False
+
+
+_TAR_HEADER = 512  # bytes
+_TAR = (
+    "this is a tar archive; unpack it first. If PyTorch before 0.1.10 wrote it, load it with PyTorch, and save it again"
+)
 _SAMPLE = 4_096  # bytes that are enough to recognize text
 _DOWNLOADED = "perhaps an error page saved instead of the download; download the file again"
 _PICTURE, _SOUND, _VIDEO = "a picture", "a sound file", "a video"
@@ -104,10 +126,7 @@ def _by_zip_entries(names: Collection[str]) -> str:
 def _by_content(sample: bytes) -> str:
     """What is wrong with a file in no known format, from its first `_SAMPLE` bytes; empty if it is not recognized."""
     if sample[257:262] == b"ustar":
-        return (
-            "this is a tar archive; unpack it first. If PyTorch before 0.1.10 wrote it, load it with PyTorch, and save "
-            "it again"
-        )
+        return _TAR
     text = _text(sample)
     if text is None:
         return ""

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 FIRST_BYTES = 64  # what `recognizes` gets to see
 # Protocols 0 and 1 of pickle have no magic number. This is how their dicts, lists, tuples, names and objects begin.
-_PICKLE = re.compile(
+PICKLE = re.compile(
     rb"\x80[\x02-\x05]|[}\]]q|c[\w.]+\n[\w.]+\n|\((?:[dlt]p?\d*\n?|[SV].*\n|I\d+\n|[ci][\w.]+\n|[K-MGJ]|[}\]]q|U|X)"
 )
 # The magic number of PyTorch before 1.6, as a pickle of any protocol; the later ones begin with the length of a frame.
-TORCH_MAGIC = re.compile(rb"\x80(?:[\x02\x03]|[\x04\x05]\x95.{8})\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
+TORCH_MAGIC = re.compile(rb"\x80(?:[\x02\x03]|[\x04\x05]\x95\x0d\0{7})\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", re.DOTALL)
 
 
 class Format(NamedTuple):
@@ -131,7 +131,7 @@ FORMATS = (
         lambda start, size: TORCH_MAGIC.match(start) is not None,
     ),
     Format(
-        "pickle", "pickle", f"{_HERE}.pickle_files:read", lambda start, size: _PICKLE.match(start) is not None,
+        "pickle", "pickle", f"{_HERE}.pickle_files:read", lambda start, size: PICKLE.match(start) is not None,
         suffixes=(".pkl", ".pickle"), is_general=True, saved_by="pickle.dump for a pickle",
     ),
     Format(

@@ -7,11 +7,13 @@ anything.
 import re
 import zipfile
 import zlib
+from collections.abc import Collection
 from typing import Any
 
 from leafwise.core.opaque import Opaque
 from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
+from leafwise.files.formats.format import FIRST_BYTES, PICKLE
 from leafwise.files.limits import LimitError
 from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
 from leafwise.files.pickles.pickle_objects import TruncatedPickleError, Usage, pickled_object
@@ -24,6 +26,7 @@ _MOST_ZIPS = 3  # inside each other
 _RAW = re.compile(r"(?:.*/)?(?:\d+|(?:weight|tensor|buffer|constant)_\d+)")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _SUFFIXES = (".pkl", ".pickle")
+_PACKAGE = ".data/extern_modules"  # the list of modules that an archive of torch.package needs
 
 
 def read_pickle(place: Storage, source: Source, label: str) -> None:
@@ -58,19 +61,22 @@ def probe(source: Source) -> None:
     Unpickler(source, TABLE, None, source.error, source.limits.anew(), names=source.pickle_names).probe()
 
 
-def note_code(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> None:
-    """Adds to the names what would run code of the archive: packages of torch.package, and compiled models."""
+def note_code(source: Source, zip_entries: dict[str, zipfile.ZipInfo], known: Collection[str]) -> None:
+    """Adds to the names what would run code of the archive: packages of torch.package, and compiled models. The entries
+    that are `known` were read."""
     for name in zip_entries:
         entry = f"/{name}"
-        if name.endswith(".py") and "/code/" not in entry:
+        if (name.endswith(".py") and name not in known) or entry.endswith(f"/{_PACKAGE}"):
             source.pickle_names["torch.package", "PackageImporter"] = Usage("which runs the Python code in the archive")
         if "/aotinductor/" in entry or name.endswith((".so", ".dylib", ".dll")):
             source.pickle_names["torch._inductor", "aoti_load_package"] = Usage("which runs the compiled code in it")
 
 
-def read_entries(source: Source, zip_entries: dict[str, zipfile.ZipInfo], known: set[str], depth: int = 0) -> None:
+def read_entries(
+    source: Source, zip_entries: dict[str, zipfile.ZipInfo], known: Collection[str], depth: int = 0
+) -> None:
     """Reads the pickles among the entries of a zip that are not `known`, and those of the zips in it."""
-    from leafwise.files.formats import torch_zip  # which uses this module
+    from leafwise.files.formats import numpy_files, torch_zip  # which use this module
 
     for name, info in zip_entries.items():
         if name in known or _RAW.fullmatch(name):
@@ -78,12 +84,17 @@ def read_entries(source: Source, zip_entries: dict[str, zipfile.ZipInfo], known:
         label = ascii(name)[:200]
         try:
             part = _unpacked(source, info)
-            start = b"" if part is None else bytes(part.read(0, min(4, part.size)))
-            if part is None or not (start == b"PK\x03\x04" or _PICKLE.match(start) or name.endswith(_SUFFIXES)):
+            if part is None:
                 continue
-            part.pickle_names = source.pickle_names
-            if start != b"PK\x03\x04":
+            start = bytes(part.read(0, min(FIRST_BYTES, part.size)))
+            part.pickle_names, part.limits = source.pickle_names, source.limits
+            if start[:6] == b"\x93NUMPY":
+                numpy_files.read_npy(part).read_objects()
+            elif start[:4] != b"PK\x03\x04" and (_PICKLE.match(start) or name.lower().endswith(_SUFFIXES)):
                 _read(part, source, label)
+            elif PICKLE.match(start):  # or text: protocol 0 looks like it
+                Unpickler(part, TABLE, None, part.error, part.limits, names=part.pickle_names).probe(is_pickle=True)
+            if start[:4] != b"PK\x03\x04":
                 continue
             if depth >= _MOST_ZIPS:
                 raise LimitError(f"more than {_MOST_ZIPS} zips inside each other")
@@ -93,7 +104,7 @@ def read_entries(source: Source, zip_entries: dict[str, zipfile.ZipInfo], known:
 
 
 def _unpacked(source: Source, info: zipfile.ZipInfo) -> Source | None:
-    """The bytes of an entry; None for a folder, and for one that no program can unpack."""
+    """The bytes of an entry; None for a folder, and for one that no program can unpack without a password."""
     from leafwise.files.formats.torch_zip import start_of
 
     if not info.file_size or info.flag_bits & 1:
@@ -102,10 +113,12 @@ def _unpacked(source: Source, info: zipfile.ZipInfo) -> Source | None:
     if info.compress_type == zipfile.ZIP_STORED:
         return PartSource(source, start, start + info.compress_size)
     if info.compress_type != zipfile.ZIP_DEFLATED:
-        return None
+        raise source.error(
+            start, f"the entry is compressed by method {info.compress_type}, which leafwise does not read"
+        )
     source.limits.spend_bytes(info.file_size)
     try:
         data = zlib.decompressobj(-15).decompress(bytes(source.read(start, start + info.compress_size)), info.file_size)
-    except zlib.error:
-        return None
+    except zlib.error as error:
+        raise source.error(start, f"the entry cannot be unpacked ({error})") from error
     return BytesSource(source.name, data)

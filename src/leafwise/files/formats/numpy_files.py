@@ -78,7 +78,7 @@ def read_npz(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredF
         else:
             array = _deflated(source, info, start)
         arrays[name.removesuffix(".npy")] = array
-    opened = opened_zip(source, "npz", arrays, zip_entries)
+    opened = opened_zip(source, "npz", arrays, zip_entries, zip_entries)
     opened.unread_objects.append(partial(_read_objects, list(arrays.values()), source))
     return opened
 

@@ -1,13 +1,15 @@
 """Files that are pickles: as `pickle.dump` and joblib write them, and PyTorch's format before 1.6, in which five
 pickles come before the storages."""
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.formats.format import TORCH_MAGIC
 from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
-from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnpicklingError
+from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnknownName, UnpicklingError
 from leafwise.files.pickles.torch_objects import MAX_PICKLE, TABLE, TypedStorage, storage_reference
 from leafwise.files.pickles.unpickler import Unpickler, truncated_pickle
 from leafwise.files.sources.source import Source
@@ -27,7 +29,21 @@ def read(source: Source) -> StoredFile:
         raise truncated_pickle(source, source.size) from None
     joblib = any(module.startswith("joblib.") for module, _ in source.pickle_names)
     content = contents[0] if len(contents) == 1 else contents
-    return StoredFile(source, "joblib" if joblib else "pickle", content)
+    opened = StoredFile(source, "joblib" if joblib else "pickle", content)
+    if len(contents) > 1:
+        opened.unread_objects.append(partial(_read_with_one_memo, source))
+    return opened
+
+
+def _read_with_one_memo(source: Source) -> None:
+    """Adds to the names what a program would look up that reads all pickles with one `pickle.Unpickler`: it keeps its
+    memo, so that later pickles may refer to other entries."""
+    table = {**TABLE, **JOBLIB_TABLE}
+    limits, names = source.limits.anew(), source.pickle_names
+    machine = Unpickler(source, table, None, source.error, limits, names=names, keeps_memo=True)
+    with suppress(TruncatedPickleError, FileError):
+        while machine.at < source.size:
+            machine.run()
 
 
 # -- PyTorch before 1.6 ----------------------------------------------------------------------------------------
@@ -63,7 +79,9 @@ def _content(source: Source, data: bytes) -> Any:
 
     def storage(reference: Any) -> Any:
         if isinstance(reference, tuple) and len(reference) == 4 and reference[0] == "module":
-            return reference[1]  # the class of a module; its source code, which follows, is not used
+            if not isinstance(reference[1], UnknownName):
+                raise UnpicklingError("it contains the source code of a class that is not a name")
+            return reference[1]  # its source code, which follows, is not used
         kind, key, count = storage_reference(reference)
         if len(reference) > 5 and reference[5] is not None:
             raise UnpicklingError(

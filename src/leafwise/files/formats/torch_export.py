@@ -2,8 +2,8 @@
 
 import ast
 import json
-import re
 import zipfile
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from leafwise.files.stored_file import StoredFile
 
 _WEIGHTS, _CONSTANTS = "_weights_config.json", "_constants_config.json"
 _OLD_WEIGHTS, _OLD_CONSTANTS = "serialized_state_dict.pt", "serialized_constants.pt"
+_OBJECT = "opaque_obj_"  # in the names of entries that torch.export unpickles, whatever the list says
 _MAX_LIST = 1 << 28  # bytes
 _STRIDED = 7  # the code of the usual layout
 # The codes of dtypes in the lists.
@@ -47,7 +48,6 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
     return opened
 
 
-_EXPRESSION = re.compile(rb'"expr_str"\s*:\s*"((?:[^"\\]|\\.)*)"')
 _ARITHMETIC = (
     ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Call, ast.keyword, ast.Tuple, ast.BinOp, ast.UnaryOp,
     ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
@@ -73,16 +73,38 @@ def _is_arithmetic(text: str) -> bool:
 
 
 def _note_expressions(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> None:
-    """Adds to the names that loading the archive would evaluate an expression for a shape that is not just arithmetic:
-    torch passes them to sympy, which passes them to `eval`."""
+    """Adds to the names what loading the archive would do besides reading it: torch passes expressions for shapes to
+    sympy, which passes them to `eval`, and imports the modules of enums."""
     for name, info in zip_entries.items():
-        if not name.endswith(".json"):
+        if not name.endswith(".json") and "/models/" not in f"/{name}":
             continue
         place = stored(source, info, False)
-        source.limits.spend_bytes(place.nbytes)
-        for match in _EXPRESSION.finditer(bytes(place.read(0, place.nbytes))):
-            if len(match[1]) > _LONGEST or not _is_arithmetic(str(match[1], "utf-8", "replace")):
-                source.pickle_names["sympy", "sympify"] = Usage("with an expression that could run code")
+        text = bytes(place.read(0, place.nbytes))
+        source.limits.spend_bytes(place.nbytes + json_cost(text))
+        try:
+            waiting = [json.loads(text)]
+        except (ValueError, RecursionError):
+            source.pickle_names["torch.export", "load"] = Usage(f"for {name[:200]!a}, which is not JSON")
+            continue
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict):
+                _note_expression(source, value)
+                waiting += value.values()
+            elif isinstance(value, list):
+                waiting += value
+            elif isinstance(value, str) and value[:1] in ("{", "["):  # JSON in JSON, which describes containers
+                source.limits.spend_bytes(json_cost(value.encode("utf-8", "replace")))
+                with suppress(ValueError, RecursionError):
+                    waiting.append(json.loads(value))
+
+
+def _note_expression(source: Source, row: dict[str, Any]) -> None:
+    text = row.get("expr_str", "0")
+    if not isinstance(text, str) or len(text) > _LONGEST or not _is_arithmetic(text):
+        source.pickle_names["sympy", "sympify"] = Usage("with an expression that could run code")
+    if "__enum__" in row:
+        source.pickle_names["importlib", "import_module"] = Usage("for a member of an enum")
 
 
 def _add(
@@ -145,7 +167,7 @@ def _listed(
 
 
 def _array(source: Source, name: str, row: dict[str, Any], storage: Storage, entry: zipfile.ZipInfo) -> Any:
-    if row.get("use_pickle"):
+    if row.get("use_pickle") or _OBJECT in entry.orig_filename:
         return _unpickled(source, storage)
     try:
         meta = row["tensor_meta"]

@@ -8,7 +8,7 @@ import ast
 import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from leafwise.core.home import LeafKind, Visit
@@ -25,11 +25,11 @@ _MAX_CODE = 64 << 20  # bytes of code in all
 _CLASS = re.compile(
     r"^class (\w+)\(Module\):\n  __parameters__ = (\[[^\]\n]*\])\n  __buffers__ = (\[[^\]\n]*\])$", re.MULTILINE
 )
-# Calls that read or write files. Loading an archive runs the __setstate__ of its classes.
-_FILES = re.compile(
-    r"\b(?:torch|ops\s*\.\s*aten)\s*\.\s*(save|load|from_file)\s*\("
-    r"|\bops\s*\.\s*(\w+)\s*\.\s*(\w*(?:file|save|write|exec|system)\w*)\s*\("
-)
+# Loading an archive runs the __setstate__ of its classes, which may read and write files. Words of the code, without
+# comments and the ends of lines: texts, names, and other characters.
+_SKIPPED = re.compile(r"#[^\n]*|\\\r?\n")
+_WORDS = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|[A-Za-z_]\w*|\S""", re.DOTALL)
+_FILES = re.compile(r"save|load|from_file|\w*(?:file|save|write|exec|system)\w*")
 _OPERATORS = re.compile(rb"aten::(save|from_file)")  # their names in the bytecode for phones
 Declared = dict[str, tuple[frozenset[str], frozenset[str]]]  # class → its parameters and its buffers
 
@@ -68,7 +68,9 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo], prefix: str) -
     constants = unpickled(source, zip_entries, prefix, TABLE, content_of, "constants")
     if constants:
         content = _with_constants(content, constants)
-    return opened_zip(source, "TorchScript", content, zip_entries)
+    code = [name for name in zip_entries if name.startswith(f"{prefix}code/")]
+    known = {f"{prefix}data.pkl", f"{prefix}constants.pkl", *code}
+    return opened_zip(source, "TorchScript", content, zip_entries, known)
 
 
 def _with_constants(content: Any, constants: Any) -> Any:
@@ -105,7 +107,7 @@ def _declared(source: Source, zip_entries: dict[str, zipfile.ZipInfo], folder: s
     declared: Declared = {}
     left = _MAX_CODE
     for name, info in zip_entries.items():
-        if not name.startswith(folder) or not name.endswith(".py"):
+        if not name.startswith(folder) or name.endswith(".debug_pkl"):
             continue
         left -= info.file_size
         if left < 0:
@@ -113,8 +115,7 @@ def _declared(source: Source, zip_entries: dict[str, zipfile.ZipInfo], folder: s
         module = name.removeprefix(folder).removesuffix(".py").replace("/", ".")
         code = str(_unpacked(source, info), "utf-8", "replace")
         source.limits.spend_steps(len(code) // 64)
-        for match in _FILES.finditer(code):
-            named = ("torch", match[1]) if match[1] else (f"torch.ops.{match[2]}", match[3])
+        for named in _file_operators(code):
             source.pickle_names.setdefault(named, Usage())
         for match in _CLASS.finditer(code):
             source.limits.spend_bytes(4 * len(match[0]) + 1000)
@@ -124,6 +125,33 @@ def _declared(source: Source, zip_entries: dict[str, zipfile.ZipInfo], folder: s
                 raise source.error(info.header_offset, f"the code in {name!a} cannot be read") from error
             declared[f"{module}.{match[1]}"] = parameters, buffers
     return declared
+
+
+def _file_operators(code: str) -> Iterator[tuple[str, str]]:
+    """The operators in some code that read or write files, however they are spelled."""
+    if not any(word in code for word in ("save", "load", "file", "write", "exec", "system", "getattr")):
+        return
+    words = _WORDS.findall(_SKIPPED.sub("", code))
+    for number, word in enumerate(words):
+        if number > 1 and words[number - 1] == "." and _FILES.fullmatch(word):
+            if _first_of(words, number - 2) in ("torch", "ops"):
+                yield "torch" if word in ("save", "load", "from_file") else "torch.ops", word
+        elif word == "getattr":
+            # Modules in lists are reached like this, because their names are numbers.
+            texts = [text for text in words[number : number + 16] if text[0] in "\"'"][:1]
+            if not texts or "\\" in texts[0] or _FILES.fullmatch(texts[0][1:-1]):
+                yield "torch", "save"
+
+
+def _first_of(words: list[str], last: int) -> str:
+    """The first name of what is before a dot, such as `torch` in `torch.ops.aten` and in `(torch)`."""
+    while last >= 0 and words[last] == ")":
+        last -= 1
+    while last >= 2 and words[last - 1] == ".":
+        last -= 2
+        while last >= 0 and words[last] == ")":
+            last -= 1
+    return words[last] if last >= 0 else ""
 
 
 def _unpacked(source: Source, info: zipfile.ZipInfo) -> bytes:

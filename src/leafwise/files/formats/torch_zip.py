@@ -3,6 +3,7 @@
 import struct
 import zipfile
 import zlib
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,19 @@ from leafwise.files.sources.source import Source, SourceStream
 from leafwise.files.stored_file import StoredFile
 
 _HEADER = 30  # bytes in the fixed part of the header of an entry
+# The records at the end of a zip: the last one, what leads to the record of a large one, and that record.
+_END, _LOCATOR, _END_64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
+# Folders, files and suffixes by which PyTorch looks for entries. It ignores upper and lower case where it reads zips.
+_FOLDERS = frozenset(
+    ("code", "constants", "data", "extra", "models", "sample_inputs", "ts_code", "weights", "xl_model_weights")
+)
+_FILES = frozenset(
+    (
+        "archive_format", "archive_version", "bytecode.pkl", "byteorder", "constants.pkl", "data.pkl", "version",
+        "serialized_constants.pt", "serialized_exported_program.json", "serialized_state_dict.pt",
+    )
+)  # fmt: skip
+_SUFFIXES = frozenset(("debug_pkl", "dll", "dylib", "json", "npy", "pickle", "pkl", "pt", "pth", "py", "so"))
 
 
 def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
@@ -38,6 +52,7 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
     first = min((info.header_offset for info in infos), default=0)
     if first:
         raise source.error(0, f"{first:,} bytes come before the zip; were two files joined into one?")
+    _check_end(source, len(infos))
     by_name: dict[str, zipfile.ZipInfo] = {}
     lower: set[str] = set()
     for info in infos:
@@ -50,6 +65,10 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
                 f"the zip contains {name!a} and an entry whose name differs only in upper and lower case; PyTorch may "
                 "load either of them",
             )
+        if _has_wrong_case(name):
+            raise source.error(
+                info.header_offset, f"the zip contains {name!a}, which PyTorch may load as {name.lower()!a}"
+            )
         lower.add(name.lower())
         if info.header_offset + info.compress_size > source.size or info.header_offset < 0:
             raise source.error(info.header_offset, f"the entry {name!a} reaches beyond the end of the file")
@@ -60,6 +79,42 @@ def entries(source: Source) -> dict[str, zipfile.ZipInfo]:
             raise source.error(info.header_offset, f"the entry {info.orig_filename!a} overlaps another")
         reached = info.header_offset + _HEADER + info.compress_size
     return by_name
+
+
+def _has_wrong_case(name: str) -> bool:
+    """Whether an entry has the name of another one, for which PyTorch looks, but for upper and lower case."""
+    *folders, last = name.split("/")
+    places = folders[1:3] if folders[1:2] != ["code"] else []
+    wrong = [part for part in places if part.lower() in _FOLDERS]
+    wrong += [last] if len(folders) < 2 and last.lower() in _FILES else []
+    wrong += [suffix for _, dot, suffix in [last.rpartition(".")] if dot and suffix.lower() in _SUFFIXES]
+    return any(part != part.lower() for part in wrong)
+
+
+def _check_end(source: Source, count: int) -> None:
+    """Raises unless the records at the end of a zip follow each other without gaps: programs find them in different
+    ways, and would otherwise read different directories."""
+    end = source.size - _END.size
+    _, *_, here, total, size, offset, _ = _END.unpack(bytes(source.read(end, source.size)))
+    directory_end, large = end, end - _LOCATOR.size - _END_64.size
+    if large >= 0 and bytes(source.read(end - _LOCATOR.size, end))[:4] == b"PK\x06\x07":
+        directory_end = large
+        _, _, place, _ = _LOCATOR.unpack(bytes(source.read(end - _LOCATOR.size, end)))
+        mark, _, _, _, _, _, here_64, total_64, size_64, offset_64 = _END_64.unpack(
+            bytes(source.read(large, large + _END_64.size))
+        )
+        shorts = (
+            (here, 0xFFFF, here_64),
+            (total, 0xFFFF, total_64),
+            (size, 1 << 32, size_64),
+            (offset, 1 << 32, offset_64),
+        )
+        agree = all(short in (long, most - (most == 1 << 32)) for short, most, long in shorts)
+        if mark != b"PK\x06\x06" or place != large or not agree:
+            raise source.error(large, "the zip has records at its end that do not belong together")
+        here, total, size, offset = here_64, total_64, size_64, offset_64
+    if not here == total == count or offset + size != directory_end:
+        raise source.error(end, "the directory of the zip is not where the record at its end says")
 
 
 def start_of(source: Source, info: zipfile.ZipInfo) -> int:
@@ -97,15 +152,21 @@ def read(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
         from leafwise.files.formats import torch_script
 
         return torch_script.read(source, zip_entries, prefix)
-    return opened_zip(source, "PyTorch zip", read_content(source, zip_entries), zip_entries)
+    return opened_zip(source, "PyTorch zip", read_content(source, zip_entries), zip_entries, {f"{prefix}data.pkl"})
 
 
-def opened_zip(source: Source, format_name: str, content: Any, zip_entries: dict[str, zipfile.ZipInfo]) -> StoredFile:
+def opened_zip(
+    source: Source,
+    format_name: str,
+    content: Any,
+    zip_entries: dict[str, zipfile.ZipInfo],
+    known: Collection[str] = (),
+) -> StoredFile:
+    """The opened file. The entries that are `known` were read to the end."""
     opened = StoredFile(source, format_name, content)
     opened.without_checksums = () if has_checksums(zip_entries) else (f"{format_name}, written without CRC-32",)
-    known = {name for name in zip_entries if name.rpartition("/")[2] in ("data.pkl", "constants.pkl")}
     opened.unread_objects.append(partial(read_entries, source, zip_entries, known))
-    opened.unread_objects.append(partial(note_code, source, zip_entries))
+    opened.unread_objects.append(partial(note_code, source, zip_entries, known))
     return opened
 
 
@@ -119,7 +180,12 @@ def _prefix(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> str:
     pickles = [name for name in zip_entries if name.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1:
         raise source.error(0, f"the zip has {len(pickles)} entries called data.pkl; a checkpoint has one")
-    return pickles[0].removesuffix("data.pkl")
+    root = next(iter(zip_entries)).partition("/")[0] + "/"
+    if pickles[0] != f"{root}data.pkl":
+        raise source.error(
+            0, f"PyTorch looks for {root}data.pkl in this zip, because its first entry is in that folder"
+        )
+    return root
 
 
 def unpickled(

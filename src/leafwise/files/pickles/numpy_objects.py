@@ -57,9 +57,12 @@ class NumpyDtype(Opaque):
         if plain is not None:
             return ITEM_BYTES[plain]
         kind, digits = self.code[:1], self.code[1:]
-        if self.has_fields or not digits.isdecimal() or kind not in "USVMm":
+        if (self.has_fields and kind != "V") or not digits.isdecimal() or kind not in "USVMm":
             return None
-        return int(digits) * (4 if kind == "U" else 1)
+        size = int(digits) * (4 if kind == "U" else 1)
+        # NumPy takes the size of text and of bytes from the state, and that of dates from the name.
+        stated = self.state[5] if isinstance(self.state, tuple) and len(self.state) > 5 and kind in "USV" else size
+        return size if type(stated) is int and stated == size else None
 
     def has_objects(self) -> bool:
         """Whether an array of this dtype contains Python objects, by its name or by the flags in its state."""
@@ -167,15 +170,15 @@ class JoblibArray(UnfinishedArray):
     __slots__ = ()
 
     def finished(self, state: Any, stream: "Unpickler") -> Any:
-        if not isinstance(state, dict):
+        if not isinstance(state, dict) or not all(type(key) is str for key in state):
             raise UnpicklingError("an array of joblib has an unexpected state")
         shape: Any = state.get("shape")
         dtype, order = state.get("dtype"), state.get("order")
         if not isinstance(dtype, NumpyDtype) or not is_shape(shape):
             raise UnpicklingError("an array of joblib has an unexpected shape or dtype")
+        stream.probe(is_pickle=dtype.has_objects())
         if dtype.has_objects():
             return stream.nested()  # joblib pickles arrays of objects
-        stream.probe()
         plain, itemsize = dtype.plain(), dtype.itemsize()
         if itemsize is None:
             raise UnpicklingError(

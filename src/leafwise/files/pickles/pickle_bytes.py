@@ -22,6 +22,11 @@ class PickleBytes:
         self.limits = limits
         limits.spend_bytes(_WINDOW if isinstance(data, Source) else len(data) - at)
 
+    def last_edge(self) -> int:
+        """Where `slide` must be called, if nothing else ends before the bytes do."""
+        is_last = self.source is None or self.base + len(self.data) >= self.source.size
+        return len(self.data) - (1 if is_last else MARGIN)
+
     @property
     def at(self) -> int:
         """The offset of the next byte."""
@@ -43,7 +48,7 @@ class PickleBytes:
         self.limits.spend_bytes(max(need - _WINDOW, 0))
         self.data = bytes(source.read(here, stop))
         self.base, self.position = here, 0
-        self.edge = len(self.data) - (1 if stop == source.size else MARGIN)
+        self.edge = self.last_edge()
         return 0
 
     def take(self, length: int) -> bytes:

@@ -6,6 +6,7 @@ docs/check.md lists these names for users.
 import re
 import sys
 from collections.abc import Container, Iterable
+from typing import Any
 
 from leafwise.core.capabilities.vetting import Danger
 from leafwise.core.path import escape, listed
@@ -33,7 +34,7 @@ DANGEROUS_MODULES = frozenset(
         torch._dynamo.guards torch.utils.model_zoo torch._ops torch.ops torch.jit torch.fx torch.onnx
         torch.classes torch.library torch.testing torch.utils.bottleneck torch._dynamo.repro torch._dynamo.debug_utils
         unittest idlelib tarfile zipfile gzip bz2 lzma numpy.f2py numpy.testing numpy.distutils numpy.ctypeslib
-        numpy.lib.npyio numpy.lib._npyio_impl numpy.lib.format numpy.lib._format_impl
+        sympy jinja2 hydra._internal numpy.lib.npyio numpy.lib._npyio_impl numpy.lib.format numpy.lib._format_impl
         """
     )
 )
@@ -54,7 +55,9 @@ DANGEROUS_NAMES = frozenset(
         numpy.loadtxt numpy.genfromtxt numpy.savetxt joblib.load joblib.numpy_pickle.load
         sklearn.externals.joblib.load uuid._get_command_stdout _pyio.open _pyio.FileIO
         pandas.read_pickle pandas.eval pandas.io.pickle.read_pickle yaml.load
-        yaml.unsafe_load atexit.register gc.get_objects inspect.getsource typing._eval_type torch._C.PyTorchFileWriter
+        yaml.unsafe_load atexit.register gc.get_objects inspect.getsource typing._eval_type
+        typing.get_type_hints torch._C.PyTorchFileWriter hydra.utils.instantiate
+        lightning.pytorch.cli.instantiate_class pytorch_lightning.cli.instantiate_class
         """
     )
 )
@@ -117,7 +120,8 @@ HARMLESS_NAMES = frozenset(
     + _words(
         """
         json.loads json.dumps
-        argparse.Namespace types.SimpleNamespace functools.partial operator.itemgetter _io.BytesIO io.BytesIO
+        argparse.Namespace optparse.Values contextlib.nullcontext http.HTTPStatus types.SimpleNamespace
+        functools.partial operator.itemgetter _io.BytesIO io.BytesIO
         _io.StringIO io.StringIO torch.torch_version.TorchVersion torch._C.Generator _codecs.encode
         decimal.Decimal fractions.Fraction joblib.numpy_pickle.NumpyArrayWrapper uuid.UUID uuid.SafeUUID
         zoneinfo.ZoneInfo._unpickle random.Random array._array_reconstructor pathlib.PosixPath
@@ -144,15 +148,16 @@ def danger(module: str, name: str, expected: Container[str] = (), use: Usage = _
     ['dangerous', 'harmless', 'unknown']
     """
     full_name = f"{module}.{name}"
-    if use.doubt:
+    *above, last = name.split(".")
+    # An attribute of a module, such as `storage._load_from_bytes` of torch, is another name for what is listed below.
+    if use.doubt or not all(map(looks_like_class, above)):
         return "dangerous"
     if full_name in expected or full_name in _EXPECTED_NAMES or module.startswith("__torch__"):
         return None  # TorchScript classes are not Python
     if full_name in HARMLESS_NAMES or _LAYER.fullmatch(full_name):
         return "harmless"
-    *above, last = name.split(".")
     is_special = any(part.startswith("__") and part.endswith("__") for part in (*above, last))
-    if is_special or not all(map(looks_like_class, above)) or _METHOD_OF_PATH.match(full_name):
+    if is_special or _METHOD_OF_PATH.match(full_name):
         # An attribute such as __globals__ or __subclasses__ leads anywhere, and so does one of a module.
         return "dangerous"
     # The implementation of a module of the standard library has the same name with an underscore.
@@ -164,6 +169,15 @@ def danger(module: str, name: str, expected: Container[str] = (), use: Usage = _
     is_of_python = parts[0] in sys.stdlib_module_names and parts[0].lstrip("_") not in _QUIET_MODULES
     acts = use.is_called and _ACTS.search(last) is not None
     return "dangerous" if is_listed or is_of_python or acts else "unknown"
+
+
+def doubt_of_call(full_name: str, args: Any) -> str:
+    """Why a call of a harmless class could do more than store its arguments; empty if it could not."""
+    if full_name == "builtins.type" and len(args) != 1:
+        return "which makes a class, whose annotations other classes evaluate"
+    if full_name.startswith("omegaconf.") and args:
+        return "which evaluates the annotations of what it gets"
+    return ""
 
 
 def warning_text(names: Iterable[tuple[str, str]]) -> str:

@@ -1,7 +1,7 @@
 """The names of Python's standard library that occur in checkpoints, and our replacements: containers, paths, sets."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leafwise.core.opaque import Opaque, StoredText
 from leafwise.files.limits import filled_dict, filled_set
@@ -18,7 +18,11 @@ from leafwise.files.pickles.pickle_objects import (
     makes_opaque,
     pickled_object,
     shown,
+    takes_machine,
 )
+
+if TYPE_CHECKING:
+    from leafwise.files.pickles.unpickler import Unpickler
 
 
 def make_dict(*args: Any) -> dict[Any, Any]:
@@ -102,6 +106,13 @@ def bytes_of_python_2(text: str, length: int) -> bytes:
     return encoded if len(encoded) == length else text.encode("latin-1")
 
 
+@takes_machine
+def _bytearray(machine: "Unpickler", *args: Any) -> "bytes | StoredBytes":
+    made = _bytes(*args)
+    machine.note_changeable(made)
+    return made
+
+
 def _encoded(text: Any, how: Any = "latin1") -> bytes:
     if isinstance(text, str) and how in ("latin1", "latin-1"):
         try:
@@ -121,27 +132,41 @@ class Namespace(dict[str, Any]):
     """The attributes of an argparse.Namespace or a types.SimpleNamespace."""
 
     def build_from(self, state: Any) -> None:
-        if not isinstance(state, dict):
+        if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
             raise UnpicklingError("a Namespace has an unexpected state")
-        self.update({str(key): value for key, value in state.items()})
+        self.update(state)
 
 
+@takes_machine
 @makes_opaque
-def _reconstructor(kind: Any = None, base: Any = None, state: Any = None, *_: Any) -> Opaque:
+def _reconstructor(machine: "Unpickler", kind: Any = None, base: Any = None, state: Any = None, *_: Any) -> Any:
     """How protocols 0 and 1 make an object: from its class, and for subclasses of built-in types from their value."""
+    if isinstance(kind, GlobalName) and state is None and class_text(base) == "builtins.object":
+        return machine.made(kind, ())
+    machine.note_made(kind, ())
     made = Opaque(class_text(kind), () if state is None or isinstance(state, dict | list) else (state,))
     made.entries = state if isinstance(state, dict) else None
     made.items = state if isinstance(state, list) else None
     return made
 
 
+@takes_machine
 @makes_opaque
-def _new_object(kind: Any = None, *args: Any) -> Opaque:
+def _new_object(machine: "Unpickler", kind: Any = None, *args: Any) -> Any:
+    if isinstance(kind, GlobalName):
+        return machine.made(kind, args)
+    machine.note_made(kind, args)
     return Opaque(class_text(kind), args)
 
 
+@takes_machine
 @makes_opaque
-def _new_object_with_names(kind: Any = None, args: Any = (), keywords: Any = None, *_: Any) -> Opaque:
+def _new_object_with_names(
+    machine: "Unpickler", kind: Any = None, args: Any = (), keywords: Any = None, *_: Any
+) -> Any:
+    if isinstance(kind, GlobalName) and isinstance(args, tuple) and not keywords:
+        return machine.made(kind, args)
+    machine.note_made(kind, args)
     return Opaque(
         class_text(kind),
         args if isinstance(args, tuple) else (args,),
@@ -183,7 +208,7 @@ PYTHON_TABLE: Table = {
     ("builtins", "list"): sequence(list),
     ("builtins", "dict"): make_dict,
     ("builtins", "complex"): _complex,
-    ("builtins", "bytearray"): _bytes,
+    ("builtins", "bytearray"): _bytearray,
     ("builtins", "bytes"): _bytes,
     ("builtins", "slice"): pickled_object("builtins.slice"),
     ("builtins", "range"): _range,

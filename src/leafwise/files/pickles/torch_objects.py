@@ -210,9 +210,11 @@ def _wrapper(kind: Any, *args: Any) -> TensorParts:
     return TensorParts(class_text(kind), args)
 
 
-def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
+@takes_machine
+def _from_type(machine: "Unpickler", function: Any, kind: Any, args: Any, state: Any) -> Any:
     """The plain tensor from which a tensor of a subclass is made, or the parts of which it consists."""
     if not isinstance(function, GlobalName) or not function.startswith("torch._utils.") or not isinstance(args, tuple):
+        machine.note_called(function, args)
         raise UnexpectedArgumentsError(f"a tensor is made by {shown(function)}, which leafwise does not support")
     made = function.make(*args)
     if isinstance(made, TensorParts):
@@ -248,6 +250,8 @@ def _embedded_storage(machine: "Unpickler", data: Any) -> TypedStorage:
     """A storage that was pickled without torch.save: its bytes are a file of their own, in the format before 1.6."""
     from leafwise.files.formats.pickle_files import legacy_content
 
+    if id(data) in machine.changeable:
+        raise UnpicklingError("a storage in the pickle has bytes that the pickle may change")
     if isinstance(data, StoredBytes):
         place = data.storage
         source: Source = PartSource(place.source, place.start, place.start + place.nbytes)

@@ -20,7 +20,8 @@ from leafwise.files.pickles.pickle_objects import TensorParts
 
 _MOST_RUNS = 10_000  # ranges of indices along an axis
 _MESH_AXES = 16
-_BOX_BYTES, _BOX_STEPS = 600, 40  # of memory and work for each part of a tensor
+_RUN_STEPS = 12  # of work for each run of elements that is cut
+_BOX_BYTES, _BOX_STEPS = 600, 80  # of memory and work for each part of a tensor
 
 Run = tuple[int, int]  # from, to
 Shape = tuple[int, ...]
@@ -139,6 +140,7 @@ def _boxes_of_dtensor(local: Strided, spec: Opaque, shape: Shape) -> list[Box] |
             return None
         if factor * len(runs[axis]) > _MOST_RUNS:
             return None
+        local.storage.source.limits.spend_steps(_RUN_STEPS * factor * (len(runs[axis]) + 1))
         pieces = (_chunk(runs[axis], factor, piece) for piece in range(factor))
         runs[axis] = _joined(run for piece in pieces for run in _chunk(piece, count, number))
     if tuple(sum(stop - start for start, stop in along) for along in runs) != (local.spec.shape or ()):
@@ -164,11 +166,11 @@ def _mesh_of(mesh: Opaque) -> tuple[Shape | None, Shape | None]:
     if isinstance(array, Stored):
         sizes = array.spec.shape
     elif isinstance(layout, Opaque):
-        axes = layout.get("axes")
-        if axes is not None:
-            sizes = [_flat_size(axis.get("shape")) for axis in _sequence(axes) if isinstance(axis, Opaque)]
-        else:
-            sizes = [_flat_size(size) for size in _sequence(layout.get("shape"))]
+        axes, shape = _sequence(layout.get("axes")), _sequence(layout.get("shape"))
+        if len(axes or shape) > _MESH_AXES:
+            return None, None
+        shapes = [axis.get("shape") for axis in axes if isinstance(axis, Opaque)] if axes else shape
+        sizes = list(map(_flat_size, shapes))
     if not is_shape(sizes) or not is_shape(coordinate) or len(sizes) > _MESH_AXES:
         return None, None
     if not all(number < size for number, size in zip(coordinate, sizes, strict=False)):

@@ -11,7 +11,6 @@ import re
 import struct
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
-from contextlib import suppress
 from time import thread_time
 from typing import Any
 
@@ -19,10 +18,12 @@ from leafwise.core.opaque import Opaque, StoredText
 from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.limits import HashClock, LimitError, Limits
+from leafwise.files.pickles.opcode_names import names_in_opcodes
 from leafwise.files.pickles.pickle_bytes import MARGIN, STOP, PickleBytes
-from leafwise.files.pickles.pickle_calls import HARMLESS_NAMES, warning_text
+from leafwise.files.pickles.pickle_calls import HARMLESS_NAMES, danger, doubt_of_call, warning_text
 from leafwise.files.pickles.pickle_costs import (
     ARRAY_BYTES,
+    ARRAY_STEPS,
     CALL_STEPS,
     DICT_ENTRY_BYTES,
     FAR_MEMO_BYTES,
@@ -66,7 +67,6 @@ _MAX_NUMBER = 1024  # bytes that an int may have
 _MAX_NAMES = 20_000  # classes and functions; a model has some dozens
 _NAME_BYTES = 800  # what is kept for each of them
 _ATTRIBUTE_STEPS = 4
-_PROBE = 4 << 20  # bytes and steps for what is probably not a pickle
 _MAX_NAME = 200  # characters of a module or a class that are kept
 _HOOKS = re.compile(rb"h.h(.)\)Rr....(?:h.h\1\)Rr....)*", re.DOTALL)  # see _add_hooks
 _HOOKS_LENGTH = 11  # bytes for each kind of hook
@@ -93,12 +93,14 @@ class Unpickler(PickleBytes):
         *,
         names: PickleNames,
         content_of: ContentOf = content_of,
+        keeps_memo: bool = False,
     ) -> None:
         super().__init__(data, at, limits)
         self._table = table
         self._persistent = persistent
         self._error = error
         self._content_of = content_of
+        self._keeps_memo = keeps_memo  # from one pickle to the next, as `pickle.Unpickler` does
         self.names = names
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks below the open marks
@@ -111,11 +113,15 @@ class Unpickler(PickleBytes):
         self._clock = HashClock()
         self._kinds: dict[int, tuple[Any, dict[Any, Any]]] = {}  # by dict or set, what the texts in its keys stand for
         self._depth = 0  # of pickles inside each other
+        self.changeable: dict[int, Any] = {}  # by identity, bytes that are those of a bytearray
+        self._frame_end, self._is_in_frame = 0, False  # the offset at which the last frame ends
 
     def run(self) -> Any:
         """Returns what the pickle describes; `at` is then the offset after it. Raises TruncatedPickleError if the bytes
         end before the pickle does."""
-        self._stack, self._below, self._memo, self._far_memo = [], [], [], {}  # each pickle in a file has its own memo
+        self._stack, self._below, self._is_in_frame = [], [], False
+        if not self._keeps_memo:
+            self._memo, self._far_memo = [], {}  # each pickle in a file has its own memo
         try:
             value = self._run()
             if self._passes_names:  # in what was filled after it was passed on, too
@@ -150,7 +156,8 @@ class Unpickler(PickleBytes):
         far_memo = self._far_memo
         for step in range(steps + 1):
             if at >= edge:
-                at = self.slide(at)  # raises if the bytes end here: every opcode except STOP is followed by something
+                # Raises if the bytes end here: every opcode except STOP is followed by something.
+                at = self._at_edge(at)
                 data, size, edge = self.data, len(self.data), self.edge
             self.position = at
             code = data[at]
@@ -254,6 +261,9 @@ class Unpickler(PickleBytes):
                 stack.pop()
             elif code == STOP:
                 self.position = at
+                if self._is_in_frame and self.base + at != self._frame_end:
+                    raise UnpicklingError("it does not end where its last frame does")
+                self._is_in_frame = False
                 limits.bytes, limits.steps = bytes_left, limits.steps - step
                 return stack.pop()
             else:
@@ -264,8 +274,7 @@ class Unpickler(PickleBytes):
                 self.position = at
                 op(self)
                 at, self.position = self.position, began - self.base
-                if self.data is not data:
-                    data, size, edge = self.data, len(self.data), self.edge
+                data, size, edge = self.data, len(self.data), self.edge
                 stack, steps, bytes_left = self._stack, limits.steps, limits.bytes
         raise UnpicklingError("it does not end")
 
@@ -273,7 +282,7 @@ class Unpickler(PickleBytes):
         """Handles the empty dicts of hooks, of which each module has a dozen, all at once: they are most of the pickle
         of a whole model. Each takes the opcodes BINGET, BINGET, EMPTY_TUPLE, REDUCE and LONG_BINPUT. Returns where they
         end; 0 if these are other opcodes."""
-        match = _HOOKS.match(self.data, start)
+        match = None if self._far_memo else _HOOKS.match(self.data, start)
         if match is None or match[1][0] >= len(memo) or getattr(memo[match[1][0]], "make", None) is not make_dict:
             return 0
         names, first = match[0][1::_HOOKS_LENGTH], len(memo)
@@ -329,6 +338,41 @@ class Unpickler(PickleBytes):
         if self.take(1)[0] > 5:
             raise UnpicklingError("its protocol is later than 5")
 
+    # A program reads a frame as a whole, and then continues after it: programs read a wrong frame in different ways.
+
+    def _frame(self) -> None:
+        length = self.unsigned(8)
+        if self._is_in_frame and self.at - 9 != self._frame_end:
+            raise UnpicklingError("a frame begins inside another")
+        self._frame_end, self._is_in_frame = self.at + length, True
+        self.edge = min(self.edge, self._frame_end - self.base)
+
+    def _at_edge(self, at: int) -> int:
+        """Continues after a frame, or with the next bytes of the file."""
+        if self._is_in_frame and self.base + at >= self._frame_end:
+            if self.base + at > self._frame_end:
+                raise UnpicklingError("an opcode begins in a frame and ends outside of it")
+            self._is_in_frame = False
+            self.edge = self.last_edge()
+            if at < self.edge:
+                return at
+        return self.slide(at)
+
+    def slide(self, at: int, need: int = 0) -> int:
+        at = super().slide(at, need)
+        if self._is_in_frame:
+            self.edge = min(self.edge, self._frame_end - self.base)
+        return at
+
+    def array_bytes(self, length: int, aligned: bool) -> Storage:
+        self._check_outside_frames()
+        return super().array_bytes(length, aligned)
+
+    def _check_outside_frames(self) -> None:
+        if self._is_in_frame and self.at < self._frame_end:
+            raise UnpicklingError("the bytes of an array begin inside a frame")
+        self._is_in_frame, self.edge = False, self.last_edge()
+
     def _int(self) -> None:
         text = self.line()
         self._push({b"00": False, b"01": True}[text] if text in (b"00", b"01") else _number(text))
@@ -367,6 +411,14 @@ class Unpickler(PickleBytes):
         if not self._stays_in_file(length):
             self._push(self.take(length))
 
+    def _bytearray(self) -> None:
+        self._bytes(8)
+        self.note_changeable(self._top())
+
+    def note_changeable(self, data: Any) -> None:
+        """Notes bytes that are those of a bytearray: programs may have other bytes there when they use it."""
+        self.changeable[id(data)] = data
+
     def _stays_in_file(self, length: int) -> bool:
         if self.source is None or length < _LONG_BYTES:
             return False
@@ -376,15 +428,16 @@ class Unpickler(PickleBytes):
 
     def _append(self) -> None:
         value = self._pop()
-        self._items(self._top()).append(value)
+        self._items(self._top(), [value]).append(value)
 
     def _appends(self) -> None:
         values = self._since_mark()
         self.limits.spend_bytes(SLOT_BYTES * len(values))
-        self._items(self._top()).extend(values)
+        self._items(self._top(), values).extend(values)
 
-    def _items(self, into: Any) -> Any:
+    def _items(self, into: Any, values: list[Any]) -> Any:
         """Where items are appended: a list, or the items of an opaque object."""
+        self._note_put(values)
         if isinstance(into, list | StoredDeque):
             return into
         if not isinstance(into, Opaque):
@@ -419,6 +472,7 @@ class Unpickler(PickleBytes):
     def _fill(self, into: dict[Any, Any], keys: list[Any], values: list[Any]) -> None:
         self.limits.spend_bytes(DICT_ENTRY_BYTES * len(keys))
         self.limits.spend_steps(LOOKUP_STEPS)
+        self._note_put(values)
         if len(keys) != len(values):
             raise UnpicklingError("a dict has a key without a value")
         if not self._kinds and set(map(type, keys)) <= {str}:
@@ -468,7 +522,7 @@ class Unpickler(PickleBytes):
         into = self._top()
         if isinstance(into, Opaque):
             self.limits.spend_bytes(SLOT_BYTES * len(items))
-            self._items(into).extend(items)
+            self._items(into, items).extend(items)
         elif isinstance(into, set):
             if (opaque := self._add(into, items)) is not None:
                 self._replace_top(opaque)
@@ -562,17 +616,17 @@ class Unpickler(PickleBytes):
 
     def _inst(self) -> None:
         module, name = str(self.line(), "utf-8"), str(self.line(), "utf-8")
-        self._push(self._made(self._lookup(module, name), tuple(self._since_mark())))
+        self._push(self.made(self._lookup(module, name), tuple(self._since_mark())))
 
     def _obj(self) -> None:
         values = self._since_mark()
         if not values:
             raise IndexError("an object without a class")
-        self._push(self._made(values[0], tuple(values[1:])))
+        self._push(self.made(values[0], tuple(values[1:])))
 
     def _reduce(self) -> None:
         args, callee = self._pop(), self._pop()
-        self._push(self._made(callee, args))
+        self._push(self.made(callee, args))
 
     def _new_object_with_names(self) -> None:
         keywords, args, callee = self._pop(), self._pop(), self._pop()
@@ -587,9 +641,9 @@ class Unpickler(PickleBytes):
             name = callee.class_name if isinstance(callee, Opaque) else str(callee)
             self._push(Opaque(name, args, keywords))
         else:
-            self._push(self._made(callee, args))
+            self._push(self.made(callee, args))
 
-    def _made(self, callee: Any, args: Any) -> Any:
+    def made(self, callee: Any, args: Any) -> Any:
         """The result of a call. Calls may copy large arguments again and again, so the arguments are counted before."""
         if not isinstance(callee, GlobalName | Opaque) or not isinstance(args, tuple):
             raise UnpicklingError(f"it calls {shown(callee)}, which leafwise does not support")
@@ -638,12 +692,18 @@ class Unpickler(PickleBytes):
         """Adds to the names what a call could do besides calling its function by name."""
         if isinstance(callee, UnknownName):
             named = self._asked.get(callee.class_name) or callee.class_name.rpartition(".")[::2]
-            self._note_name(*named, is_called=True)
+            self._note_name(*named, doubt_of_call(callee.class_name, args), is_called=True)
         elif isinstance(callee, Opaque):
             module, _, name = callee.class_name.rpartition(".")
             self._note_name(module, name, "an object that the pickle makes and then calls")
         if self._passes_names:
             self._note_passed(args)
+
+    def _note_put(self, values: list[Any]) -> None:
+        """Adds to the names that a function is put into a container, which may have been passed on before."""
+        if self._passes_names:
+            for value in values:
+                self._note_passed(value)
 
     def _note_passed(self, value: Any) -> None:
         """Adds to the names that a function is passed on, in other values: whoever gets it may call it."""
@@ -677,11 +737,10 @@ class Unpickler(PickleBytes):
             finished = into.finished(state, self)
             if finished is not None:
                 self.limits.spend_bytes(ARRAY_BYTES)
+                self.limits.spend_steps(ARRAY_STEPS)
                 self._replace_top(finished)
         elif hasattr(into, "build_from"):
             count_argument(state, self.limits)
-            if isinstance(state, dict):
-                self.limits.spend_bytes(sum(map(_text_cost, state)))
             into.build_from(state)
         elif isinstance(into, Opaque):
             if into.state is not None:
@@ -696,6 +755,23 @@ class Unpickler(PickleBytes):
         elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
 
+    def note_made(self, kind: Any, args: Any) -> None:
+        """Adds to the names that a function of `copyreg` makes an object, of a class that leafwise does not replace."""
+        if isinstance(kind, GlobalName):
+            module, _, name = str(kind).rpartition(".")
+            self._note_name(module, name, "made in a way that leafwise does not know")
+        else:
+            self._note_call(kind, args)
+
+    def note_called(self, function: Any, args: Any) -> None:
+        """Adds to the names that a function is called by another one, which then sets attributes of the result."""
+        if isinstance(function, UnknownName):
+            self._note_call(function, args)
+            module, _, name = function.class_name.rpartition(".")
+            if danger(module, name) != "harmless":
+                return
+        self._note_name(*class_text(function).rpartition(".")[::2], "whose result is changed")
+
     def _note_state(self, into: Opaque, state: Any) -> None:
         """Adds to the names what setting a state could do besides setting the attributes of an object."""
         module, _, name = into.class_name.rpartition(".")
@@ -705,25 +781,29 @@ class Unpickler(PickleBytes):
         if isinstance(slots, dict) and any(isinstance(key, str) and key.startswith("__") for key in slots):
             self._note_name(module, name, "whose special attributes the pickle sets")
 
-    def probe(self) -> None:
-        """Adds to the names what a program would call that takes what follows for opcodes, as `pickle.load` does with
-        the bytes of arrays that joblib writes between them. Nothing that was read is changed."""
-        inner = Unpickler(
-            self.source or self.data, self._table, None, self._error, Limits(_PROBE, _PROBE), self.at, names={}
-        )
-        inner._stack = list(map(_stand_in, self._stack))
-        inner._below = [list(map(_stand_in, values)) for values in self._below]
-        inner._memo = list(map(_stand_in, self._memo))
-        inner._far_memo = {number: _stand_in(value) for number, value in self._far_memo.items()}
-        self.limits.spend_steps(len(inner._memo) + len(inner._stack))
-        with suppress(*_INVALID, UnpicklingError, LimitError, FileError, TruncatedPickleError, RecursionError):
-            inner._run()
-        for (module, name), use in inner.names.items():
-            if f"{module}.{name}".replace(".", "_").isidentifier():  # and not the bytes of numbers
-                self._note_name(module, name, use.doubt or "in what could be read as opcodes", use.is_called)
+    def probe(self, is_pickle: bool = False) -> None:
+        """Adds to the names what a program would look up that takes what follows for opcodes, as `pickle.load` does
+        with the bytes of arrays that joblib writes between them. If a pickle follows, as for an array of objects, then
+        only names that are dangerous themselves."""
+
+        def entry(number: int) -> Any:
+            return self._memo[number] if 0 <= number < len(self._memo) else self._far_memo[number]
+
+        parts = [*self._below, self._stack]
+        self.limits.spend_steps(sum(map(len, parts)))
+        entries = len(self._memo) + len(self._far_memo)
+        where = "in what could be read as opcodes"
+        for found in names_in_opcodes(self.source or self.data, self.at, parts, entry, entries):
+            if not found.name:
+                self._note_name("pickle", "load", f"a name that leafwise cannot read, {where}")
+            elif is_pickle and danger(found.module, found.name, use=Usage("", found.is_called)) != "dangerous":
+                continue
+            elif f"{found.module}.{found.name}".replace(".", "_").isidentifier():  # and not the bytes of numbers
+                self._note_name(found.module[:_MAX_NAME], found.name[:_MAX_NAME], where, found.is_called)
 
     def nested(self) -> Any:
         """What a pickle between two opcodes describes, as joblib writes it for an array of objects."""
+        self._check_outside_frames()
         if self.source is None or self._depth > 4:
             raise UnpicklingError("a pickle inside another is not expected here")
         inner = Unpickler(self.source, self._table, None, self._error, self.limits, self.at, names=self.names)
@@ -754,20 +834,6 @@ class Unpickler(PickleBytes):
         if self._persistent is None:
             raise UnpicklingError("it refers to an object outside of the pickle")
         self._push(self._persistent(reference))
-
-
-def _text_cost(key: Any) -> int:
-    """The memory of a key as text, which may be that of all keys in a tuple."""
-    if isinstance(key, str | bytes):
-        return 8 * len(key)
-    return sum(map(_text_cost, key)) if isinstance(key, tuple | frozenset) else 0
-
-
-def _stand_in(value: Any) -> Any:
-    """What stands for a value, so that the value is not changed. Names stay what they are."""
-    if isinstance(value, GlobalName | str | int | float | None):
-        return value
-    return UnknownName(value.class_name) if isinstance(value, UnknownName) else Opaque("builtins.object")
 
 
 def truncated_pickle(source: Source, offset: int) -> FileError:
@@ -801,7 +867,7 @@ _FLOAT = struct.Struct(">d").unpack_from
 # Opcodes that are not handled in the loop itself.
 _OPS: dict[int, Callable[[Unpickler], Any]] = {
     0x80: Unpickler._proto,
-    0x95: lambda m: m.take(8),  # FRAME
+    0x95: Unpickler._frame,
     ord("0"): Unpickler._discard,
     ord("1"): Unpickler._since_mark,
     ord("2"): lambda m: m._push(m._top()),
@@ -816,7 +882,7 @@ _OPS: dict[int, Callable[[Unpickler], Any]] = {
     ord("B"): lambda m: m._bytes(4),
     ord("C"): lambda m: m._bytes(1),
     0x8E: lambda m: m._bytes(8),
-    0x96: lambda m: m._bytes(8),  # BYTEARRAY8
+    0x96: Unpickler._bytearray,
     ord("V"): Unpickler._line_of_text,
     0x8C: lambda m: m._text(1),
     0x8D: lambda m: m._text(8),
