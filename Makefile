@@ -10,7 +10,7 @@ WITH_JAX = $$PWD/src:$$(printf %s "$$PWD"/build/jax_alone/lib/python*/site-packa
 SEEDED = $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick long gpu messages faults fuzz costly check docs format bench variants matrix sweep metaloads renames saved \
+.PHONY: help run test quick long gpu messages faults fuzz costly ranks check docs format bench variants matrix sweep metaloads renames saved \
 	timmrules optimizers groups optax pickles payloads scanners pairs ties alarms mutants kinds pictures page wheel clean
 
 help:  ## Show this list
@@ -42,6 +42,9 @@ fuzz: $(VENV)/dev.stamp  ## Read damaged files of every format, with the C code 
 
 costly: $(VENV)/dev.stamp  ## Search for small files that cost much memory or time (an hour)
 	@$(BIN)/python -m tools.fuzz_costly $(SEEDED)
+
+ranks: $(VENV)/dev.stamp  ## Kill, stop and delay ranks while they load or save together (minutes)
+	@$(BIN)/python -m tools.rank_faults --most 30 $(SEEDED)
 
 check: $(VENV)/dev.stamp  ## Check lint, words, formatting, types, the page's build, and the site's links
 	@$(BIN)/ruff check .

@@ -112,6 +112,8 @@ def text(value: str) -> bytes:
 
 
 def number(value: int) -> bytes:
+    if value >= 1 << 31:
+        raise TooLongError
     return b"K%c" % value if 0 <= value < 256 else b"J" + struct.pack("<i", value)
 
 
@@ -551,7 +553,7 @@ def changed(program: Program, rng: random.Random, most: int) -> Program:
     """A similar program that is not longer than it may be."""
     for _ in range(50):
         other = rng.choice(_CHANGES)(program, rng, most)
-        if rng.random() < 0.3:
+        if rng.random() < 0.3 and other.blocks:
             other = rng.choice(_CHANGES)(other, rng, most)
         if other != program and other.blocks and len(other.blocks) < 7 and fits(other, most):
             return other
