@@ -200,13 +200,14 @@ _CHECKPOINT = (
     *_mutants(
         "checkpoint/loading/load_steps.py",
         "checkpoint/test_loading.py checkpoint/test_casts.py",
-        ("for tie in self.plan.restored_ties if self._holds(tie)]", "for tie in self.plan.restored_ties]"),
-        (
-            "                self.staged[target.key] = array.copy()\n",
-            "                self.staged[target.key] = array\n",
-        ),
-        ("{**self._outside(), **self._handed_back()}.items()", "self._handed_back().items()"),
-        ("            home.capability(Loading).mark_written(values)\n", "            pass\n"),
+        ("array = Copied(copier.stored_values(copy).copy())", "array = Copied(copier.stored_values(copy))"),
+        ("        _put_outside(load, put)\n", ""),
+        ("        home.capability(Loading).mark_written([copy.target for copy in of_home])\n", "        pass\n"),
+    ),
+    *_mutants(
+        "checkpoint/loading/agreement.py",
+        "checkpoint/test_loading.py",
+        ("for tie in plan.restored_ties if _holds(plan, source, tie)]", "for tie in plan.restored_ties]"),
     ),
     *_mutants(
         "checkpoint/loading/load.py",

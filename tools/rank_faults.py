@@ -176,8 +176,8 @@ def _make_steps(steps: Steps) -> None:
     steps.around_values_in_store(messages)
     steps.around(messages, "meet")
     steps.around(messages, "__exit__", "leaving")
-    load = _module("leafwise.checkpoint.loading.load_steps").Load
-    for name in ("prepare", "_verify_sections", "verify_values", "apply", "_write", "_replace", "restore_optimizers"):
+    load = _module("leafwise.checkpoint.loading.load_steps")
+    for name in ("prepare", "_verify_parts", "verify_values", "apply", "_write", "_changes", "restore_optimizers"):
         steps.around(load, name)
     reads = _module("leafwise.files.reading.checked_reads")
     steps.within(reads, "fill", 0)

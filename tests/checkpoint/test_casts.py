@@ -230,7 +230,7 @@ def test_columns_of_one_matrix_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -
     def never(found: Any) -> bool:
         raise AssertionError("their values were compared")
 
-    monkeypatch.setattr("leafwise.checkpoint.loading.load_steps.agree_in_memory", never)
+    monkeypatch.setattr("leafwise.checkpoint.loading.agreement.agree_in_memory", never)
     base = torch.zeros(4, 6)
     target = {str(number): base[:, number::3] for number in range(3)}
     lw.load(target, {str(number): torch.full((4, 2), float(number)) for number in range(3)})

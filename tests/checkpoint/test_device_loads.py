@@ -149,7 +149,7 @@ def test_joined_leaves_are_read_part_by_part(counts: Counts) -> None:
     from leafwise.core.roles.recipes import Joined, Taken
     from leafwise.files.arrays.assembled import Assembled
     from leafwise.files.arrays.stored import Storage, Strided, spec_of
-    from leafwise.files.reading.checked_reads import ReadRequest, fill
+    from leafwise.files.reading.checked_reads import Read, fill
     from leafwise.files.reading.landings import Transfers
     from leafwise.files.sources.source import BytesSource
 
@@ -164,7 +164,7 @@ def test_joined_leaves_are_read_part_by_part(counts: Counts) -> None:
     target = torch.zeros(600, 200, dtype=torch.float64)
     landed = landing.landing_of(target, whole.spec, None, only_check=False)
     assert landed is not None
-    requests = [ReadRequest(storage, start, landed.part(at, size), "w") for storage, start, at, size in runs]
+    requests = [Read(storage, start, landed.part(at, size), "w") for storage, start, at, size in runs]
     fill(requests, False, lambda count: None, Transfers())
     assert np.array_equal(target.cpu(), np.concatenate([arrays["a"], arrays["b"]]))
     assert counts.copies
@@ -280,7 +280,7 @@ def test_elements_in_any_order_get_their_values(layout: str, counts: Counts, tmp
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_axes_are_turned_on_the_device(dtype: torch.dtype, counts: Counts) -> None:
     from leafwise.files.arrays.stored import Storage, spec_of
-    from leafwise.files.reading.checked_reads import ReadRequest, fill
+    from leafwise.files.reading.checked_reads import Read, fill
     from leafwise.files.reading.landings import Transfers
     from leafwise.files.sources.source import BytesSource
 
@@ -289,7 +289,7 @@ def test_axes_are_turned_on_the_device(dtype: torch.dtype, counts: Counts) -> No
     landed = landing.landing_of(target, spec_of(array.shape, "float32"), (2, 0, 1), only_check=False)
     assert landed is not None
     storage = Storage(BytesSource("w", array.tobytes()), 0, array.nbytes)
-    fill([ReadRequest(storage, 0, landed, "w")], False, lambda count: None, Transfers())
+    fill([Read(storage, 0, landed, "w")], False, lambda count: None, Transfers())
     assert same_bits(target.cpu(), torch.from_numpy(array.transpose(2, 0, 1).copy()).to(dtype))
     assert landed.fits()
 

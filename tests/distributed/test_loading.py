@@ -493,12 +493,12 @@ def interrupted_on_one_rank(folder: Path) -> str:
     path = folder / f"{rank}.safetensors"
     lw.save(random_state(model), path)
     if rank == 1:
-        from leafwise.checkpoint.loading.load_steps import Load
+        from leafwise.checkpoint.loading import load_steps
 
-        def interrupted(self: Load) -> None:
+        def interrupted(*_: Any) -> Any:
             raise KeyboardInterrupt
 
-        Load.prepare = interrupted  # type: ignore[method-assign]
+        load_steps.prepare = interrupted
     try:
         lw.load(model, path)
     except lw.RankError as error:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core.capabilities.sharding import Distributing, Messages, Team
-from leafwise.core.capabilities.stepping import Stepping, is_optimizer
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.home import Spec
 from leafwise.core.leaf import shape_text
 from leafwise.core.parts import first_rows, sharded_rows
@@ -83,7 +83,7 @@ def joint_call_of(t: Tree, verb: str) -> JointCall | None:
     none."""
     columns = t.columns
     values = [columns.current(row) for row in sharded_rows(t)]
-    for node in columns.nodes_where(is_optimizer, t.root) if t.is_whole else ():
+    for node in columns.optimizers(t.root) if t.is_whole else ():
         optimizer = columns.node_objects[node]
         values += [value for _, value in columns.home(optimizer).capability(Stepping).held_by(optimizer)]
     for batch in columns.batches(first_rows(t)) if verb == "load" else ():

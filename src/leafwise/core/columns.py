@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from leafwise.core import registry as homes
 from leafwise.core.capabilities.freezing import Freezing
 from leafwise.core.capabilities.sharding import Distributing
+from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.home import Axes, Home, LeafKind, Spec, capability_or_none
 from leafwise.core.leaf import Leaf, Name, UndoneTie, asking_raised
 from leafwise.core.memory.ops import SAME, Op, Overlap
@@ -310,6 +311,14 @@ class Columns:
             if answers[type(obj)]:
                 nodes.append(node)
         return nodes
+
+    def optimizers(self, below: int = 0) -> list[int]:
+        """The nodes from `below` downwards that are optimizers."""
+        return [node for node in self._optimizers if below <= node < self.node_ends[below]]
+
+    @cached_property
+    def _optimizers(self) -> list[int]:
+        return self.nodes_where(is_optimizer)
 
     def scalar_items(self, below: int = 0) -> Iterator[tuple[str, int, str, Any]]:
         """Each plain value from a node downwards: its key relative to that node, its own node, its name, its value."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from leafwise.core.home import Home
 from leafwise.errors import ArgumentError, WalkError, warn
@@ -23,8 +24,14 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
 }
 
 T = TypeVar("T")
+_HOMES = "leafwise.homes"  # the group of entry points
 
 _registered: list[Home] = []
+Handled = tuple[Home, Literal["node", "leaf"]]
+# What `find` returned for types, and which of the modules on which that depends had been imported then.
+_known: WeakKeyDictionary[type, Handled] = WeakKeyDictionary()
+_watched = list(FRAMEWORKS)
+_imported: list[bool] = []
 
 
 def register(home: Home) -> None:
@@ -58,17 +65,19 @@ def register(home: Home) -> None:
         raise ArgumentError(f"lw.register takes an object of a class that derives from Home, not {home!r:.60}")
     if home not in _registered:
         _registered.insert(0, home)
+        _known.clear()
 
 
 def unregister(home: Home) -> None:
     _registered.remove(home)
+    _known.clear()
 
 
 def homes(of_packages: bool = True) -> list[Home]:
     """The homes that were registered, those of installed packages, then those of leafwise; of imported frameworks."""
     available = list(_registered)
     if of_packages:
-        available.extend(from_packages("leafwise.homes", Home, only_imported=True))
+        available.extend(from_packages(_HOMES, Home, only_imported=True))
     for framework, modules in FRAMEWORKS.items():
         if framework in sys.modules:
             available.extend(import_module(module).HOME for module in modules)
@@ -80,11 +89,14 @@ def _entry_points(group: str) -> tuple[Any, ...]:
     from importlib.metadata import entry_points  # late: it takes longer than opening a file
 
     try:
-        return tuple(entry_points(group=group))
+        found = tuple(entry_points(group=group))
     except Exception as error:  # the metadata of any package may be damaged
         reason = f"{type(error).__name__}: {error}"
         warn(escape(f"packages cannot extend leafwise here, because their metadata cannot be read: {reason}"))
         return ()
+    if group == _HOMES:
+        _watched.extend(entry.name for entry in found)
+    return found
 
 
 def from_packages(group: str, kind: type[T], only_imported: bool = False) -> Iterator[T]:
@@ -117,10 +129,25 @@ def forget_packages() -> None:
     """Looks for installed packages again when they are next needed."""
     _entry_points.cache_clear()
     _loaded.cache_clear()
+    _known.clear()
 
 
-def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
+def find(cls: type) -> Handled | None:
     """The home of a type, and whether its objects are nodes or leaves there."""
+    imported = [name in sys.modules for name in _watched]
+    if imported != _imported:
+        _known.clear()
+        _imported[:] = imported
+    handled = _known.get(cls)
+    if handled is None:
+        handled = _find(cls)
+        # A class of one's own may be registered as a pytree later.
+        if handled is not None and (cls.__module__ == "builtins" or handled[0] not in _of_builtins()):
+            _known[cls] = handled
+    return handled
+
+
+def _find(cls: type) -> Handled | None:
     # Types of Python and of leafwise belong to no other package, so that opening a file reads no entry points.
     package = cls.__module__.partition(".")[0]
     for home in homes(of_packages=package != "leafwise" and package not in sys.stdlib_module_names):
@@ -128,6 +155,10 @@ def find(cls: type) -> tuple[Home, Literal["node", "leaf"]] | None:
         if kind is not None:
             return home, kind
     return None
+
+
+def _of_builtins() -> list[Home]:
+    return [import_module(module).HOME for module in FRAMEWORKS["builtins"]]
 
 
 def home_of(array: Any) -> Home:

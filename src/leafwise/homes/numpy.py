@@ -49,17 +49,22 @@ class NumpySaving(Saving):
         return [value.copy() for value in values]
 
 
+def _writable_bytes(value: Any) -> memoryview | None:
+    is_plain = value.flags.c_contiguous and value.flags.writeable and value.dtype.isnative
+    if not is_plain or isinstance(value, np.ma.MaskedArray):
+        return None
+    return value.reshape(-1).view(np.uint8).data if value.size else memoryview(bytearray())
+
+
 class NumpyLoading(Loading):
-    def cannot_write(self, value: Any) -> str:
-        return "" if value.flags.writeable else "the array is read-only"
+    def cannot_write(self, values: list[Any]) -> list[str]:
+        return ["" if value.flags.writeable else "the array is read-only" for value in values]
 
-    def writable_bytes(self, value: Any) -> memoryview | None:
-        if not (value.flags.c_contiguous and value.flags.writeable and value.dtype.isnative):
-            return None
-        return value.reshape(-1).view(np.uint8).data if value.size else memoryview(bytearray())
+    def writable_bytes(self, values: list[Any]) -> list[memoryview | None]:
+        return list(map(_writable_bytes, values))
 
-    def location(self, value: Any) -> tuple[object, Memory] | None:
-        return ("cpu", HOME.memory(value)) if value.size else None
+    def locations(self, values: list[Any]) -> list[tuple[object, Memory] | None]:
+        return [("cpu", HOME.memory(value)) if value.size else None for value in values]
 
 
 class NumpyAveraging(Averaging):

@@ -250,7 +250,7 @@ def _cannot_average_parts(home: Home, value: Any) -> str:
     distributing = home.capability(Distributing)
     if reason := distributing.cannot_use_parts(value) or home.cannot_read(distributing.local(value)):
         return reason
-    return home.capability(Loading).cannot_write(value)
+    return home.capability(Loading).cannot_write([value])[0]
 
 
 def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart]]:
@@ -269,7 +269,9 @@ def _parts_of(t: Tree, buffers: str) -> tuple[dict[str, int], list[_AveragedPart
         if facts.spec.sharding is not None:
             reason = _cannot_average_parts(home, value)
         else:
-            reason = home.cannot_read(value) or (home.capability(Loading).cannot_write(value) if home.in_place else "")
+            reason = home.cannot_read(value) or (
+                home.capability(Loading).cannot_write([value])[0] if home.in_place else ""
+            )
         if reason:
             raise WalkError(f"cannot average {columns.row_text(row)}: {reason}")
         if key in keys:

@@ -219,7 +219,8 @@ class _Gradients:
             except Unsupported:
                 raise
             except RuntimeError as error:
-                reasons = [(at, home.capability(Loading).cannot_write(self._arrays[at])) for at in positions]
+                reasons_by_leaf = home.capability(Loading).cannot_write([self._arrays[at] for at in positions])
+                reasons = zip(positions, reasons_by_leaf, strict=True)
                 culprit, reason = next((pair for pair in reasons if pair[1]), (positions[0], str(error)))
                 name = self.columns.row_text(self.leaves[culprit])
                 raise WriteError(f"cannot clip the gradient of {name}: {reason}") from error

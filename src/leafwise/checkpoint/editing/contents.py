@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -22,7 +22,8 @@ from leafwise.core.parts import not_understood
 from leafwise.core.query import Query
 from leafwise.core.roles.recipes import Recipe, Taken
 from leafwise.core.tree import Tree
-from leafwise.files.arrays.assembled import Assembled, Live
+from leafwise.files.arrays.assembled import Assembled
+from leafwise.files.arrays.live import Live
 from leafwise.files.arrays.stored import ITEM_BYTES, Stored
 from leafwise.files.casts import CastArray
 from leafwise.files.orbax.zarr_arrays import SMALL_INTEGERS
@@ -149,8 +150,7 @@ class SourceRows:
         row = self.rows[name]
         value = self.columns.current(row)
         if not isinstance(value, Stored):
-            home = self.columns.home(value)
-            return Live(home.spec(value), partial(home.read, value))
+            return Live(self.columns.home(value), value)
         dtype = value.spec.dtype if value.spec.dtype in ITEM_BYTES else "float32"
         # Quantized, packed and sparse values are decoded, so that they have as many bytes as elements.
         is_plain = dtype == value.spec.dtype and value.spec.nbytes == value.spec.size * ITEM_BYTES[dtype]

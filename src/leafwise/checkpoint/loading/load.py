@@ -10,7 +10,9 @@ from itertools import groupby
 from typing import Any, Literal, TypeVar, overload
 
 from leafwise.checkpoint.joint_call import JointCall, joint_call_of, model_rows, plan_rows
-from leafwise.checkpoint.loading.load_steps import Load, check_overlaps
+from leafwise.checkpoint.loading import load_steps
+from leafwise.checkpoint.loading.agreement import check_overlaps
+from leafwise.checkpoint.loading.load_steps import Load
 from leafwise.checkpoint.loading.multiple_sources import check_parts, plans_for_parts, put_together
 from leafwise.checkpoint.loading.optimizer_states import SteppedLeaves
 from leafwise.checkpoint.planning.plan import Plan, advice
@@ -19,7 +21,7 @@ from leafwise.checkpoint.planning.problem_groups import counts_text, grouped_pro
 from leafwise.core.path import escape
 from leafwise.core.tree import Tree
 from leafwise.core.verbs import opened
-from leafwise.core.work.progress import bar
+from leafwise.core.work.progress import Count, bar
 from leafwise.errors import LoadError, interruption_explained, memory_explained, warn
 from leafwise.files.casts import Cast
 from leafwise.files.reading.landings import Transfers
@@ -116,12 +118,11 @@ def load(
             transfers = Transfers()
             files.callback(transfers.release)
             place = (0, 1) if joint is None else (joint.team.rank, joint.team.size)
-            loads = [Load(plan, verify, count, transfers, place) for plan in plans]
-            _together(joint, lambda: _prepare(loads))
-            _together(joint, lambda: _apply(loads))
-        if loads[0].plan.target is t:
-            return loads[0].root
-        return put_together(t, [(step.plan.target.root, step.root) for step in loads])
+            loads = _together(joint, lambda: _prepare(plans, verify, count, transfers, place))
+            roots = _together(joint, lambda: _apply(loads))
+        if plans[0].target is t:
+            return roots[0]
+        return put_together(t, [(plan.target.root, root) for plan, root in zip(plans, roots, strict=True)])
 
 
 def _together(joint: JointCall | None, action: Callable[[], T]) -> T:
@@ -145,23 +146,23 @@ def _plans(
     return plans
 
 
-def _prepare(loads: list[Load]) -> None:
+def _prepare(plans: list[Plan], verify: bool, count: Count, transfers: Transfers, place: tuple[int, int]) -> list[Load]:
     with memory_explained("load"):
-        for step in loads:
-            step.prepare()
-        for step in loads:
-            step.verify_values()
+        loads = [load_steps.prepare(plan, verify, count, transfers, place) for plan in plans]
+        loads = [load_steps.verify_values(load) for load in loads]
         check_overlaps(loads)
+    return loads
 
 
-def _apply(loads: list[Load]) -> None:
-    stepped = SteppedLeaves(loads[0].columns)
-    exchanged = {key: new for step in loads for key, new in step.exchanged.items()}
+def _apply(loads: list[Load]) -> list[Any]:
+    columns = loads[0].columns
+    stepped = SteppedLeaves(columns) if columns.optimizers() else None
+    exchanged = {key: new for load in loads for key, new in load.exchanged.items()}
     with interruption_explained("load", "load it again"):
-        for step in loads:
-            step.apply()
-        for step in loads:
-            step.restore_optimizers(stepped, exchanged)
+        roots = [load_steps.apply(load) for load in loads]
+        for load in loads:
+            load_steps.restore_optimizers(load, stepped, exchanged)
+    return roots
 
 
 def _bytes_here(plan: Plan) -> int:

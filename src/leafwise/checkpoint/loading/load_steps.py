@@ -1,480 +1,366 @@
-"""The steps of a load: first everything that can fail, then the changes."""
+"""The steps of a load: first everything that can fail, then the changes. Each takes values and returns values."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leafwise.checkpoint.loading.load_host_parts import LoadHostParts
-from leafwise.checkpoint.loading.load_reads import KeptRead, LoadReads, LoadTarget, TargetKey, TargetReads, is_local
-from leafwise.checkpoint.loading.optimizer_states import OptimizerStates, SteppedLeaves
+from leafwise.checkpoint.loading.copies import Copy, by_home, is_local, planned_copies
+from leafwise.checkpoint.loading.copying import Copier, Kept
 from leafwise.checkpoint.loading.source_values import SourceValues
-from leafwise.checkpoint.planning.plan import MustAgree, Plan, RestoredTie, the_source, turned, turned_shape
+from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core.capabilities.loading import Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
-from leafwise.core.capabilities.sharding import Distributing
 from leafwise.core.capabilities.viewing import Viewing
 from leafwise.core.columns import Columns
-from leafwise.core.home import Home, Memory, Spec
-from leafwise.core.memory.ops import Op, meeting
-from leafwise.core.path import listed
+from leafwise.core.home import Home, Memory
+from leafwise.core.memory.ops import meeting
 from leafwise.core.rebuild import check_part, rebuilt, replaced_leaves
 from leafwise.core.work.progress import Count
 from leafwise.core.work.ranks import drop_gathered
-from leafwise.errors import Error, LoadError, WriteError
-from leafwise.files.arrays.assembled import Assembled
-from leafwise.files.arrays.stored import InMemory, Stored, Strided, agree_in_memory, same_values
-from leafwise.files.arrays.subarrays import before_turn
-from leafwise.files.casts import cast_to, misfit
+from leafwise.errors import LoadError, WriteError
+from leafwise.files.arrays.live import Copied, Live
+from leafwise.files.arrays.stored import InMemory, Stored
+from leafwise.files.arrays.subarrays import Subarray
 from leafwise.files.reading import checked_reads
-from leafwise.files.reading.checked_reads import ReadRequest
-from leafwise.files.reading.landings import Transfers
-from leafwise.share.tie_requests import TieRequest, make_ties
+from leafwise.files.reading.checked_reads import Read
+from leafwise.files.sources.source import Source
+from leafwise.share.tie_requests import TieRequest
+
+if TYPE_CHECKING:  # only some loads need them
+    from leafwise.checkpoint.loading.optimizer_states import OptimizerStates, SteppedLeaves
+    from leafwise.files.reading.landings import Transfers
+
+Location = tuple[object, Memory] | None
 
 
-class Load:
-    """One load: `prepare` does everything that can fail, `apply` changes the model."""
+class Load(NamedTuple):
+    """One load of which everything that can fail was done, except that values may still be `unverified`.
 
-    def __init__(self, plan: Plan, verify: bool, progress: Count, transfers: Transfers, place: tuple[int, int]) -> None:
-        self.plan, self.verify, self.progress = plan, verify, progress
-        self.columns: Columns = plan.target.columns
-        self.source = SourceValues(plan, verify, place)
-        self.fresh: dict[tuple[int, str], Any] = {}  # by node and name, arrays that replace the current ones
-        self.fresh_leaves: dict[int, Any] = {}  # the same by leaf
-        self.exchanged: dict[int, Any] = {}  # by the id of an array without memory, its replacement
-        self.staged: dict[TargetKey, Any] = {}  # by target, source values that were copied first
-        self.reads = LoadReads(self.source, self.staged, transfers)
-        self.host_parts = LoadHostParts(self.source, self.reads, progress)
-        self.cast_on_device: set[TargetKey] = set()  # targets whose values can be cast there
-        self.kept: dict[TargetKey, KeptRead] = {}  # by target, verified values on its device
-        self._unverified: list[LoadTarget] = []
-        self.optimizers = OptimizerStates(plan, self.source, progress)
-        self.ties: list[TieRequest] = []  # ties to make
-        self.in_place: list[LoadTarget] = []
-        self._sharded: list[tuple[Home, Any]] = []  # leaves in place that are sharded; this process may have no part
-        self.locations: list[tuple[object, Memory] | None] = []  # the memory of each array in `in_place`
-        self._replaced: set[int] = set()  # leaves that get new arrays
-        self.root = self.columns.node_objects[plan.target.root]
+    `copies` go into arrays of the model, which are at `locations` in memory; `sharded` are those of which this process
+    fills its parts, perhaps none. `new` are the arrays that replace others, by row, `exchanged` the same by the id of
+    the array that is replaced, and `replaced` the leaves for which the result has new nodes, too.
+    """
 
-    def prepare(self) -> None:
-        """Does everything that can fail, before anything changes."""
-        check_part(self.columns, self.plan.target.root)
-        leaves = [self.columns.ties.get(feed.row, feed.row) for feed in self.plan.feeds]
-        try:
-            self._replaced = replaced_leaves(self.plan.target, leaves)
-        except WriteError as error:
-            raise LoadError(f"cannot load: {error}", self.plan) from error
-        self.ties = self._agreed_ties()
-        targets = self._targets({self.columns.ties.get(request.target, request.target) for request in self.ties})
-        self.in_place = [target for target in targets if not target.fresh]
-        self._verify_sections(targets)
-        try:
-            self._fill_fresh([target for target in targets if target.fresh])
-            self._stage(self.in_place)
-            verified = self._check_casts_on_devices(self.in_place)
-        except WriteError as error:
-            raise LoadError(f"{error}; nothing was changed", self.plan) from error
-        self._check_casts(self.in_place)
-        self._unverified = [
-            target
-            for target in self.in_place
-            if target.subarray is None and target.key not in {*self.staged, *verified}
-        ]
-        self.optimizers.read()
+    plan: Plan
+    copier: Copier
+    source: SourceValues
+    copies: list[Copy]
+    locations: list[Location]
+    sharded: list[tuple[Home, Any]]
+    new: dict[int, Any]
+    exchanged: dict[int, Any]
+    replaced: set[int]
+    ties: list[TieRequest]
+    optimizers: "OptimizerStates | None"
+    files: set[Source]  # that values come from
+    kept: list[Kept]
 
-    def verify_values(self) -> None:
-        """Verifies the values that are written in place. Called when all loads are prepared: values may be kept in
-        memory of devices, which the new arrays must get first."""
-        if self.verify:
-            try:
-                self._keep_on_devices(self._unverified)
-            except WriteError as error:
-                raise LoadError(f"{error}; nothing was changed", self.plan) from error
-        self._verify([target for target in self._unverified if target.key not in self.kept])
-        self.source.check_unchanged()
+    @property
+    def columns(self) -> Columns:
+        return self.plan.target.columns
 
-    def apply(self) -> None:
-        """Changes the model, but for the states of optimizers."""
-        try:
-            drop_gathered(self.plan.target)
-            self._write(self.in_place)
-            self.source.check_unchanged()  # the values that were copied are those that were verified
-        except Exception as error:
-            raise LoadError(f"{error}; the model is partly changed", self.plan) from error
-        with self._explained():
-            if self.ties:
-                make_ties(self.plan.target, self.ties, keep="source")
-            self._replace()
-            self._after_load()
 
-    def restore_optimizers(self, stepped: SteppedLeaves, exchanged: dict[int, Any]) -> None:
-        """Gives optimizers their states, and checks that they step the leaves of the model. `exchanged` maps the id of
-        each array without memory, of all loads, to its replacement."""
-        with self._explained():
+def prepare(plan: Plan, verify: bool, progress: Count, transfers: "Transfers", place: tuple[int, int]) -> Load:
+    """Does everything that can fail, before anything changes."""
+    columns = plan.target.columns
+    source = SourceValues(plan, verify, place)
+    copier = Copier(source, progress, transfers)
+    check_part(columns, plan.target.root)
+    try:
+        replaced = replaced_leaves(plan.target, [columns.ties.get(feed.row, feed.row) for feed in plan.feeds])
+    except WriteError as error:
+        raise LoadError(f"cannot load: {error}", plan) from error
+    ties: list[TieRequest] = []
+    if plan.must_agree or plan.restored_ties:
+        from leafwise.checkpoint.loading.agreement import agreed_ties
+
+        ties = agreed_ties(plan, source)
+    copies, new, sharded = planned_copies(
+        plan, source, replaced, {columns.ties.get(request.target, request.target) for request in ties}
+    )
+    files = {storage.source for copy in copies for storage in copy.array.storages()}
+    in_place = [copy for copy in copies if not copy.is_new] if new or replaced else copies
+    _verify_parts(plan, source, copies)
+    with _unchanged(plan):
+        if len(in_place) < len(copies):
+            new.update(_filled(copier, [copy for copy in copies if copy.is_new], verify))
+        locations = _locations(in_place)
+        in_place = _staged(plan, copier, in_place, locations, verify, progress)
+        in_place = _with_checked_casts(copier, in_place, verify)
+    exchanged = {id(columns.current(row)): array for row, array in new.items()}
+    optimizers = None
+    if plan.optimizers:
+        from leafwise.checkpoint.loading.optimizer_states import OptimizerStates
+
+        optimizers = OptimizerStates(plan, source, progress)
+        optimizers.read()
+    return Load(
+        plan, copier, source, in_place, locations, sharded, new, exchanged, replaced, ties, optimizers, files, []
+    )
+
+
+def verify_values(load: Load) -> Load:
+    """Verifies the values that are written in place. Called when all loads are prepared: values may be kept in memory
+    of devices, which the new arrays must get first."""
+    unverified = [copy for copy in load.copies if copy.part is None and not copy.verified]
+    kept: list[Kept] = []
+    if load.source.verifies:
+        with _unchanged(load.plan):
+            kept, unverified = load.copier.kept_on_devices(unverified)
+        load.copier.verify(unverified)
+    checked_reads.unchanged(load.files)
+    return load._replace(kept=kept)
+
+
+def apply(load: Load) -> Any:
+    """Changes the model, but for the states of optimizers. Returns it, or the new one."""
+    columns, target = load.columns, load.plan.target
+    try:
+        drop_gathered(target)
+        _write(load)
+        checked_reads.unchanged(load.files)  # what was copied is what was verified
+    except Exception as error:
+        raise LoadError(f"{error}; the model is partly changed", load.plan) from error
+    with _explained(load.plan):
+        if load.ties:
+            from leafwise.share.tie_requests import make_ties
+
+            make_ties(target, load.ties, keep="source")
+        changes = _changes(load)
+        root = columns.node_objects[target.root]
+        if changes:
+            root = rebuilt(columns, target.root, changes, copied=bool(load.replaced))
+        _after_load(load)
+    return root
+
+
+def restore_optimizers(load: Load, stepped: "SteppedLeaves | None", exchanged: dict[int, Any]) -> None:
+    """Gives optimizers their states, and checks that they step the leaves of the model. `exchanged` maps the id of each
+    array without memory, of all loads, to its replacement."""
+    with _explained(load.plan):
+        if stepped is not None:
             stepped.exchange(exchanged)
-            self.optimizers.restore()
+        if load.optimizers is not None:
+            load.optimizers.restore()
+        if stepped is not None:
             stepped.check()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # raised by a custom set_extra_state or load_state_dict
-            raise LoadError(
-                f"{type(error).__name__} after the values were loaded: {error}; the model is changed, but ties, "
-                "optimizer states and plain values may be incomplete",
-                self.plan,
-            ) from error
 
-    # -- checks before anything changes -------------------------------------------------------------------
-
-    def _agreed_ties(self) -> list[TieRequest]:
-        """The ties to make. Raises if a tied leaf would get two different values."""
-        problems = []
-        for must in self.plan.must_agree:
-            name, first, order, second, op, _ = must
-            leaf = must.rows[0]
-            if not (self._same(first, order, second, op, leaf) if op.is_described else self._agree_in_memory(must)):
-                first_name, second_name = (self.source.columns.row_text(row) for row in (first, second))
-                problems.append(
-                    f"{name} is tied in the model, but {the_source(self.plan.source)} has two different values for it, "
-                    f'{first_name} and {second_name}; untie it first: lw.untie(model, "{name}")'
-                )
-        if problems:
-            raise LoadError(["cannot load; nothing was changed", *(f"  {problem}" for problem in problems)], self.plan)
-        return [tie.request for tie in self.plan.restored_ties if self._holds(tie)]
-
-    def _holds(self, tie: RestoredTie) -> bool:
-        return tie.rows is None or self._same(tie.rows[0], None, tie.rows[1], tie.request.op)
-
-    def _same(self, first: int, order: tuple[int, ...] | None, second: int, op: Op, leaf: int | None = None) -> bool:
-        """Whether two rows of the source are equal; of a leaf that is sharded, only in its parts in this process."""
-        value = None if leaf is None or op != "same" else self.columns.current(leaf)
-        if value is not None and self.columns.home(value).spec(value).sharding is not None:
-            parts = self.columns.home(value).capability(Distributing).parts(value)
-            return all(
-                same_values(
-                    turned(self.source.subarray(first, before_turn(part.inside(), order)).read(), order),
-                    self.source.subarray(second, part.inside()).read(),
-                )
-                for part in parts
-            )
-        whole, seen = turned(self.source.array(first), order), self.source.array(second)
-        if op.slices is not None:
-            whole = whole[op.slices]
-        return same_values(turned(whole, op.order), seen)
-
-    def _agree_in_memory(self, must: MustAgree) -> bool:
-        """Whether both values could be written to the memory of their names without overwriting each other."""
-        arrays = [turned(self.source.array(must.first), must.order), self.source.array(must.second)]
-        placed = []
-        for row, array in zip(must.rows, arrays, strict=True):
-            value = self.columns.current(row)
-            home = self.columns.home(value)
-            place = home.capability(Loading).location(value)
-            dtype = home.spec(value).dtype
-            if place is None or array.shape != place[1].shape or misfit(array, dtype):
-                return False
-            placed.append((place[1], cast_to(array, dtype)))
-        return agree_in_memory(placed)
-
-    # -- where values go ---------------------------------------------------------------------------------
-
-    def _targets(self, tied_later: set[int]) -> list[LoadTarget]:
-        """The arrays to fill: new ones for leaves without memory, and for homes that do not write in place."""
-        targets = []
-        source_facts = self.source.columns.facts([feed.source for feed in self.plan.feeds])
-        for feed, facts in zip(self.plan.feeds, source_facts, strict=True):
-            source_value = self.source.current(feed.source)
-            if reason := self.source.columns.home(source_value).cannot_read(source_value):
-                raise LoadError(f"cannot load {feed.name} from this source: {reason}; nothing was changed", self.plan)
-            if feed.row in tied_later:
-                continue  # it will be tied to a leaf that is filled
-            value = self.columns.current(feed.row)
-            home = self.columns.home(value)
-            spec = home.spec(value)
-            is_replaced = self.columns.ties.get(feed.row, feed.row) in self._replaced
-            fresh = spec.shape is None or spec.device == "meta" or is_replaced
-            renewed = "" if home.in_place else home.capability(Rebuilding).cannot_renew(value)
-            if reason := renewed if fresh else _cannot_write(home, value, spec):
-                raise LoadError(f"cannot load {feed.name}: {reason}; nothing was changed", self.plan)
-            if fresh and home.in_place:
-                value = self._allocated(home, value, turned_shape(facts.spec.shape or (), feed.order), feed.name)
-            if fresh and (home.in_place or spec.sharding is not None):
-                self._put(feed.row, value)
-            if spec.sharding is None:
-                targets.append(LoadTarget(feed, home, value, fresh))
-                continue
-            if not fresh:
-                self._sharded.append((home, value))
-            for number, part in enumerate(home.capability(Distributing).parts(value)):
-                subarray = self.source.subarray(feed.source, before_turn(part.inside(), feed.order))
-                targets.append(LoadTarget(feed, home, part.value, fresh, number, subarray))
-        return targets
-
-    def _allocated(self, home: Home, value: Any, shape: tuple[int, ...], name: str) -> Any:
-        try:
-            return home.capability(Rebuilding).allocate(value, shape)
-        except Error as error:
-            raise LoadError(f"cannot load {name}: {error}; nothing was changed", self.plan) from error
-
-    def _verify_sections(self, targets: list[LoadTarget]) -> None:
-        """Verifies the parts of the source that this process needs for sharded leaves; what is far, when it is read."""
-        subarrays = [
-            (target.feed.name, target.subarray)
-            for target in targets
-            if target.subarray is not None and not target.is_far
-        ]
-        sharded = ((feed.source, feed.name) for feed in self.plan.feeds if self._is_sharded(feed.row))
-        self.source.verify_subarrays(subarrays, sharded)
-
-    def _is_sharded(self, row: int) -> bool:
-        value = self.columns.current(row)
-        return self.columns.home(value).spec(value).sharding is not None
-
-    def _fill_fresh(self, targets: list[LoadTarget]) -> None:
-        """Fills new arrays, which are not in the model yet, and verifies checksums on the way."""
-        reads, others = [], []
-        for target, new in self.host_parts.fill(list(filter(self.host_parts.takes, targets)), checked=False):
-            self._put(target.feed.row, new)
-        for target in targets:
-            if self.host_parts.takes(target):
-                continue
-            read = self.reads.of(target) if target.home.in_place and not target.is_far else None
-            if read is None:
-                others.append(target)
-            else:
-                reads.append(read)
-        self._fill([read for read in reads if read.target.subarray is None], self.verify)
-        self._fill([read for read in reads if read.target.subarray is not None], False)
-        others += [read.target for read in reads if read.landing is not None and not read.landing.fits()]
-        self._verify([target for target in others if target.subarray is None])
-        self._check_casts(others)
-        for target in others:
-            if target.home.in_place:
-                target.home.write(target.value, self.cast_array(target))
-            else:
-                rebuilding = target.home.capability(Rebuilding)
-                self._put(target.feed.row, rebuilding.from_numpy(target.value, self.cast_array(target)))
-
-    def _fill(self, reads: list[TargetReads], verify: bool) -> None:
-        requests = [request for read in reads for request in read.requests]
-        checked_reads.fill(requests, verify, self.progress, self.reads.transfers)
-
-    def _put(self, row: int, new: Any) -> None:
-        self.exchanged[id(self.columns.current(row))] = new
-        self.fresh[self._place_of(row)] = new
-        self.fresh_leaves[self.columns.ties.get(row, row)] = new
-
-    def _place_of(self, row: int) -> tuple[int, str]:
-        """The node and the name of a row; the first node if it is shared."""
-        node = self.columns.row_nodes[row]
-        return self.columns.repeats.get(node, node), self.columns.row_names[row]
-
-    def cast_array(self, target: LoadTarget) -> Any:
-        """The values of the source, with the axes and the dtype of the target."""
-        return self.reads.cast(self.reads.array(target), target)
-
-    def _stage(self, targets: list[LoadTarget]) -> None:
-        """Copies source values that may not be available later: those on another machine, because a download may fail,
-        and those in memory that this load overwrites."""
-        requests = []
-        self.locations = [target.home.capability(Loading).location(target.value) for target in targets]
-        shared = self._in_written_memory(targets)
-        for target in targets:
-            value = self.reads.stored(target)
-            if target.feed.source in shared:
-                array = self.source.array(target.feed.source) if target.subarray is None else target.subarray.read()
-                self.staged[target.key] = array.copy()
-            if isinstance(value, InMemory):  # made by code that may fail
-                self.staged[target.key] = value.read()
-            if target.is_far:
-                self.staged[target.key] = self.reads.subarray(target).copy()
-                continue
-            if not isinstance(value, Strided | Assembled) or is_local(value):
-                continue
-            run = value.plain_run()
-            if run is None:
-                self._verify([target])
-                self.staged[target.key] = value.read().copy()
-            else:
-                self.staged[target.key], view = checked_reads.empty(value.spec)
-                requests.append(ReadRequest(run[0], run[1], view, target.feed.name))
-        checked_reads.fill(requests, self.verify, self.progress)
-
-    def _in_written_memory(self, targets: list[LoadTarget]) -> set[int]:
-        """The rows of a live source whose memory will be overwritten, or might be."""
-        rows = {target.feed.source for target in targets}
-        values = {row: self.source.current(row) for row in rows}
-        places = {
-            row: self.source.columns.home(value).capability(Loading).location(value)
-            for row, value in values.items()
-            if not isinstance(value, Stored)
-        }
-        unknown = {row for row, place in places.items() if place is None}
-        unknown |= {row for row, value in values.items() if isinstance(value, Assembled) and value.is_live}
-        known = [(row, place) for row, place in places.items() if place is not None]
-        written = [place for place in self.locations if place is not None]
-        if not known or not written:
-            return unknown
-        groups = meeting([*written, *(place for _, place in known)])
-        numbers = [number - len(written) for group in groups if min(group) < len(written) for number in group]
-        return unknown | {known[number][0] for number in numbers if number >= 0}
-
-    def _check_casts(self, targets: list[LoadTarget]) -> None:
-        """Raises if a value does not fit into its new dtype. A cast may only round."""
-        for target in targets:
-            if target.is_cast and target.key not in self.cast_on_device:
-                self.reads.check_cast(self.reads.array(target), target)
-
-    def _check_casts_on_devices(self, targets: list[LoadTarget]) -> set[TargetKey]:
-        """Finds out which values can be cast on the device of their target. Returns all targets whose values were read,
-        and verified, for that."""
-        checks = [check for target in targets if target.is_cast and (check := self.reads.to_check(target)) is not None]
-        for verify in (True, False):  # the sections of sharded leaves have been verified
-            some = [check for check in checks if (check.target.subarray is None) == verify]
-            requests = [request for check in some for request in check.requests]
-            checked_reads.fill(requests, verify and self.verify, lambda count: None, self.reads.transfers)
-        fitting = [check.target for check in checks if check.landing is not None and check.landing.fits()]
-        self.cast_on_device = {target.key for target in fitting}
-        return {check.target.key for check in checks}
-
-    def _verify(self, targets: list[LoadTarget]) -> None:
-        """Verifies the checksums of the source values of these targets."""
-        self.source.verify((target.feed.source, target.feed.name) for target in targets)
-
-    def _keep_on_devices(self, targets: list[LoadTarget]) -> None:
-        """Reads values to spare memory of their devices, and verifies them on the way. When everything is known to be
-        right, they are copied from there; otherwise they would have to be read a second time."""
-        kept = self.reads.to_keep([target for target in targets if not target.is_cast])
-        checked_reads.fill([keep.request for keep in kept], self.verify, self.progress, self.reads.transfers)
-        self.kept = {keep.target.key: keep for keep in kept}
-
-    # -- writing -----------------------------------------------------------------------------------------
-
-    def _write(self, targets: list[LoadTarget]) -> None:
-        self.reads.transfers.move([(keep.landing, keep.spare) for keep in self.kept.values()])
-        written = [keep.target for keep in self.kept.values()]
-        kept, self.kept = set(self.kept), {}  # frees the spare memory
-        reads, others = [], []
-        for _ in self.host_parts.fill(list(filter(self.host_parts.takes, targets)), checked=True):
-            pass  # each array is put in place
-        for target in targets:
-            if target.key in kept or self.host_parts.takes(target):
-                continue
-            on_cpu = target.is_cast and target.key not in self.cast_on_device
-            read = None if on_cpu else self.reads.of(target)
-            if read is None:
-                others.append(target)
-            else:
-                reads.append(read)
-        self._fill(reads, False)
-        by_home: dict[Home, list[Any]] = {}
-        for target in [*written, *(read.target for read in reads)]:
-            by_home.setdefault(target.home, []).append(target.value)
-        for home, values in by_home.items():
-            home.capability(Loading).mark_written(values)
-        for target in others:
-            target.home.write(target.value, self.cast_array(target))
-        for home, value in self._sharded:
-            home.capability(Loading).mark_written([value])
-
-    def _after_load(self) -> None:
-        """Calls the load hooks of modules, and their own ways to read a state dict."""
-        below = range(self.plan.target.root, self.columns.node_ends[self.plan.target.root])
-        objects = list({id(obj): obj for obj in (self.columns.node_objects[node] for node in below)}.values())
-        for home in self.columns.homes_of(objects):
-            home.capability(Loading).after_load(objects)
-
-    def _replace(self) -> None:
-        """Replaces arrays and plain values by the new ones; in a new tree if there are arrays that cannot change."""
-        self.root = rebuilt(self.columns, self.plan.target.root, self._changes(), copied=bool(self._replaced))
-
-    def _outside(self) -> dict[int, Any]:
-        """New arrays for names outside of the part that is loaded: a tie that leads out of it must not break."""
-        columns, rows = self.columns, set(self.plan.target.rows)
-        return {
-            row: new
-            for leaf, new in self.fresh_leaves.items()
-            for row in columns.rows_of(leaf)
-            if row not in rows and columns.row_op(row) == "same" and columns.home(new).in_place
-        }
-
-    def _changes(self) -> dict[int, dict[str, Any]]:
-        """For each node, the new arrays and plain values by name."""
-        columns = self.columns
-        changes: dict[int, dict[str, Any]] = {}
-        # By leaf, ties that were made after the walk.
-        tied = {columns.ties.get(request.target, request.target): request for request in self.ties}
-        for row in self.plan.target.rows if self.fresh else ():
-            new = self._new_at(row, tied)
-            if new is not None:
-                changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = new
-        for row, value in {**self._outside(), **self._handed_back()}.items():
-            changes.setdefault(columns.row_nodes[row], {}).setdefault(columns.row_names[row], value)
-        for (node, name), value in self.plan.scalars.items():
-            changes.setdefault(node, {})[name] = value
-        for row, value in self.plan.recomputed.items():
-            changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
-        return changes
-
-    def _new_at(self, row: int, tied: dict[int, TieRequest]) -> Any:
-        """The new array for a row; None if the current one stays."""
-        columns = self.columns
-        leaf = columns.ties.get(row, row)
-        if leaf in tied:
-            if tied[leaf].op != "same":
-                return None
-            leaf = tied[leaf].source
-        new = self.fresh.get(self._place_of(leaf))
-        if new is None or columns.row_op(row) == "same":
-            return new
-        home = columns.home(new)
-        # Homes that do not write in place get a view of the new array; elsewhere the current view stays.
-        return None if home.in_place else home.capability(Viewing).seen_through(new, columns.row_op(row))
-
-    def _handed_back(self) -> dict[int, Any]:
-        """Arrays that were filled below nodes that show copies of their state and must be given them back."""
-        columns = self.columns
-        taking = set(columns.nodes_where(lambda home, obj: home.capability(Rebuilding).shows_copies(obj)))
-        arrays = {}
-        for feed in self.plan.feeds if taking else ():
-            node = columns.row_nodes[feed.row]
-            while node >= 0 and node not in taking:
-                node = columns.node_parents[node]
-            if node >= 0 and columns.row_kinds[feed.row] != "parameter":
-                arrays[feed.row] = columns.current(feed.row)
-        return arrays
+@contextmanager
+def _unchanged(plan: Plan) -> Iterator[None]:
+    try:
+        yield
+    except WriteError as error:
+        raise LoadError(f"{error}; nothing was changed", plan) from error
 
 
-def _cannot_write(home: Home, value: Any, spec: Spec) -> str:
-    """Why values cannot be written into an array, or into its part in this process; empty if they can."""
-    distributing, loading = home.capability(Distributing), home.capability(Loading)
-    if spec.sharding is None:
-        return loading.cannot_write(value)
-    return distributing.cannot_use_parts(value) or loading.cannot_write(value)
-
-
-def check_overlaps(loads: list[Load]) -> None:
-    """Raises if elements that share memory, within one leaf or across leaves that are not tied, would get different
-    values."""
-    located = [
-        (load, target, place)
-        for load in loads
-        for target, place in zip(load.in_place, load.locations, strict=True)
-        if place is not None
-    ]
-    for group in meeting([place for _, _, place in located]):
-        met = [located[number] for number in group]
-        signs = {memory.dtype.partition(" ")[2] for _, _, (_, memory) in met}
-        arrays = [(memory, load.cast_array(target)) for load, target, (_, memory) in met]
-        if len(signs) == 1 and agree_in_memory(arrays):
-            continue
-        names = listed(list(dict.fromkeys(target.feed.name for _, target, _ in met)), 6)
-        if len(met) == 1:
-            why = "several of its elements share memory; give it memory of its own (.clone() or .copy())"
-            raise LoadError(f"cannot load {names}: {why}; nothing was changed", met[0][0].plan)
+@contextmanager
+def _explained(plan: Plan) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # raised by a custom set_extra_state or load_state_dict
         raise LoadError(
-            f"cannot load {names}: they overlap in memory in the model, but the source has different values for the "
-            "elements that they share; nothing was changed",
-            met[0][0].plan,
-        )
+            f"{type(error).__name__} after the values were loaded: {error}; the model is changed, but ties, "
+            "optimizer states and plain values may be incomplete",
+            plan,
+        ) from error
+
+
+# -- before anything changes ---------------------------------------------------------------------------------
+
+
+def _verify_parts(plan: Plan, source: SourceValues, copies: list[Copy]) -> None:
+    """Verifies the parts of the source that this process needs for sharded leaves; what is far, when it is read."""
+    facts = plan.target.columns.facts([feed.row for feed in plan.feeds]) if plan.target.columns.may_stand_in else ()
+    wholes = [feed for feed, fact in zip(plan.feeds, facts, strict=False) if fact.spec.sharding is not None]
+    if wholes:
+        parts = ((copy.name, copy.array) for copy in copies if copy.part is not None and not copy.is_far)
+        source.verify_parts(parts, [(feed.name, source.lazy(feed.source)) for feed in wholes])
+
+
+def _filled(copier: Copier, copies: list[Copy], verify: bool) -> dict[int, Any]:
+    """Fills new arrays, which are not in the model yet, and verifies checksums on the way. Returns those that are made
+    of new memory, by row."""
+    made, left = copier.into_new_memory(copies, checked=False)
+    new = {copy.feed.row: array for copy, array in made}
+    direct = [copy for copy in left if copy.home.in_place and not copy.is_far]
+    others = [copy for copy in left if not copy.home.in_place or copy.is_far]
+    others += copier.into_memory(copier.to_devices(direct, verify), verify)
+    if verify:
+        copier.verify(copy for copy in others if copy.part is None)
+    for copy in others:
+        copier.check_cast(copy)
+    for copy in others:
+        if copy.home.in_place:
+            copy.home.write(copy.target, copier.cast_values(copy))
+        else:
+            rebuilding = copy.home.capability(Rebuilding)
+            new[copy.feed.row] = rebuilding.from_numpy(copy.target, copier.cast_values(copy))
+    return new
+
+
+def _locations(copies: list[Copy]) -> list[Location]:
+    """Where the arrays are in memory that get values."""
+    found: dict[int, Location] = {}
+    for home, of_home in by_home(copies).items():
+        places = home.capability(Loading).locations([copy.target for copy in of_home])
+        found.update((id(copy), place) for copy, place in zip(of_home, places, strict=True))
+    return [found[id(copy)] for copy in copies]
+
+
+def _staged(
+    plan: Plan, copier: Copier, copies: list[Copy], locations: list[Location], verify: bool, progress: Count
+) -> list[Copy]:
+    """The same copies, but with copies of those source values that may not be available later: those on another
+    machine, because a download may fail, and those in memory that this load overwrites."""
+    overwritten = _in_written_memory(copies, locations)
+    staged, reads = [], []
+    for copy in copies:
+        array: Stored = copy.array
+        if id(array) in overwritten or copy.is_far:
+            array = Copied(copier.stored_values(copy).copy())
+        elif isinstance(array, InMemory):  # made by code that may fail
+            array = Copied(array.read())
+        elif not is_local(array):
+            run = array.plain_run()
+            if run is None:
+                copier.verify([copy])
+                array = Copied(array.read().copy())
+            else:
+                values, view = checked_reads.empty(array.spec)
+                reads.append(Read(run[0], run[1], view, copy.name))
+                array = Copied(values)
+        staged.append(copy if array is copy.array else copy._replace(array=array, verified=True))
+    if reads:
+        checked_reads.fill(reads, verify, progress)
+    return staged
+
+
+def _in_written_memory(copies: list[Copy], locations: list[Location]) -> set[int]:
+    """The ids of arrays of a live source whose memory will be overwritten, or might be."""
+    live = {id(copy.array): copy.array for copy in copies if copy.array.is_live}
+    if not live:
+        return set()
+    known: list[tuple[int, tuple[object, Memory]]] = []
+    unknown: set[int] = set()
+    for key, array in live.items():
+        whole = array.of if isinstance(array, Subarray) else array
+        place = whole.home.capability(Loading).locations([whole.value])[0] if isinstance(whole, Live) else None
+        unknown.add(key) if place is None else known.append((key, place))
+    written = [place for place in locations if place is not None]
+    if not known or not written:
+        return unknown
+    groups = meeting([*written, *(place for _, place in known)])
+    numbers = [number - len(written) for group in groups if min(group) < len(written) for number in group]
+    return unknown | {known[number][0] for number in numbers if number >= 0}
+
+
+def _with_checked_casts(copier: Copier, copies: list[Copy], verify: bool) -> list[Copy]:
+    """The same copies, with what is known about their casts. Raises if a value does not fit into its new dtype."""
+    if not any(copy.casts for copy in copies):
+        return copies
+    checked = copier.checked_on_devices(copies, verify)
+    for copy in checked:
+        copier.check_cast(copy)
+    return checked
+
+
+# -- changes -------------------------------------------------------------------------------------------------
+
+
+def _write(load: Load) -> None:
+    copier, written = load.copier, []
+    kept = {one.copy.key for one in load.kept}
+    if kept:
+        written = copier.move(load.kept)
+        load.kept.clear()  # frees the spare memory
+    copies = [copy for copy in load.copies if copy.key not in kept] if kept else load.copies
+    made, left = copier.into_new_memory(copies, checked=True)
+    for _ in made:
+        pass  # each array is put in place
+    through_numpy = copier.copy(left, False)
+    keys = {copy.key for copy in through_numpy}
+    written += [copy for copy in left if copy.key not in keys]
+    for home, of_home in by_home(written).items():
+        home.capability(Loading).mark_written([copy.target for copy in of_home])
+    for copy in through_numpy:
+        copy.home.write(copy.target, copier.cast_values(copy))
+    for home, value in load.sharded:
+        home.capability(Loading).mark_written([value])
+
+
+def _changes(load: Load) -> dict[int, dict[str, Any]]:
+    """For each node, the new arrays and plain values by name."""
+    columns, plan = load.columns, load.plan
+    changes: dict[int, dict[str, Any]] = {}
+
+    def put(row: int, value: Any) -> None:
+        changes.setdefault(columns.row_nodes[row], {}).setdefault(columns.row_names[row], value)
+
+    if load.new:
+        # By leaf, ties that were made after the walk.
+        tied = {columns.ties.get(request.target, request.target): request for request in load.ties}
+        new = {_place_of(columns, row): array for row, array in load.new.items()}
+        for row in plan.target.rows:
+            if (array := _new_at(columns, row, new, tied)) is not None:
+                put(row, array)
+        _put_outside(load, put)
+    for row, value in _handed_back(load).items():
+        put(row, value)
+    for (node, name), value in plan.scalars.items():
+        changes.setdefault(node, {})[name] = value
+    for row, value in plan.recomputed.items():
+        changes.setdefault(columns.row_nodes[row], {})[columns.row_names[row]] = value
+    return changes
+
+
+def _place_of(columns: Columns, row: int) -> tuple[int, str]:
+    """The node and the name of a row; the first node if it is shared."""
+    node = columns.row_nodes[row]
+    return columns.repeats.get(node, node), columns.row_names[row]
+
+
+def _new_at(columns: Columns, row: int, new: dict[tuple[int, str], Any], tied: dict[int, TieRequest]) -> Any:
+    """The new array for a row; None if the current one stays."""
+    leaf = columns.ties.get(row, row)
+    if leaf in tied:
+        if tied[leaf].op != "same":
+            return None
+        leaf = tied[leaf].source
+    array = new.get(_place_of(columns, leaf))
+    if array is None or columns.row_op(row) == "same":
+        return array
+    home = columns.home(array)
+    # Homes that do not write in place get a view of the new array; elsewhere the current view stays.
+    return None if home.in_place else home.capability(Viewing).seen_through(array, columns.row_op(row))
+
+
+def _put_outside(load: Load, put: Callable[[int, Any], None]) -> None:
+    """Puts new arrays under names outside of the part that is loaded: a tie that leads out of it must not break."""
+    columns, rows = load.columns, set(load.plan.target.rows)
+    for filled, array in load.new.items():
+        for row in columns.rows_of(columns.ties.get(filled, filled)):
+            if row not in rows and columns.row_op(row) == "same" and columns.home(array).in_place:
+                put(row, array)
+
+
+def _handed_back(load: Load) -> dict[int, Any]:
+    """Arrays that were filled below nodes that show copies of their state and must be given them back."""
+    columns = load.columns
+    taking = set(columns.nodes_where(lambda home, obj: home.capability(Rebuilding).shows_copies(obj)))
+    arrays = {}
+    for feed in load.plan.feeds if taking else ():
+        node = columns.row_nodes[feed.row]
+        while node >= 0 and node not in taking:
+            node = columns.node_parents[node]
+        if node >= 0 and columns.row_kinds[feed.row] != "parameter":
+            arrays[feed.row] = columns.current(feed.row)
+    return arrays
+
+
+def _after_load(load: Load) -> None:
+    """Calls the load hooks of modules, and their own ways to read a state dict."""
+    columns, root = load.columns, load.plan.target.root
+    objects = list({id(obj): obj for obj in columns.node_objects[root : columns.node_ends[root]]}.values())
+    for home in columns.homes_of(objects):
+        home.capability(Loading).after_load(objects)

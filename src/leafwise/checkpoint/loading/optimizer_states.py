@@ -8,7 +8,7 @@ from leafwise.checkpoint.planning.optimizer_places import Place
 from leafwise.checkpoint.planning.optimizer_plan import OptimizerPlan, nested
 from leafwise.checkpoint.planning.plan import Plan, turned, turned_shape
 from leafwise.core.capabilities.sharding import Distributing
-from leafwise.core.capabilities.stepping import Stepping, is_optimizer
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns
 from leafwise.core.home import Home
 from leafwise.core.work.progress import Count
@@ -17,7 +17,7 @@ from leafwise.files.arrays.stored import Stored
 from leafwise.files.arrays.subarrays import before_turn
 from leafwise.files.casts import cast_to
 from leafwise.files.reading import checked_reads
-from leafwise.files.reading.checked_reads import ReadRequest
+from leafwise.files.reading.checked_reads import Read
 
 State = dict[str, Any]
 
@@ -50,7 +50,7 @@ class OptimizerStates:
         self._plan, self._source, self._progress = plan, source, progress
         self._sharded: list[_ShardedState] = []
         self._read: list[_ReadStates] = []
-        self._requests: list[ReadRequest] = []  # reads from files, done all at once
+        self._requests: list[Read] = []  # reads from files, done all at once
 
     def read(self) -> None:
         """Reads states into new memory, and verifies checksums on the way."""
@@ -84,9 +84,9 @@ class OptimizerStates:
             value, name = self._source.current(row), self._source.columns.row_text(row)
             if isinstance(value, Stored) and (run := value.plain_run()) is not None:
                 array, view = checked_reads.empty(value.spec)
-                self._requests.append(ReadRequest(run[0], run[1], view, name))
+                self._requests.append(Read(run[0], run[1], view, name))
             else:
-                self._source.verify([(row, name)])
+                self._source.verify([(name, value)])
                 array = self._source.array(row).copy(order="K")
             arrays[key] = array
         return arrays
@@ -122,9 +122,9 @@ class OptimizerStates:
             for state in self._sharded
             for part in state.home.capability(Distributing).parts(state.array)
         ]
-        self._source.verify_subarrays(
+        self._source.verify_parts(
             [(names(state.row), subarray) for state, _, subarray in pairs],
-            [(state.row, names(state.row)) for state in self._sharded],
+            [(names(state.row), self._source.current(state.row)) for state in self._sharded],
         )
         for state, part, subarray in pairs:
             array = turned(subarray.read(), state.order)
@@ -182,8 +182,8 @@ class SteppedLeaves:
     after a load, too."""
 
     def __init__(self, columns: Columns) -> None:
-        optimizers = [columns.node_objects[node] for node in columns.nodes_where(is_optimizer)]
-        rows = {id(value): row for row, value in enumerate(columns.row_values)} if optimizers else {}
+        optimizers = [columns.node_objects[node] for node in columns.optimizers()]
+        rows = {id(value): row for row, value in enumerate(columns.row_values)}
         self._columns = columns
         self._held = [(each, columns.home(each).capability(Stepping)) for each in optimizers]
         self._rows = [[rows.get(id(value)) for _, value in stepping.held_by(each)] for each, stepping in self._held]

@@ -1,16 +1,14 @@
 """Reads and verifies values of the source, and checks them before they are cast."""
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from leafwise.checkpoint.planning.plan import Plan
 from leafwise.core.path import escape
 from leafwise.errors import LoadError, Unsupported
-from leafwise.files.arrays.assembled import Live
+from leafwise.files.arrays.live import Live
 from leafwise.files.arrays.stored import Stored
 from leafwise.files.arrays.subarrays import Box, is_checked_whole, subarray
-from leafwise.files.casts import SATURATE, misfit
 from leafwise.files.reading import checked_reads
 
 
@@ -21,14 +19,34 @@ class SourceValues:
     def __init__(self, plan: Plan, verify: bool, place: tuple[int, int]) -> None:
         self.plan, self.columns, self.verifies, self._place = plan, plan.source.columns, verify, place
 
+    def arrays(self, rows: Sequence[int]) -> list[Stored]:
+        """Lazy arrays with the values at rows. Raises if one of them cannot be read."""
+        arrays: list[Any] = [None] * len(rows)
+        for batch in self.columns.batches(rows):
+            home, cannot_read = batch.home, batch.home.cannot_read
+            for position, value in zip(batch.positions, batch.values, strict=True):
+                if reason := cannot_read(value):
+                    name = next(feed.name for feed in self.plan.feeds if feed.source == rows[position])
+                    raise LoadError(f"cannot load {name} from this source: {reason}; nothing was changed", self.plan)
+                arrays[position] = value if isinstance(value, Stored) else Live(home, value)
+        return arrays
+
     def current(self, row: int) -> Any:
         return self.columns.current(row)
 
     def array(self, row: int) -> Any:
         """Values as a NumPy array: read from a file, or, for a live source, without a copy if possible."""
+        return self.read(self.lazy(row), row)
+
+    def lazy(self, row: int) -> Stored:
+        """The array at a row, which is not read yet."""
         value = self.current(row)
+        return value if isinstance(value, Stored) else Live(self.columns.home(value), value)
+
+    def read(self, array: Stored, row: int) -> Any:
+        """The values of a lazy array, which is that at a row, or a part of it, as a NumPy array."""
         try:
-            return self.columns.home(value).read(value)
+            return array.read()
         except Unsupported as error:
             raise LoadError(
                 f"cannot load {self.columns.row_text(row)}: {error}; nothing was changed", self.plan
@@ -36,40 +54,28 @@ class SourceValues:
 
     def subarray(self, row: int, box: Box) -> Stored:
         """A part of an array, which is not read yet."""
-        value = self.current(row)
-        if isinstance(value, Stored):
-            return subarray(value, box)
-        home = self.columns.home(value)
-        return subarray(Live(home.spec(value), partial(home.read, value)), box)
+        return subarray(self.lazy(row), box)
 
-    def verify(self, rows: Iterable[tuple[int, str]]) -> None:
-        """Verifies the checksums of values, given by row and by a name for errors."""
+    def verify(self, arrays: Iterable[tuple[str, Any]]) -> None:
+        """Verifies the checksums of arrays, given with a name for errors."""
         if self.verifies:
-            checked_reads.verify_arrays(self._stored(rows))
+            checked_reads.verify_arrays([(name, array) for name, array in arrays if isinstance(array, Stored)])
 
-    def verify_subarrays(self, subarrays: Iterable[tuple[str, Stored]], rows: Iterable[tuple[int, str]]) -> None:
-        """Verifies the parts that this process needs of arrays that are loaded by several, given by row. If a checksum
-        covers a whole array, one of the processes compares it for all."""
+    def verify_parts(self, parts: Iterable[tuple[str, Stored]], wholes: Iterable[tuple[str, Any]]) -> None:
+        """Verifies the parts that this process needs of arrays that are loaded by several. If a checksum covers a whole
+        array, one of the processes compares it for all."""
         if not self.verifies:
             return
-        checked_reads.verify_subarrays(
-            [(name, subarray) for name, subarray in subarrays if not is_checked_whole(subarray)]
-        )
+        checked_reads.verify_subarrays([(name, part) for name, part in parts if not is_checked_whole(part)])
         position, count = self._place
-        checked_reads.verify_arrays([pair for pair in self._stored(rows) if is_checked_whole(pair[1])][position::count])
-
-    def _stored(self, rows: Iterable[tuple[int, str]]) -> list[tuple[str, Stored]]:
-        values = ((name, self.current(row)) for row, name in rows)
-        return [(name, value) for name, value in values if isinstance(value, Stored)]
+        covered = [pair for pair in wholes if isinstance(pair[1], Stored) and is_checked_whole(pair[1])]
+        checked_reads.verify_arrays(covered[position::count])
 
     def check_cast(self, array: Any, dtype: str, name: str) -> None:
         """Raises if a value does not fit into a dtype. A cast may only round."""
-        reason = "" if self.plan.saturate else misfit(array, dtype)
-        if reason:
-            raise LoadError(f"cannot load {escape(name)}: {reason}; {SATURATE}; nothing was changed", self.plan)
+        if self.plan.saturate:
+            return
+        from leafwise.files.casts import SATURATE, misfit
 
-    def check_unchanged(self) -> None:
-        """Raises if a file has changed since it was opened."""
-        values = (self.current(feed.source) for feed in self.plan.feeds)
-        sources = {storage.source for value in values if isinstance(value, Stored) for storage in value.storages()}
-        checked_reads.unchanged(sources)
+        if reason := misfit(array, dtype):
+            raise LoadError(f"cannot load {escape(name)}: {reason}; {SATURATE}; nothing was changed", self.plan)

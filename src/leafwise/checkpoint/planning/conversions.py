@@ -6,7 +6,6 @@ one, become rows of their own, so that the rest of a plan and of a load treats t
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 from leafwise.checkpoint.plain_values import record_of
@@ -20,7 +19,8 @@ from leafwise.core.pairing.row_pairs import Side
 from leafwise.core.path import plural
 from leafwise.core.roles.recipes import Recipe, Shape, Taken, folded
 from leafwise.core.tree import Tree
-from leafwise.files.arrays.assembled import Assembled, Live
+from leafwise.files.arrays.assembled import Assembled
+from leafwise.files.arrays.live import Live
 from leafwise.files.arrays.stored import Stored
 
 Shapes = Mapping[str, Shape | None]
@@ -250,7 +250,7 @@ def _readable(source: Side, row: int) -> Stored:
     value = source.columns.current(row)
     if isinstance(value, Stored):
         return value
-    return Live(source.spec(row), partial(source.columns.home(value).read, value))
+    return Live(source.columns.home(value), value, source.spec(row))
 
 
 def _summary(plan: Plan, source: Side, names: dict[int, str], consumed: int) -> str:

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 from leafwise.checkpoint.plain_values import PlainValues, prefixes_of, record_of
-from leafwise.core.capabilities.stepping import is_optimizer
 from leafwise.core.dotted import VirtualNode
 from leafwise.core.pairing.plain_pairs import same_plain
 from leafwise.core.pairing.row_matching import Renaming
@@ -26,7 +25,7 @@ class OptimizerPrefixes:
 
     def __init__(self, target: Tree, source: Tree, new_name: Renaming) -> None:
         columns = target.columns
-        self.nodes = columns.nodes_where(is_optimizer, target.root)
+        self.nodes = columns.optimizers(target.root)
         keys = columns.node_keys(target.root) if self.nodes else {}
         wanted = {f"{keys[node]}." if keys[node] else "" for node in self.nodes}
         self.source_of: dict[str, str] = {}

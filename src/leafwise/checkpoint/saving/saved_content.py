@@ -19,7 +19,7 @@ from leafwise.checkpoint.saving.collecting import (
 )
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sharding import Distributing
-from leafwise.core.capabilities.stepping import Stepping, is_optimizer
+from leafwise.core.capabilities.stepping import Stepping
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_float
 from leafwise.core.home import Home
@@ -225,7 +225,7 @@ def collect(
 
 def _warn_of_gradients(columns: Columns, below: int) -> None:
     """Warns if gradients are being accumulated, because files do not contain them."""
-    for node in columns.nodes_where(is_optimizer, below):
+    for node in columns.optimizers(below):
         optimizer = columns.node_objects[node]
         if columns.home(optimizer).capability(Stepping).has_unused_gradients(optimizer):
             warn(
@@ -243,7 +243,7 @@ def _dtype(facts: Facts, asked: str | None) -> str:
 def _check_states(columns: Columns, below: int, types: dict[str, NodeType]) -> None:
     """Raises if the state of an optimizer contains something that `lw.load` could not rebuild."""
     keys = columns.node_keys(below)
-    for node in columns.nodes_where(is_optimizer, below):
+    for node in columns.optimizers(below):
         prefix = f"{keys[node]}." if keys[node] else ""
         stepping = columns.home(columns.node_objects[node]).capability(Stepping)
         parts = set(map(id, stepping.state_of_parts(columns.node_objects[node])))

@@ -59,7 +59,7 @@ class Filling(Capability):
 
     def cannot_fill(self, values: list[Any]) -> list[str]:
         """For each array, why initial values cannot be written into it; empty if they can."""
-        return list(map(self.home.capability(Loading).cannot_write, values))
+        return self.home.capability(Loading).cannot_write(values)
 
     def fill(self, value: Any, start: int, rows: Any) -> None:
         """Writes rows of an array, starting with row number `start`, cast to its dtype."""

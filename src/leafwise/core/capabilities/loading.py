@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from leafwise.core.capabilities import Capability
 from leafwise.core.home import Home, Memory, Spec
 
+Order = tuple[int, ...] | None  # of the axes of an array; None is as they are
+
 
 class Transfer(Protocol):
     """Copies the bytes of files to one device, in any number of threads and in any order."""
@@ -82,29 +84,26 @@ class Landing(Protocol):
 class Loading(Capability):
     has_defaults = True
 
-    def cannot_write(self, value: Any) -> str:
-        """Why values cannot be written into an array that has memory; empty if they can."""
-        return f"{self.home.name} cannot write in place" if type(self.home).write is Home.write else ""
+    def cannot_write(self, values: list[Any]) -> list[str]:
+        """For each array that has memory, why values cannot be written into it; empty if they can."""
+        reason = f"{self.home.name} cannot write in place" if type(self.home).write is Home.write else ""
+        return [reason] * len(values)
 
-    def writable_bytes(self, value: Any) -> memoryview | None:
-        """The memory of an array as writable bytes in C order; None if they are in another order, or on a device."""
-        return None
+    def writable_bytes(self, values: list[Any]) -> list[memoryview | None]:
+        """The memory of each array as writable bytes in C order; None if they are in another order, or on a device."""
+        return [None] * len(values)
 
-    def has_landings(self, value: Any) -> bool:
-        """Whether `landing` may have an answer for an array."""
-        return False
-
-    def landing(self, value: Any, stored: Spec, order: tuple[int, ...] | None, only_check: bool) -> Landing | None:
-        """How the values of a stored array, with its axes in another order, are copied to an array on a device, and
-        cast there. With `only_check`, they are only checked for the cast, and the array is not changed. None if the
+    def landings(self, values: list[Any], stored: list[tuple[Spec, Order]], only_check: bool) -> list[Landing | None]:
+        """For each array, how the values of a stored array, with its axes in an order, are copied to it on its device,
+        and cast there. With `only_check`, they are only checked for the cast, and the array is not changed. None if the
         array is not on a device, or if its values must be prepared on the CPU."""
-        return None
+        return [None] * len(values)
 
-    def location(self, value: Any) -> tuple[object, Memory] | None:
-        """Where an array is in memory, comparable between homes: an address space, and the memory in it, with its
-        offset from the start of that space. If the bits in memory are not those of the values, as for a conjugated
-        view, the dtype is followed by marks for that. None if it is not known, or if there are no values."""
-        return None
+    def locations(self, values: list[Any]) -> list[tuple[object, Memory] | None]:
+        """Where arrays are in memory, comparable between homes: an address space, and the memory in it, with its offset
+        from the start of that space. If the bits in memory are not those of the values, as for a conjugated view, the
+        dtype is followed by marks for that. None if it is not known, or if there are no values."""
+        return [None] * len(values)
 
     def mark_written(self, values: list[Any]) -> None:
         """Notifies the framework that the memory of these arrays was written to."""

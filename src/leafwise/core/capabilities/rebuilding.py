@@ -27,9 +27,9 @@ class Rebuilding(Capability):
         """An array with memory, to replace one that has none yet."""
         raise Unsupported(self.home.name, "allocate new arrays")
 
-    def has_host_parts(self, value: Any) -> bool:
-        """Whether a file is read into `host_parts` for the new values of an array."""
-        return False
+    def have_host_parts(self, values: list[Any]) -> list[bool]:
+        """Whether a file is read into `host_parts` for the new values of each array."""
+        return [False] * len(values)
 
     def host_parts(self, value: Any) -> list[LocalPart]:
         """New memory of the host for the values of an array that will replace `value`: NumPy arrays in C order. If the

@@ -1,11 +1,11 @@
 """Arrays that are made from several stored ones when they are read: stacked, concatenated, split, transposed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
 from leafwise.core.dtypes import number_kind
-from leafwise.core.home import Memory, Spec
+from leafwise.core.home import Memory
 from leafwise.core.roles.recipes import Cut, Flipped, Joined, Lengthened, Recipe, Reshaped, Summed, Taken, Turned, Zeros
 from leafwise.errors import WriteError
 from leafwise.files.arrays.computed import Computed
@@ -14,19 +14,6 @@ from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Unreadable
 from leafwise.files.casts import SATURATE, cast_to, misfit
 
 Box = list[tuple[int, int]]  # start and stop along each axis
-
-
-class Live(Stored):
-    """An array in memory, read by its home."""
-
-    __slots__ = ("_read",)
-
-    def __init__(self, spec: Spec, read: Callable[[Index], Any]) -> None:
-        super().__init__(spec)
-        self._read = read
-
-    def read(self, index: Index = ()) -> Any:
-        return self._read(index)
 
 
 class Assembled(Computed):
@@ -82,9 +69,8 @@ class Assembled(Computed):
         return self.inputs.values()
 
     @property
-    def is_live(self) -> bool:
-        """Whether some of its values are in memory, where they may change."""
-        return any(isinstance(value, Live) for value in self.inputs.values())
+    def is_live(self) -> bool:  # type: ignore[override]
+        return any(value.is_live for value in self.inputs.values())
 
     def _fill(self, recipe: Recipe, out: Any) -> None:
         if isinstance(recipe, Taken):

@@ -114,6 +114,7 @@ class Stored:
     reads_parts = True  # whether a part can be read without the rest
     is_scattered = False  # whether a part in C order is scattered over the whole storage
     checks_itself = False  # whether reading the whole array compares a checksum although its storages have none
+    is_live = False  # whether some of its values are in memory, where they may change
     checks_parts = False  # whether reading a part finds the damage in that part; only where `checks_itself`
 
     def __init__(self, spec: Spec) -> None:

@@ -61,12 +61,13 @@ def _subarray_of(open_piece: Callable[[], Stored], box: Box) -> Stored:
 class Subarray(Stored):
     """A part of an array that must be decoded, assembled or unpacked."""
 
-    __slots__ = ("box", "checks_itself", "checks_parts", "of", "reads_parts")
+    __slots__ = ("box", "checks_itself", "checks_parts", "is_live", "of", "reads_parts")
 
     def __init__(self, of: Stored, box: Box) -> None:
         super().__init__(spec_of(tuple(part.stop - part.start for part in box), of.spec.dtype))
         self.of, self.box = of, box
-        self.reads_parts, self.checks_itself, self.checks_parts = of.reads_parts, of.checks_itself, of.checks_parts
+        self.reads_parts, self.is_live = of.reads_parts, of.is_live
+        self.checks_itself, self.checks_parts = of.checks_itself, of.checks_parts
 
     def check(self) -> None:
         if self.checks_parts:

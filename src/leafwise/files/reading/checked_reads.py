@@ -1,37 +1,65 @@
 """Reads bytes from files into memory, with several threads, and compares them with their checksums."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from math import lcm, prod
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from leafwise.core.capabilities.loading import Landing
+from leafwise.core.dtypes import WORDS
 from leafwise.core.home import Spec
+from leafwise.core.memory.sharding import LocalPart, flat_boxes
 from leafwise.core.path import escape, shown_file
 from leafwise.core.work import executor_tasks
 from leafwise.core.work.executor_tasks import Workers, run_each
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import CONNECTIONS, READERS, THREADS, in_threads, ranges
 from leafwise.errors import ChecksumError, FileError
-from leafwise.files.arrays.ranges import scratch
-from leafwise.files.arrays.stored import Signed, Storage, Stored, Strided, numpy_dtype
+from leafwise.files.arrays.ranges import over, scratch
+from leafwise.files.arrays.stored import ITEM_BYTES, Signed, Storage, Stored, Strided, numpy_dtype
 from leafwise.files.arrays.subarrays import Subarray, is_dense, joined, touched
 from leafwise.files.checksums import CHUNK, ChecksumPass, Checksums
-from leafwise.files.reading.landings import LandingRead, Transfers, fill_landings
 from leafwise.files.sources.remote import RemoteSource
 from leafwise.files.sources.source import BytesSource, LocalSource, Source
 
+if TYPE_CHECKING:  # loads into the memory of the host do not need it
+    from leafwise.files.reading.landings import Transfers
+
+T = TypeVar("T")
+_SMALL_BYTES = 1 << 20  # what is read or compared by this thread alone: starting others takes longer
 _TASK_BYTES = 16 << 20  # bytes that a thread reads at a time
 # Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
 # waits for Python's lock.
 _BUFFER_BYTES = CHUNK if READERS <= 4 else 8 * CHUNK
 
 
-class ReadRequest(NamedTuple):
-    """A request to fill memory with the bytes of a storage from `start` on. Errors refer to the array as `name`."""
+class Parts:
+    """The parts in memory of an array whose bytes are read in C order: NumPy arrays that together are all of it."""
+
+    def __init__(self, spec: Spec, parts: list[LocalPart]) -> None:
+        self._shape, self.item, self._parts = spec.shape or (), ITEM_BYTES[spec.dtype], parts
+        self.nbytes = spec.nbytes
+
+    def take(self, start: int, view: memoryview) -> None:
+        """Copies the bytes from `start` on, which are whole elements, to the parts that they belong to."""
+        # As integers, because NumPy copies these fastest; a complex element may have 16 bytes.
+        elements = over(view, WORDS.get(self.item, f"V{self.item}"))
+        first = start // self.item
+        for box in flat_boxes(self._shape, first, first + len(elements)):
+            values = elements[box.local : box.local + prod(box.shape)].reshape(box.shape)
+            for part in self._parts:
+                overlap = part.overlap(box.first, box.shape)
+                if overlap is not None:
+                    part.value.view(elements.dtype)[overlap[0]] = values[overlap[1]]
+
+
+class Read(NamedTuple):
+    """Bytes of a storage from `start` on, and where they go: into memory, to the parts of an array, or to a device.
+    Errors refer to the array as `name`."""
 
     storage: Storage
     start: int
-    target: memoryview | Landing
+    target: memoryview | Parts | Landing
     name: str
 
     @property
@@ -61,10 +89,8 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, wo
         if storage.checksums is not None:
             checksum_pass = storage.checksums.new_pass()
             passes.append((name, storage, checksum_pass))
-            tasks += [
-                (storage, checksum_pass, start, stop)
-                for start, stop in ranges(storage.nbytes, storage.checksums.piece, largest)
-            ]
+            cuts = _cut(storage.nbytes, storage.checksums.piece, largest)
+            tasks += [(storage, checksum_pass, start, stop) for start, stop in cuts]
     if workers is None:
         _compare(tasks, progress)
     else:
@@ -74,6 +100,11 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, wo
             checksum_pass.include(start, state)
     raise_damage(passes)
     return sum(stop - start for _, _, start, stop in tasks)
+
+
+def _cut(nbytes: int, unit: int, most: int) -> Iterable[tuple[int, int]]:
+    """`ranges`, but faster for the many arrays that are one range."""
+    return ranges(nbytes, unit, most) if nbytes > most else ((0, nbytes),) if nbytes else ()
 
 
 def _compare(tasks: list[tuple[Storage, ChecksumPass, int, int]], progress: Count) -> None:
@@ -86,7 +117,8 @@ def _compare(tasks: list[tuple[Storage, ChecksumPass, int, int]], progress: Coun
             checksum_pass.add(first, data)
         progress(stop - start)
 
-    in_threads(compare, tasks, _threads_for(storage for storage, *_ in tasks))
+    nbytes = sum(stop - start for *_, start, stop in tasks)
+    _in_threads(compare, tasks, [storage for storage, *_ in tasks], nbytes)
 
 
 class _SentRange(NamedTuple):
@@ -181,67 +213,102 @@ def checked_subarray(name: str, array: Stored) -> Any:
     return over.read().copy()
 
 
-def fill(requests: list[ReadRequest], verify: bool, progress: Count, transfers: Transfers | None = None) -> None:
-    """Reads the bytes for each request into its memory; what is on devices, through `transfers`. With `verify`,
-    compares the checksums of storages that have them: while reading if the storage is read whole, otherwise before.
-    Raises an error that lists every damaged array."""
-    transfers = transfers or Transfers()
+def fill(reads: list[Read], verify: bool, progress: Count, transfers: "Transfers | None" = None) -> None:
+    """Reads bytes to where they go; to devices through `transfers`. With `verify`, compares the checksums of storages
+    that have them: while reading if the storage is read whole, otherwise before. Raises an error that lists every
+    damaged array."""
     passes: list[tuple[str, Storage, ChecksumPass]] = []
-    before: list[tuple[str, Storage]] = []
-    in_memory: list[tuple[ReadRequest, ChecksumPass | None]] = []
-    on_devices: list[LandingRead] = []
-    for request in requests:
+    before: dict[int, tuple[str, Storage]] = {}
+    here: list[tuple[Read, ChecksumPass | None]] = []
+    on_devices: list[tuple[Read, ChecksumPass | None]] = []
+    for read in reads:
+        storage, name, target = read.storage, read.name, read.target
         checksum_pass = None
-        if verify and request.storage.checksums is not None:
-            if _compares_on_the_way(request, transfers):
-                checksum_pass = request.storage.checksums.new_pass()
-                passes.append((request.name, request.storage, checksum_pass))
+        if verify and (sums := storage.checksums) is not None:
+            if _compares_on_the_way(read, transfers):
+                checksum_pass = sums.new_pass()
+                passes.append((name, storage, checksum_pass))
             else:
-                before.append((request.name, request.storage))
-        if isinstance(request.target, memoryview):
-            in_memory.append((request, checksum_pass))
-        else:
-            on_devices.append(LandingRead(request.storage, request.start, request.target, checksum_pass))
+                before[id(storage)] = name, storage
+        (here if isinstance(target, memoryview | Parts) else on_devices).append((read, checksum_pass))
     if before:
-        verify_storages({id(storage): (name, storage) for name, storage in before}.values(), lambda count: None)
-    _fill_memory(in_memory, progress)
+        verify_storages(before.values(), lambda count: None)
+    _fill_memory(here, progress)
     if on_devices:
+        from leafwise.files.reading.landings import fill_landings
+
+        assert transfers is not None
         fill_landings(on_devices, transfers, progress)
     raise_damage(passes)
 
 
-def _compares_on_the_way(request: ReadRequest, transfers: Transfers) -> bool:
+def _compares_on_the_way(read: Read, transfers: "Transfers | None") -> bool:
     """Whether the threads that read a storage see each part of it that has a checksum as a whole."""
-    landing, sums = request.target, request.storage.checksums
-    if isinstance(landing, memoryview) or not request.whole or sums is None:
-        return request.whole
-    transfer = transfers.of(landing)
-    return transfer is not None and landing.is_flat and sums.piece <= transfer.nbytes and sums.piece % 16 == 0
+    target, sums = read.target, read.storage.checksums
+    if isinstance(target, memoryview | Parts) or not read.whole or sums is None:
+        return read.whole
+    assert transfers is not None
+    transfer = transfers.of(target)
+    return transfer is not None and target.is_flat and sums.piece <= transfer.nbytes and sums.piece % 16 == 0
 
 
-def _fill_memory(requests: list[tuple[ReadRequest, ChecksumPass | None]], progress: Count) -> None:
-    tasks = []
-    for request, checksum_pass in requests:
-        piece = 1 if request.storage.checksums is None else request.storage.checksums.piece
-        tasks += [(request, checksum_pass, start, stop) for start, stop in ranges(request.nbytes, piece, _TASK_BYTES)]
+def _fill_memory(reads: list[tuple[Read, ChecksumPass | None]], progress: Count) -> None:
+    tasks: list[tuple[Read, ChecksumPass | None, int, int]] = []
+    for read, checksum_pass in reads:
+        nbytes = read.nbytes
+        cuts = _cut(nbytes, 1 if nbytes <= _TASK_BYTES else _unbroken(read), _TASK_BYTES)
+        tasks += [(read, checksum_pass, start, stop) for start, stop in cuts]
 
-    def read(task: tuple[ReadRequest, ChecksumPass | None, int, int]) -> None:
-        request, checksum_pass, start, stop = task
-        assert isinstance(request.target, memoryview)
-        if checksum_pass is None or not isinstance(request.storage.source, LocalSource):
-            request.storage.read_into(request.start + start, request.target[start:stop])
-        if checksum_pass is not None:
-            assert request.storage.checksums is not None
-            piece = request.storage.checksums.piece
-            step = max(_BUFFER_BYTES // piece, 1) * piece
-            for first in range(start, stop, step):
-                part = request.target[first : min(first + step, stop)]
-                if isinstance(request.storage.source, LocalSource):  # compared while it is still in the cache
-                    request.storage.read_into(first, part)
-                checksum_pass.add(first, part)
-        progress(stop - start)
+    def work(task: tuple[Read, ChecksumPass | None, int, int]) -> None:
+        _fill_range(*task)
+        progress(task[3] - task[2])
 
-    in_threads(read, tasks, _threads_for(request.storage for request, _ in requests))
+    _in_threads(work, tasks, [read.storage for read, _ in reads], sum(stop - start for *_, start, stop in tasks))
+
+
+def _unbroken(read: Read) -> int:
+    """Bytes of which a thread must see a multiple: those that share a checksum, and those of an element."""
+    sums = read.storage.checksums
+    unbroken = 1 if sums is None else sums.piece
+    return lcm(unbroken, read.target.item) if isinstance(read.target, Parts) else unbroken
+
+
+def _fill_range(read: Read, checksum_pass: ChecksumPass | None, start: int, stop: int) -> None:
+    storage, first, target = read.storage, read.start, read.target
+    if isinstance(target, Parts):
+        unbroken = _unbroken(read)
+        step = max(_BUFFER_BYTES // unbroken, 1) * unbroken
+        with scratch([min(step, stop - start)]) as [buffer]:
+            for at in range(start, stop, step):
+                view = buffer[: min(step, stop - at)]
+                storage.read_into(first + at, view)
+                if checksum_pass is not None:
+                    checksum_pass.add(at, view)
+                target.take(at, view)
+        return
+    assert isinstance(target, memoryview)
+    if checksum_pass is None:
+        storage.read_into(first + start, target[start:stop])
+        return
+    is_local = isinstance(storage.source, LocalSource)  # then it is compared while it is still in the cache
+    if not is_local:
+        storage.read_into(first + start, target[start:stop])
+    piece = _unbroken(read)
+    step = max(_BUFFER_BYTES // piece, 1) * piece
+    for at in range(start, stop, step):
+        view = target[at : min(at + step, stop)]
+        if is_local:
+            storage.read_into(at, view)
+        checksum_pass.add(at, view)
+
+
+def _in_threads(work: Callable[[T], None], tasks: list[T], storages: Iterable[Storage], nbytes: int) -> None:
+    """Does tasks that read storages in several threads, if that is faster."""
+    in_threads(work, tasks, 1 if nbytes <= _SMALL_BYTES and _all_local(storages) else _threads_for(storages))
+
+
+def _all_local(storages: Iterable[Storage]) -> bool:
+    return all(isinstance(storage.source, LocalSource) for storage in storages)
 
 
 def _threads_for(storages: Iterable[Storage]) -> int:

@@ -16,6 +16,7 @@ from leafwise.core.work.threads import READERS, THREADS, in_threads
 from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.checksums import ChecksumPass
+from leafwise.files.reading.checked_reads import Parts, Read
 from leafwise.files.sources.source import LocalSource, Source
 
 if TYPE_CHECKING:  # it imports NumPy, which listing a file must not need
@@ -28,15 +29,6 @@ _C_READERS = READERS - READERS // 8
 # Microseconds to wait for a full buffer: while copies are under way, whose buffers can be filled again when they are
 # done; and otherwise, until Python handles signals.
 _SHORT, _LONG = 100, 50_000
-
-
-class LandingRead(NamedTuple):
-    """A range of a storage that goes to a device, and the pass that compares its checksums, if any."""
-
-    storage: Storage
-    start: int
-    landing: Landing
-    checksum_pass: ChecksumPass | None
 
 
 class Transfers:
@@ -132,8 +124,9 @@ class _BufferTask(NamedTuple):
         return [(part.position, part.end, part.place) for part in self.parts]
 
 
-def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Count) -> None:
-    """Reads every range to its device. When this returns or raises, no copy is under way."""
+def fill_landings(reads: list[tuple[Read, ChecksumPass | None]], transfers: Transfers, progress: Count) -> None:
+    """Reads every range to its device, and adds it to the pass that compares its checksums, if there is one. When this
+    returns or raises, no copy is under way."""
 
     def work(task: _BufferTask) -> None:
         with task.transfer.buffer() as buffer:
@@ -142,7 +135,7 @@ def fill_landings(reads: list[LandingRead], transfers: Transfers, progress: Coun
                 task.transfer.copy(buffer, task.copies)
         progress(task.nbytes)
 
-    is_local = all(isinstance(read.storage.source, LocalSource) for read in reads)
+    is_local = all(isinstance(read.storage.source, LocalSource) for read, _ in reads)
     tasks = _tasks(reads, transfers)
     transfers.begin()
     try:
@@ -299,13 +292,14 @@ def _read(parts: list[_BufferPart], view: memoryview) -> None:
             part.checksum_pass.add(part.start, view[part.position : part.end])
 
 
-def _tasks(reads: list[LandingRead], transfers: Transfers) -> list[_BufferTask]:
+def _tasks(reads: list[tuple[Read, ChecksumPass | None]], transfers: Transfers) -> list[_BufferTask]:
     """Divides what is to be read into tasks of at most one buffer. Small arrays share a task, in the order in which
     they are in their files."""
     tasks: list[_BufferTask] = []
     open_tasks: dict[int, _BufferTask] = {}  # by transfer, the one that the next array may be added to
-    in_order = sorted(reads, key=lambda read: (id(read.storage.source), read.storage.start + read.start))
-    for storage, first, landing, checksum_pass in in_order:
+    in_order = sorted(reads, key=lambda pair: (id(pair[0].storage.source), pair[0].storage.start + pair[0].start))
+    for (storage, first, landing, _), checksum_pass in in_order:
+        assert not isinstance(landing, memoryview | Parts)
         transfer = transfers.of(landing)
         assert transfer is not None
         piece = _ALIGNED if checksum_pass is None or storage.checksums is None else storage.checksums.piece

@@ -40,7 +40,7 @@ class OptimizerCoverage:
 
     def _in_tree(self) -> list[Any]:
         t = self._evidence.tree
-        nodes = self.columns.nodes_where(is_optimizer, t.root) if t.is_whole else []
+        nodes = self.columns.optimizers(t.root) if t.is_whole else []
         return [self.columns.node_objects[node] for node in nodes]
 
     @cached_property

@@ -102,8 +102,8 @@ class NnxSorting(Sorting):
 
 
 class NnxLoading(Loading):
-    def cannot_write(self, value: Any) -> str:
-        return why_irreplaceable(array_in(value))
+    def cannot_write(self, values: list[Any]) -> list[str]:
+        return [why_irreplaceable(array_in(value)) for value in values]
 
 
 class NnxConverting(Converting):

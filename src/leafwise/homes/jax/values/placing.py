@@ -28,9 +28,9 @@ class JaxRebuilding(Rebuilding):
     def allocate(self, value: Any, shape: tuple[int, ...]) -> Any:
         return self.from_numpy(value, np.zeros(shape, self.home.spec(value).dtype))
 
-    def has_host_parts(self, value: Any) -> bool:
-        array = self.home.value(value)
-        return not isinstance(array, np.ndarray) and not is_key_dtype(array.dtype)
+    def have_host_parts(self, values: list[Any]) -> list[bool]:
+        arrays = map(self.home.value, values)
+        return [not isinstance(array, np.ndarray) and not is_key_dtype(array.dtype) for array in arrays]
 
     def host_parts(self, value: Any) -> list[LocalPart]:
         array = self.home.value(value)

@@ -20,7 +20,7 @@ class TorchSaving(Saving):
         if reason := cannot_read(value):
             raise Unsupported("torch", "be saved", reason)
         bytes_of = self.home.capability(Loading).writable_bytes
-        whole = bytes_of(value)
+        (whole,) = bytes_of([value])
         if whole is not None:
             yield whole
             return
@@ -30,7 +30,7 @@ class TorchSaving(Saving):
         buffer = torch.empty(_PIECE_BYTES // value.element_size(), dtype=value.dtype, device="cpu")
         for _, part in blocks(value.detach(), value.element_size(), _PIECE_BYTES):
             copied = buffer[: part.numel()].view(part.shape).copy_(part)
-            piece = bytes_of(copied)
+            (piece,) = bytes_of([copied])
             assert piece is not None
             yield piece
 

@@ -212,7 +212,7 @@ def _dense(grad: torch.Tensor) -> torch.Tensor:
 class TorchPacking(Packing):
     def cannot_pack(self, value: torch.Tensor) -> str:
         """Why a tensor cannot become a view of a vector; empty if it can."""
-        reason = cannot_read(value) or self.home.capability(Loading).cannot_write(value)
+        reason = cannot_read(value) or self.home.capability(Loading).cannot_write([value])[0]
         return reason or ("" if value.is_leaf else "it is computed from other tensors")
 
     def pack(self, values: list[torch.Tensor], slots: list[list[DictSlot]]) -> list[tuple[list[int], PackedPart]]:
