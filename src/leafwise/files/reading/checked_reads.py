@@ -1,9 +1,9 @@
 """Reads bytes from files into memory, with several threads, and compares them with their checksums."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from math import lcm, prod
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafwise.core.capabilities.loading import Landing
 from leafwise.core.dtypes import WORDS
@@ -25,9 +25,10 @@ from leafwise.files.sources.source import BytesSource, LocalSource, Source
 if TYPE_CHECKING:  # loads into the memory of the host do not need it
     from leafwise.files.reading.landings import Transfers
 
-T = TypeVar("T")
 _SMALL_BYTES = 1 << 20  # what is read or compared by this thread alone: starting others takes longer
 _TASK_BYTES = 16 << 20  # bytes that a thread reads at a time
+# Ranges of at most so many bytes are read together, if there are few bytes between them.
+_FEW_BYTES, _GAP, _BUNDLE_BYTES = 1 << 16, 1 << 12, 1 << 20
 # Bytes that a thread reads and compares at a time: what fits into its cache. With many threads more, because each call
 # waits for Python's lock.
 _BUFFER_BYTES = CHUNK if READERS <= 4 else 8 * CHUNK
@@ -82,7 +83,7 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
 def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, workers: Workers | None = None) -> int:
     """Reads the storages that have checksums, and compares them. Raises an error that lists every damaged array.
     Returns the number of bytes that were compared."""
-    tasks = []
+    tasks: list[_Task] = []
     largest = _TASK_BYTES if workers is None else executor_tasks.TASK_BYTES
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     for name, storage in storages:
@@ -90,35 +91,22 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, wo
             checksum_pass = storage.checksums.new_pass()
             passes.append((name, storage, checksum_pass))
             cuts = _cut(storage.nbytes, storage.checksums.piece, largest)
-            tasks += [(storage, checksum_pass, start, stop) for start, stop in cuts]
+            tasks += [_Task(storage, start, stop, checksum_pass) for start, stop in cuts]
     if workers is None:
-        _compare(tasks, progress)
+        _carry_out(tasks, progress)
     else:
-        parts = [_SentRange.of(storage, start, stop) for storage, _, start, stop in tasks]
+        parts = [_SentRange.of(task.storage, task.start, task.stop) for task in tasks]
         states = run_each(workers, _state_of, parts, lambda part: part.stop - part.start, progress)
-        for (_, checksum_pass, start, _), state in zip(tasks, states, strict=True):
-            checksum_pass.include(start, state)
+        for task, state in zip(tasks, states, strict=True):
+            assert task.checksum_pass is not None
+            task.checksum_pass.include(task.start, state)
     raise_damage(passes)
-    return sum(stop - start for _, _, start, stop in tasks)
+    return sum(task.stop - task.start for task in tasks)
 
 
 def _cut(nbytes: int, unit: int, most: int) -> Iterable[tuple[int, int]]:
     """`ranges`, but faster for the many arrays that are one range."""
     return ranges(nbytes, unit, most) if nbytes > most else ((0, nbytes),) if nbytes else ()
-
-
-def _compare(tasks: list[tuple[Storage, ChecksumPass, int, int]], progress: Count) -> None:
-    """Reads ranges of storages in several threads, and compares them with their checksums."""
-
-    def compare(task: tuple[Storage, ChecksumPass, int, int]) -> None:
-        storage, checksum_pass, start, stop = task
-        assert storage.checksums is not None
-        for first, data in _blocks(storage, start, stop, storage.checksums.piece):
-            checksum_pass.add(first, data)
-        progress(stop - start)
-
-    nbytes = sum(stop - start for *_, start, stop in tasks)
-    _in_threads(compare, tasks, [storage for storage, *_ in tasks], nbytes)
 
 
 class _SentRange(NamedTuple):
@@ -138,8 +126,8 @@ class _SentRange(NamedTuple):
 def _state_of(part: _SentRange) -> Any:
     """What a pass over a range found out."""
     checksum_pass = part.checksums.new_pass()
-    for first, data in _blocks(part.storage, part.start, part.stop, part.checksums.piece):
-        checksum_pass.add(first - part.start, data)
+    # A file that was sent to another process has no checksums.
+    _read(_Task(part.storage, part.start, part.stop, checksum_pass, None, part.start), part.checksums.piece)
     return checksum_pass.state()
 
 
@@ -185,8 +173,8 @@ def verify_subarrays(subarrays: Iterable[tuple[str, Stored]]) -> None:
         assert storage.checksums is not None
         for first, last in joined(used[key]):
             cuts = ranges(last - first, storage.checksums.piece, _TASK_BYTES)
-            tasks += [(storage, checksum_pass, first + start, first + stop) for start, stop in cuts]
-    _compare(tasks, lambda count: None)
+            tasks += [_Task(storage, first + start, first + stop, checksum_pass) for start, stop in cuts]
+    _carry_out(tasks, lambda count: None)
     raise_damage(list(passes.values()))
     in_threads(lambda array: array.check(), list(alone.values()))
 
@@ -253,84 +241,126 @@ def _compares_on_the_way(read: Read, transfers: "Transfers | None") -> bool:
 
 
 def _fill_memory(reads: list[tuple[Read, ChecksumPass | None]], progress: Count) -> None:
-    tasks: list[tuple[Read, ChecksumPass | None, int, int]] = []
+    tasks: list[_Task] = []
     for read, checksum_pass in reads:
-        nbytes = read.nbytes
-        cuts = _cut(nbytes, 1 if nbytes <= _TASK_BYTES else _unbroken(read), _TASK_BYTES)
-        tasks += [(read, checksum_pass, start, stop) for start, stop in cuts]
-
-    def work(task: tuple[Read, ChecksumPass | None, int, int]) -> None:
-        _fill_range(*task)
-        progress(task[3] - task[2])
-
-    _in_threads(work, tasks, [read.storage for read, _ in reads], sum(stop - start for *_, start, stop in tasks))
+        storage, origin, target, _ = read
+        assert isinstance(target, memoryview | Parts)
+        nbytes = len(target) if isinstance(target, memoryview) else target.nbytes
+        cuts = _cut(nbytes, 1 if nbytes <= _TASK_BYTES else _unbroken(storage, target), _TASK_BYTES)
+        tasks += [_Task(storage, origin + start, origin + stop, checksum_pass, target, origin) for start, stop in cuts]
+    _carry_out(tasks, progress)
 
 
-def _unbroken(read: Read) -> int:
+class _Task(NamedTuple):
+    """A range of a storage that is compared with its checksums, or copied to where it goes, or both. The pass and the
+    target begin at the byte `origin` of the storage."""
+
+    storage: Storage
+    start: int
+    stop: int
+    checksum_pass: ChecksumPass | None
+    target: memoryview | Parts | None = None
+    origin: int = 0
+
+
+def _carry_out(tasks: list[_Task], progress: Count) -> None:
+    """Reads ranges of storages: in several threads, if that is faster, and small neighbors in a local file at once."""
+
+    def work(bundle: list[_Task]) -> None:
+        nbytes = sum(task.stop - task.start for task in bundle)
+        if len(bundle) == 1:
+            _read(bundle[0], _unbroken(bundle[0].storage, bundle[0].target))
+        else:
+            _read_together(bundle)
+        progress(nbytes)
+
+    sources = {id(task.storage.source): task.storage.source for task in tasks}.values()
+    is_local = all(isinstance(source, LocalSource) for source in sources)
+    is_small = is_local and sum(task.stop - task.start for task in tasks) <= _SMALL_BYTES
+    in_threads(work, _bundles(tasks), 1 if is_small else _threads_for(sources))
+
+
+def _bundles(tasks: list[_Task]) -> list[list[_Task]]:
+    """Tasks that one read serves: small ranges of a local file that are close together. Any other task is alone."""
+    alone = [[task] for task in tasks if not _is_small(task)]
+    if len(alone) == len(tasks):
+        return alone
+    placed = [(id(task.storage.source), task.storage.start, task) for task in tasks if _is_small(task)]
+    placed.sort(key=lambda place: (place[0], place[1] + place[2].start))
+    bundles: list[list[_Task]] = []
+    key = began = end = 0
+    for source, at, task in placed:
+        start, stop = at + task.start, at + task.stop
+        if bundles and source == key and start <= end + _GAP and stop <= began + _BUNDLE_BYTES:
+            bundles[-1].append(task)
+            end = max(end, stop)
+        else:
+            bundles.append([task])
+            key, began, end = source, start, stop
+    return alone + bundles
+
+
+def _is_small(task: _Task) -> bool:
+    return (
+        task.stop - task.start <= _FEW_BYTES
+        and isinstance(task.storage.source, LocalSource)
+        and not isinstance(task.target, Parts)
+    )
+
+
+def _read_together(bundle: list[_Task]) -> None:
+    """Does tasks that are neighbors in a file, in their order there."""
+    source = bundle[0].storage.source
+    starts = [task.storage.start + task.start for task in bundle]
+    ends = [start + task.stop - task.start for start, task in zip(starts, bundle, strict=True)]
+    data = memoryview(source.read(starts[0], max(ends)))
+    for (_, start, stop, checksum_pass, target, origin), at in zip(bundle, starts, strict=True):
+        view = data[at - starts[0] : at - starts[0] + stop - start]
+        if checksum_pass is not None:
+            checksum_pass.add(start - origin, view)
+        if target is not None:
+            assert isinstance(target, memoryview)
+            target[start - origin : stop - origin] = view
+
+
+def _unbroken(storage: Storage, target: "memoryview | Parts | Landing | None") -> int:
     """Bytes of which a thread must see a multiple: those that share a checksum, and those of an element."""
-    sums = read.storage.checksums
-    unbroken = 1 if sums is None else sums.piece
-    return lcm(unbroken, read.target.item) if isinstance(read.target, Parts) else unbroken
+    unbroken = 1 if storage.checksums is None else storage.checksums.piece
+    return lcm(unbroken, target.item) if isinstance(target, Parts) else unbroken
 
 
-def _fill_range(read: Read, checksum_pass: ChecksumPass | None, start: int, stop: int) -> None:
-    storage, first, target = read.storage, read.start, read.target
-    if isinstance(target, Parts):
-        unbroken = _unbroken(read)
-        step = max(_BUFFER_BYTES // unbroken, 1) * unbroken
-        with scratch([min(step, stop - start)]) as [buffer]:
-            for at in range(start, stop, step):
-                view = buffer[: min(step, stop - at)]
-                storage.read_into(first + at, view)
-                if checksum_pass is not None:
-                    checksum_pass.add(at, view)
-                target.take(at, view)
-        return
-    assert isinstance(target, memoryview)
-    if checksum_pass is None:
-        storage.read_into(first + start, target[start:stop])
-        return
-    is_local = isinstance(storage.source, LocalSource)  # then it is compared while it is still in the cache
-    if not is_local:
-        storage.read_into(first + start, target[start:stop])
-    piece = _unbroken(read)
-    step = max(_BUFFER_BYTES // piece, 1) * piece
-    for at in range(start, stop, step):
-        view = target[at : min(at + step, stop)]
-        if is_local:
-            storage.read_into(at, view)
-        checksum_pass.add(at, view)
+def _read(task: _Task, unbroken: int) -> None:
+    """Does one task, in multiples of the bytes that must not be cut. Local files are read a little at a time, because
+    what is compared, or copied once more, should still be in the cache."""
+    storage, start, stop, checksum_pass, target, origin = task
+    is_local = isinstance(storage.source, LocalSource)
+    if isinstance(target, memoryview):
+        view = target[start - origin : stop - origin]
+        if checksum_pass is None or not is_local:
+            storage.read_into(start, view)
+        if checksum_pass is None:
+            return
+    elif not is_local:
+        view = memoryview(storage.read(start, stop))
+    step = max(_BUFFER_BYTES // unbroken, 1) * unbroken
+    size = 0 if not is_local or isinstance(target, memoryview) else max(min(step, stop - start), CHUNK)
+    with scratch([size] if size else []) as buffers:
+        for at in range(start, stop, step):
+            last = min(at + step, stop)
+            part = buffers[0][: last - at] if buffers else view[at - start : last - start]
+            if is_local:
+                storage.read_into(at, part)
+            if checksum_pass is not None:
+                checksum_pass.add(at - origin, part)
+            if isinstance(target, Parts):
+                target.take(at - origin, part)
 
 
-def _in_threads(work: Callable[[T], None], tasks: list[T], storages: Iterable[Storage], nbytes: int) -> None:
-    """Does tasks that read storages in several threads, if that is faster."""
-    in_threads(work, tasks, 1 if nbytes <= _SMALL_BYTES and _all_local(storages) else _threads_for(storages))
-
-
-def _all_local(storages: Iterable[Storage]) -> bool:
-    return all(isinstance(storage.source, LocalSource) for storage in storages)
-
-
-def _threads_for(storages: Iterable[Storage]) -> int:
-    """How many threads read these storages: all cores, unless each thread needs a connection."""
-    sources = {id(storage.source): storage.source for storage in storages}.values()
+def _threads_for(sources: Iterable[Source]) -> int:
+    """How many threads read these sources: all cores, unless each thread needs a connection."""
     if all(isinstance(source, LocalSource) for source in sources):
         return READERS
     return CONNECTIONS if all(isinstance(source, RemoteSource) for source in sources) else THREADS
-
-
-def _blocks(storage: Storage, start: int, stop: int, piece: int) -> Iterator[tuple[int, Any]]:
-    """The bytes from `start` to `stop`, in multiples of the bytes that have one checksum. Local files are read through
-    one buffer per thread, which is small enough to stay in the cache."""
-    if not isinstance(storage.source, LocalSource):
-        yield start, memoryview(storage.read(start, stop))
-        return
-    step = max(_BUFFER_BYTES // piece, 1) * piece
-    with scratch([max(min(step, stop - start), CHUNK)]) as [buffer]:
-        for at in range(start, stop, step):
-            part = buffer[: min(step, stop - at)]
-            storage.read_into(at, part)
-            yield at, part
 
 
 def raise_damage(passes: list[tuple[str, Storage, ChecksumPass]]) -> None:
