@@ -10,7 +10,6 @@ is the first folder below it. Modules are those that a new process imports for t
 
 import contextlib
 import io
-import subprocess
 import sys
 import tempfile
 import time

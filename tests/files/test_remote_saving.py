@@ -145,6 +145,24 @@ def test_shards_replace_a_file_and_a_file_replaces_shards(store: Store) -> None:
 
 
 @pytest.mark.slow
+def test_shards_whose_index_cannot_be_removed_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "s3://bucket/kept/m.safetensors"
+    lw.save({"a": torch.ones(1000), "b": torch.ones(1000)}, url, shard_size=5000)
+    remove = remote_destination.remove
+
+    def refused(path: str, *arguments: Any) -> None:
+        if path.endswith(".index.json"):
+            raise lw.FileError(f"cannot write {path}: SlowDown")
+        remove(path, *arguments)
+
+    monkeypatch.setattr(remote_destination, "remove", refused)
+    with pytest.warns(UserWarning, match="its name may still open the earlier one"):
+        lw.save({"a": torch.zeros(1000)}, url)
+    assert lw.verify(f"{url}.index.json").ok
+    with lw.open(url) as saved:
+        assert not saved["a"].numpy().any()
+
+
 def test_shards_of_other_checkpoints_stay(store: Store) -> None:
     lw.save(state(1), URL, shard_size="110KB")
     other = URL.replace("/m.", "/m2.")

@@ -1,9 +1,12 @@
 """`lw.check` lists what other programs would call if they loaded a file."""
 
+import collections
 import datetime
+import importlib
 import json
 import os
 import pickle
+import pkgutil
 import subprocess
 import textwrap
 import warnings
@@ -328,3 +331,16 @@ def test_a_pickle_of_protocol_0_is_not_taken_for_text(tmp_path: Path) -> None:
     for data in (b"(S'true'\nios\nsystem\n.", b"cos\nsystem\n(S'true'\ntR."):
         (tmp_path / "model.pkl").write_bytes(data)
         assert lw.check(tmp_path / "model.pkl").of("LW701")
+
+
+def test_what_modules_of_layers_import_is_no_layer() -> None:
+    """`Enum`, for example, makes classes: only what these modules define is harmless."""
+    for package in (torch.nn.modules, torch.nn.utils, torch.optim):
+        for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, value in vars(importlib.import_module(info.name)).items():
+                kinds = (torch.nn.Module, torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+                is_layer = isinstance(value, type) and issubclass(value, kinds)
+                is_imported = getattr(value, "__module__", "").partition(".")[0] != "torch"
+                if callable(value) and is_imported and not is_layer and pickle_calls.danger(info.name, name):
+                    is_known = value is collections.OrderedDict
+                    assert is_known or pickle_calls.danger(info.name, name) != "harmless", f"{info.name}.{name}"

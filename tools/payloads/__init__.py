@@ -13,7 +13,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tools.payloads import containers, functions, outside_archives, outside_pickles, outside_programs, programs, tricks
+from tools.payloads import (
+    called_later,
+    containers,
+    functions,
+    outside_archives,
+    outside_pickles,
+    outside_programs,
+    programs,
+    tricks,
+)
 from tools.payloads.containers import Payload
 from tools.payloads.pickle_code import pickled
 
@@ -33,7 +42,7 @@ class Made(NamedTuple):
 
 def corpus() -> list[Payload]:
     """Every payload. Whether one runs depends on the versions of what is installed."""
-    modules = (tricks, containers, programs, outside_pickles, outside_archives, outside_programs)
+    modules = (tricks, containers, programs, outside_pickles, outside_archives, outside_programs, called_later)
     found = [*_of_functions(), *(one for module in modules for one in module.payloads())]
     names = [one.name for one in found]
     assert len(set(names)) == len(names), sorted({name for name in names if names.count(name) > 1})

@@ -190,6 +190,21 @@ def _gzipped(path: str) -> Any:
         return pickle.load(file)
 
 
+def _dcp_value(path: str) -> Any:
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    values = {"w": torch.zeros(2), "x": None}
+    dcp.load(values, checkpoint_id=path, no_dist=True)
+    return values
+
+
+def _dcp_of_a_rank(path: str) -> Any:
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+    return FileSystemReader(path).read_metadata(rank=0)
+
+
 LOADERS: dict[str, Callable[[str], Any]] = {
     "pickle.load": _pickle_load,
     "pickle.load, repeatedly": _pickle_each,
@@ -208,6 +223,8 @@ LOADERS: dict[str, Callable[[str], Any]] = {
     "load_pt2": _export_archive,
     "PackageImporter.load_pickle": _package,
     "dcp_to_torch_save": _dcp,
+    "dcp_value": _dcp_value,
+    "dcp_of_a_rank": _dcp_of_a_rank,
     "load_from_checkpoint": _lightning,
     "zipfile and pickle.load": _zipped,
     "gzip and pickle.load": _gzipped,

@@ -1,6 +1,8 @@
 """PyTorch Distributed Checkpoint: a folder with a pickle called `.metadata`, and files with pieces of tensors."""
 
+import re
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -9,9 +11,10 @@ from leafwise.core.path import escape
 from leafwise.errors import FileError
 from leafwise.files.arrays.pieces import NotTiledError, Piece, Pieces
 from leafwise.files.arrays.slices import counts
-from leafwise.files.arrays.stored import ITEM_BYTES, Stored, spec_of
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, spec_of
 from leafwise.files.checksums import checksum
 from leafwise.files.dcp import record
+from leafwise.files.formats.inner_files import read_pickle
 from leafwise.files.formats.torch_zip import entries, unpickled
 from leafwise.files.limits import LimitError, names_cost
 from leafwise.files.pickles.pickle_objects import (
@@ -32,6 +35,7 @@ from leafwise.files.stored_file import StoredFile
 _METADATA = "torch.distributed.checkpoint.metadata"
 _BYTES_OF_PIECE = 600  # bytes of memory for a piece
 _LONGEST_OBJECT = 1 << 26  # bytes; longer ones are not read
+_RANK = re.compile(r"__\d+\.metadata")
 _ENUM = "_MEM_FORMAT_ENCODING"
 
 
@@ -78,8 +82,20 @@ def read(folder: Folder) -> StoredFile:
     source.close()
     opened = StoredFile(source, "DCP", arrays, sources=places.opened)
     opened.unread_objects = places.unread
+    opened.unread_objects += [
+        partial(_read_rank, folder, source, name) for name in filter(_RANK.fullmatch, folder.names)
+    ]
     opened.seal = checksum(data)  # PyTorch writes an identifier of the save into it
     return opened
+
+
+def _read_rank(folder: Folder, source: Source, name: str) -> None:
+    """Adds to the names those of a pickle of one rank, which PyTorch reads if `.metadata` cannot be unpickled."""
+    part = folder.open(name)
+    try:
+        read_pickle(Storage(part, 0, part.size), source, f"{name!a}")
+    finally:
+        part.close()
 
 
 def data_files(folder: Folder) -> set[str]:
@@ -137,7 +153,7 @@ def _unzipped(part: Source, what: str) -> Any:
     """The content of an item, which is a zip file of `torch.save`. Errors refer to it as `what`."""
     zip_entries = entries(part)
     pickles = [entry for entry in zip_entries if entry.rpartition("/")[2] == "data.pkl"]
-    if len(pickles) != 1:
+    if len(pickles) != 1 or any(entry.rpartition("/")[2] == "constants.pkl" for entry in zip_entries):
         raise part.error(0, f"{what} is not a PyTorch zip file")
     return unpickled(part, zip_entries, pickles[0].removesuffix("data.pkl"), TABLE)
 
@@ -168,6 +184,8 @@ class _PieceLocations:
                 or type(length) is not int
             ):
                 raise source.error(0, f"the pickle does not say where {shown(name)} is stored")
+            if (name, str(position)) in self._by_key:
+                raise source.error(0, f"the pickle says twice where the piece of {name!a} at {position} is stored")
             self._by_key[name, str(position)] = file, start, length
 
     def files(self) -> set[str]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 from contextlib import suppress
 
+from leafwise.errors import FileError
 from leafwise.files.formats import safetensors
 from leafwise.files.formats.format import FIRST_BYTES, all_formats
 from leafwise.files.sources.disk import check_byte_order
@@ -22,6 +23,11 @@ def _read(source: Source) -> StoredFile:
     if not source.size:
         raise source.error(0, "the file is empty; was the download cut off?")
     start = bytes(source.read(0, min(FIRST_BYTES, source.size)))
+    header = start
+    with suppress(FileError):  # of a file that is being sent to a store, perhaps only the beginning is here
+        header = bytes(source.read(0, min(_TAR_HEADER, source.size)))
+    if _is_tar(header):
+        raise source.error(0, _TAR)
     if safetensors.begins(start, source.size):  # checked first: its leading length may look like any magic number
         return safetensors.read(source)
     if start[:2] == b"PK":
@@ -34,8 +40,6 @@ def _read(source: Source) -> StoredFile:
         if claiming:
             return claiming[0].opened(source, zip_entries)
         raise source.error(0, _by_zip_entries(zip_entries))
-    if _is_tar(source):
-        raise source.error(0, _TAR)
     for known in all_formats(source.name):
         if known.claims("recognizes", start, source.size):
             return known.opened(source)
@@ -45,17 +49,21 @@ def _read(source: Source) -> StoredFile:
     return safetensors.read(source)
 
 
-def _is_tar(source: Source) -> bool:
-    """Whether a file is a tar archive, perhaps besides something else: `torch.load` tries that first."""
-    header = bytes(source.read(0, min(_TAR_HEADER, source.size)))
-    if len(header) < _TAR_HEADER or not (header[148] & 0x80 or header[148:156].strip(b"\0 01234567") == b""):
-        return False  # there is no checksum, which takes less time to notice than to import tarfile
-    import tarfile
-
-    with suppress(tarfile.HeaderError):
-        tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-        return True
-    return False
+def _is_tar(header: bytes) -> bool:
+    """Whether a file that begins like this is a tar archive, perhaps besides something else: `torch.load` tries that
+    first. Its header has its own checksum, which `tarfile` reads in the same way."""
+    if len(header) < _TAR_HEADER:
+        return False
+    field, rest = header[148:156], header[:148] + header[156:]
+    try:
+        if field[0] & 0x80:
+            stated = int.from_bytes(field[1:], "big") - (1 << 56 if field[0] == 0xFF else 0)
+        else:
+            stated = int(field.partition(b"\0")[0].decode("ascii").strip() or "0", 8)
+    except ValueError:
+        return False
+    spaces = 8 * ord(" ")
+    return stated in (spaces + sum(rest), spaces + sum(rest) - 256 * sum(byte > 127 for byte in rest))
 
 
 _TAR_HEADER = 512  # bytes

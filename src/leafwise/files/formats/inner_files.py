@@ -79,7 +79,7 @@ def read_entries(
     from leafwise.files.formats import numpy_files, torch_zip  # which use this module
 
     for name, info in zip_entries.items():
-        if name in known or _RAW.fullmatch(name):
+        if name in known:
             continue
         label = ascii(name)[:200]
         try:
@@ -88,6 +88,8 @@ def read_entries(
                 continue
             start = bytes(part.read(0, min(FIRST_BYTES, part.size)))
             part.pickle_names, part.limits = source.pickle_names, source.limits
+            if _RAW.fullmatch(name) and start[:6] != b"\x93NUMPY":
+                continue
             if start[:6] == b"\x93NUMPY":
                 numpy_files.read_npy(part).read_objects()
             elif start[:4] != b"PK\x03\x04" and (_PICKLE.match(start) or name.lower().endswith(_SUFFIXES)):
@@ -98,7 +100,9 @@ def read_entries(
                 continue
             if depth >= _MOST_ZIPS:
                 raise LimitError(f"more than {_MOST_ZIPS} zips inside each other")
-            read_entries(part, torch_zip.entries(part), set(), depth + 1)
+            inner = torch_zip.entries(part)
+            note_code(part, inner, ())
+            read_entries(part, inner, (), depth + 1)
         except (FileError, LimitError):
             _note_unread(source, label)
 

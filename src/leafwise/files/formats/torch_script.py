@@ -27,8 +27,7 @@ _CLASS = re.compile(
 )
 # Loading an archive runs the __setstate__ of its classes, which may read and write files. Words of the code, without
 # comments and the ends of lines: texts, names, and other characters.
-_SKIPPED = re.compile(r"#[^\n]*|\\\r?\n")
-_WORDS = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|[A-Za-z_]\w*|\S""", re.DOTALL)
+_WORDS = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[A-Za-z_]\w*)|\#[^\n]*|\\\r?\n|(\S)""", re.DOTALL)
 _FILES = re.compile(r"save|load|from_file|\w*(?:file|save|write|exec|system)\w*")
 _OPERATORS = re.compile(rb"aten::(save|from_file)")  # their names in the bytecode for phones
 Declared = dict[str, tuple[frozenset[str], frozenset[str]]]  # class → its parameters and its buffers
@@ -131,7 +130,7 @@ def _file_operators(code: str) -> Iterator[tuple[str, str]]:
     """The operators in some code that read or write files, however they are spelled."""
     if not any(word in code for word in ("save", "load", "file", "write", "exec", "system", "getattr")):
         return
-    words = _WORDS.findall(_SKIPPED.sub("", code))
+    words = [word or sign for word, sign in _WORDS.findall(code) if word or sign]
     for number, word in enumerate(words):
         if number > 1 and words[number - 1] == "." and _FILES.fullmatch(word):
             if _first_of(words, number - 2) in ("torch", "ops"):

@@ -171,8 +171,11 @@ def opened_zip(
 
 
 def read_content(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> Any:
-    """What the pickle in the file describes."""
-    return unpickled(source, zip_entries, _prefix(source, zip_entries), TABLE)
+    """What the pickle in the file describes. Raises if PyTorch would load the file as TorchScript."""
+    prefix = _prefix(source, zip_entries)
+    if f"{prefix}constants.pkl" in zip_entries:
+        raise source.error(0, "this is a TorchScript archive where a file of torch.save is expected")
+    return unpickled(source, zip_entries, prefix, TABLE)
 
 
 def _prefix(source: Source, zip_entries: dict[str, zipfile.ZipInfo]) -> str:

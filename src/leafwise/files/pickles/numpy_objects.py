@@ -44,7 +44,9 @@ class NumpyDtype(Opaque):
         self.has_fields = False
 
     def build_from(self, state: Any) -> None:
-        if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", ">", "|", "="):
+        # In the older versions of this state, the size is elsewhere.
+        is_known = isinstance(state, tuple) and len(state) in (8, 9) and type(state[0]) is int and state[0] in (3, 4)
+        if not is_known or state[1] not in ("<", ">", "|", "="):
             raise UnpicklingError("a NumPy dtype has an unexpected state")
         self.order, self.state = state[1], state
         # Text and bytes have a length there.

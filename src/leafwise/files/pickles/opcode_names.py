@@ -27,7 +27,7 @@ _COUNTS = {  # bytes of the number of bytes that follow, by what pickletools cal
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }  # fmt: skip
 # Where programs stop: they have no objects outside of the pickle, and no numbers for classes.
-_LAST = {"STOP", "PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER"}
+_LAST = {"STOP", "PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"}
 _CALLS = {"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ"}
 _TEXTS = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE", "STRING", "BINSTRING", "SHORT_BINSTRING"}
 
@@ -75,9 +75,12 @@ class _Opcodes:
 
     def _line(self) -> bytes:
         line = bytes(self._stream.readline(_NAME_BYTES))
-        if not line.endswith(b"\n"):
+        end = line
+        while end and not end.endswith(b"\n"):
+            end = bytes(self._stream.readline(_AT_ONCE))
+        if not end:
             raise _EndError
-        return line[:-1]
+        return line.removesuffix(b"\n")
 
     def _argument(self, op: Any) -> Any:
         """The argument: text, or the number of an entry of the memo; anything else is not needed."""
@@ -91,7 +94,7 @@ class _Opcodes:
                 return str(line, "raw-unicode-escape", "replace")
             if op.name == "STRING":
                 return str(codecs.escape_decode(line.strip()[1:-1])[0], "latin-1")
-            return int(line) if op.name in ("PUT", "GET") else None
+            return int(line.partition(b"\0")[0]) if op.name in ("PUT", "GET") else None  # as C does
         width = _COUNTS.get(op.arg.n)
         if width is None:
             number = int.from_bytes(self._read(op.arg.n), "little")

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable
 from typing import Any
 
 from leafwise.core.capabilities.vetting import Danger
+from leafwise.core.opaque import Opaque
 from leafwise.core.path import escape, listed
 from leafwise.files.pickles.pickle_objects import Usage, looks_like_class
 
@@ -134,7 +135,20 @@ HARMLESS_NAMES = frozenset(
     )
 )
 # Classes of PyTorch's layers, optimizers and schedulers.
-_LAYER = re.compile(r"torch\.(nn\.modules\.[a-z_]+|nn\.parameter|nn\.utils\.[a-z_]+|optim\.[a-z_]+)\.[A-Z]\w*")
+_LAYER = re.compile(r"torch\.(?:nn\.modules\.[a-z_]+|nn\.parameter|nn\.utils\.[a-z_]+|optim\.[a-z_]+)\.([A-Z]\w*)")
+# What these modules import, and which is nothing of that kind: `Enum` makes classes.
+_IMPORTED = frozenset(
+    _words(
+        """
+        ABC Any Args BackwardHook Callable Counter DeviceDict DeviceDtypeDict DeviceLikeType Enum ExpandedWeight F
+        Function GlobalOptimizerPostHook GlobalOptimizerPreHook Hashable Indices Iterable Iterator Kwargs Literal
+        Mapping MutableMapping NamedMemberAccessor NamedTuple OpaqueBase Optional ParamSpec ParamsT Protocol
+        RemovableHandle Self Sequence StateDict SupportsFloat TensorListList TypeAlias TypeVar TypedDict Union
+        ConvPerSampleGrad EmbeddingPerSampleGrad GroupNormPerSampleGrad InstanceNormPerSampleGrad
+        LayerNormPerSampleGrad LinearPerSampleGrad
+        """
+    )
+)
 
 _SEEN = Usage()
 _METHOD_OF_PATH = re.compile(r"pathlib\.(\w+\.)*\w*Path\.")  # most of them write
@@ -154,7 +168,8 @@ def danger(module: str, name: str, expected: Container[str] = (), use: Usage = _
         return "dangerous"
     if full_name in expected or full_name in _EXPECTED_NAMES or module.startswith("__torch__"):
         return None  # TorchScript classes are not Python
-    if full_name in HARMLESS_NAMES or _LAYER.fullmatch(full_name):
+    layer = _LAYER.fullmatch(full_name)
+    if full_name in HARMLESS_NAMES or (layer is not None and layer[1] not in _IMPORTED):
         return "harmless"
     is_special = any(part.startswith("__") and part.endswith("__") for part in (*above, last))
     if is_special or _METHOD_OF_PATH.match(full_name):
@@ -171,12 +186,20 @@ def danger(module: str, name: str, expected: Container[str] = (), use: Usage = _
     return "dangerous" if is_listed or is_of_python or acts else "unknown"
 
 
+# Those that get objects in pickles of Python, NumPy and PyTorch.
+_GET_OBJECTS = ("datetime.", "functools.partial", "numpy.", "torch.nn.parameter.")
+
+
 def doubt_of_call(full_name: str, args: Any) -> str:
     """Why a call of a harmless class could do more than store its arguments; empty if it could not."""
     if full_name == "builtins.type" and len(args) != 1:
         return "which makes a class, whose annotations other classes evaluate"
     if full_name.startswith("omegaconf.") and args:
         return "which evaluates the annotations of what it gets"
+    module, _, name = full_name.rpartition(".")
+    has_object = isinstance(args, tuple) and any(type(arg) is Opaque for arg in args)
+    if has_object and not full_name.startswith(_GET_OBJECTS) and danger(module, name) == "harmless":
+        return "which uses an object that the pickle makes"
     return ""
 
 

@@ -57,7 +57,12 @@ PickleNames = dict[tuple[str, str], Usage]  # by module and name
 
 # Functions that checkpoints call with arguments that leafwise reads. Whoever gets one of them as a value may call it
 # with any others.
-PASSED_ON_IS_DANGEROUS = frozenset({"builtins.getattr", "torch.storage._load_from_bytes"})
+PASSED_ON_IS_DANGEROUS = frozenset(
+    {
+        "builtins.getattr", "builtins.type", "copyreg.__newobj__", "copyreg.__newobj_ex__", "copyreg._reconstructor",
+        "torch._tensor._rebuild_from_type_v2", "torch.storage._load_from_bytes",
+    }
+)  # fmt: skip
 
 
 _CHEAP = "is_cheap"  # an attribute of functions in the table that do not copy their arguments

@@ -131,10 +131,24 @@ def _complex(real: Any, imaginary: Any = 0.0) -> complex:
 class Namespace(dict[str, Any]):
     """The attributes of an argparse.Namespace or a types.SimpleNamespace."""
 
+    is_built = False
+
     def build_from(self, state: Any) -> None:
-        if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+        # A program may call what special attributes are, the second time that a state is set.
+        if self.is_built or not isinstance(state, dict) or not all(map(_is_usual_name, state)):
             raise UnpicklingError("a Namespace has an unexpected state")
+        self.is_built = True
         self.update(state)
+
+
+def _is_usual_name(key: Any) -> bool:
+    return isinstance(key, str) and not (key.startswith("__") and key.endswith("__"))
+
+
+@takes_machine
+def _defaultdict(machine: "Unpickler", factory: Any = None, *_: Any) -> dict[Any, Any]:
+    machine.note_factory(factory)
+    return {}
 
 
 @takes_machine
@@ -174,6 +188,8 @@ def _new_object_with_names(
     )
 
 
+_COLLECTIONS = ("Counter", "OrderedDict", "defaultdict", "deque")
+_DEEPEST = 10  # partial calls inside each other
 _LONGEST_CHAIN = 1_000  # characters of the name of an attribute
 
 
@@ -191,6 +207,25 @@ def _attribute(owner: Any = None, name: Any = None, *_: Any) -> Opaque:
     return Opaque("builtins.getattr", (owner, name))
 
 
+_PLAIN_FACTORIES = frozenset(
+    {
+        *(f"builtins.{name}" for name in ("bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str")),
+        "builtins.complex", "builtins.tuple", *(f"collections.{name}" for name in _COLLECTIONS),
+    }
+)  # fmt: skip
+
+
+def is_plain_factory(factory: Any, depth: int = 0) -> bool:
+    """Whether a function without arguments only makes a plain value: such a class, or a partial call of one."""
+    if isinstance(factory, GlobalName | UnknownName):
+        return class_text(factory) in _PLAIN_FACTORIES
+    if not isinstance(factory, Opaque) or factory.class_name != "functools.partial" or depth > _DEEPEST:
+        return False
+    function, args = (*factory.state, None, None)[:2] if isinstance(factory.state, tuple) else (None, None)
+    is_nested = isinstance(args, tuple) and all(arg is None or is_plain_factory(arg, depth + 1) for arg in args)
+    return is_plain_factory(function) and is_nested
+
+
 def class_text(kind: Any) -> str:
     """The name of a class that a pickle refers to."""
     if isinstance(kind, Opaque) or type(kind) is StoredText:
@@ -200,7 +235,7 @@ def class_text(kind: Any) -> str:
 
 PYTHON_TABLE: Table = {
     ("collections", "OrderedDict"): make_dict,
-    ("collections", "defaultdict"): lambda *_: {},
+    ("collections", "defaultdict"): _defaultdict,
     ("collections", "Counter"): _counter,
     ("collections", "deque"): _deque,
     ("builtins", "set"): sequence(set),

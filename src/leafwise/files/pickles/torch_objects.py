@@ -160,7 +160,14 @@ def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> 
 
 
 @cheap
-def _parameter(data: Any, trains: Any = True, *_: Any) -> "Stored | Opaque":
+@takes_machine
+def _parameter(machine: "Unpickler", data: Any, trains: Any = True, *_: Any) -> "Stored | Opaque":
+    if type(data) is Opaque:
+        machine.note_used(data)
+    return _as_parameter(data, trains)
+
+
+def _as_parameter(data: Any, trains: Any) -> "Stored | Opaque":
     if isinstance(data, Opaque):
         return data  # a tensor of a class that leafwise does not load, such as a DTensor
     if not isinstance(data, Stored):
@@ -174,8 +181,11 @@ def _parameter(data: Any, trains: Any = True, *_: Any) -> "Stored | Opaque":
     return parameter
 
 
-def _parameter_with_state(data: Any, trains: Any = True, hooks: Any = None, state: Any = None, *_: Any) -> Any:
-    return _with_attributes(_parameter(data, trains), state)
+@takes_machine
+def _parameter_with_state(
+    machine: "Unpickler", data: Any, trains: Any = True, hooks: Any = None, state: Any = None, *_: Any
+) -> Any:
+    return _with_attributes(_parameter(machine, data, trains), state)
 
 
 def _on_meta(dtype: Any, shape: Any, strides: Any, trains: Any = False) -> Stored:
@@ -242,7 +252,7 @@ def _from_numpy(data: Any, dtype: Any, device: Any = None, trains: Any = False, 
     if data.spec.dtype != str(_dtype(dtype)):
         reason = f"it is stored as {data.spec.dtype} and was {_dtype(dtype)}; load it with PyTorch and save it again"
         return Unreadable(data.spec._replace(dtype=str(_dtype(dtype))), reason)
-    return _parameter(data, True) if trains is True else data
+    return _as_parameter(data, True) if trains is True else data
 
 
 @takes_machine

@@ -57,7 +57,7 @@ from leafwise.files.pickles.pickle_objects import (
     shown,
 )
 from leafwise.files.pickles.pickled_content import ContentOf, content_of
-from leafwise.files.pickles.python_objects import class_text, make_dict, text_of_python_2
+from leafwise.files.pickles.python_objects import class_text, is_plain_factory, make_dict, text_of_python_2
 from leafwise.files.sources.source import Source
 
 # What an opcode raises if its operands are not valid.
@@ -442,6 +442,7 @@ class Unpickler(PickleBytes):
             return into
         if not isinstance(into, Opaque):
             raise UnpicklingError("items are appended to an object that is not a list")
+        self._note_changed(into)
         into.items = [] if into.items is None else into.items
         return into.items
 
@@ -460,6 +461,7 @@ class Unpickler(PickleBytes):
             return into
         if not isinstance(into, Opaque):
             raise UnpicklingError("items are set in an object that is not a dict")
+        self._note_changed(into)
         into.entries = {} if into.entries is None else into.entries
         return into.entries
 
@@ -519,6 +521,7 @@ class Unpickler(PickleBytes):
 
     def _add_items(self) -> None:
         items = self._since_mark()
+        self._note_put(items)
         into = self._top()
         if isinstance(into, Opaque):
             self.limits.spend_bytes(SLOT_BYTES * len(items))
@@ -531,7 +534,9 @@ class Unpickler(PickleBytes):
 
     def _frozen(self) -> None:
         items: set[Any] = set()
-        opaque = self._add(items, self._since_mark(), "builtins.frozenset")
+        added = self._since_mark()
+        self._note_put(added)
+        opaque = self._add(items, added, "builtins.frozenset")
         self._push(frozenset(items) if opaque is None else opaque)
 
     def _add(self, into: set[Any], items: list[Any], class_name: str = "builtins.set") -> Opaque | None:
@@ -699,6 +704,23 @@ class Unpickler(PickleBytes):
         if self._passes_names:
             self._note_passed(args)
 
+    def _note_changed(self, into: Opaque) -> None:
+        """Adds to the names that a program calls a method of an object, to put items into it. Python itself does that
+        before it sets the attributes of an object, one of which may have the name of the method."""
+        if into.state is not None or into.class_name.startswith("omegaconf."):
+            module, _, name = into.class_name.rpartition(".")
+            self._note_name(module, name, "whose items the pickle changes in an unusual way")
+
+    def note_factory(self, factory: Any) -> None:
+        """Adds to the names that a defaultdict calls a function for its new entries, unless that only makes a value."""
+        if factory is None or is_plain_factory(factory):
+            return
+        if isinstance(factory, UnknownName):
+            self._note_call(factory, ())
+        module, _, name = class_text(factory).rpartition(".")
+        if not isinstance(factory, UnknownName) or danger(module, name) == "harmless":
+            self._note_name(module, name, "which a defaultdict calls")
+
     def _note_put(self, values: list[Any]) -> None:
         """Adds to the names that a function is put into a container, which may have been passed on before."""
         if self._passes_names:
@@ -710,9 +732,9 @@ class Unpickler(PickleBytes):
         waiting = [value]
         while waiting:
             value = waiting.pop()
-            if isinstance(value, GlobalName):
-                if value in PASSED_ON_IS_DANGEROUS:
-                    module, _, name = str(value).rpartition(".")
+            if isinstance(value, GlobalName | UnknownName):
+                if (full_name := class_text(value)) in PASSED_ON_IS_DANGEROUS:
+                    module, _, name = full_name.rpartition(".")
                     self._note_name(module, name, "passed on to be called")
                 continue
             if id(value) not in self._scanned and (parts := parts_of(value)):
@@ -752,8 +774,11 @@ class Unpickler(PickleBytes):
                     self.limits.spend_steps(_ATTRIBUTE_STEPS * (len(part) + inside))
                     self.limits.spend_bytes(SLOT_BYTES * 8 * inside)
             into.state = state
-        elif not isinstance(into, dict):  # attributes of an OrderedDict, such as _metadata, are ignored
+        elif not isinstance(into, dict):
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
+        elif not isinstance(state, dict) or any(isinstance(key, str) and key.startswith("__") for key in state):
+            # Attributes of an OrderedDict, such as _metadata, are ignored; the factory of a defaultdict is a slot.
+            self._note_name("collections", "defaultdict", "whose attributes the pickle sets")
 
     def note_made(self, kind: Any, args: Any) -> None:
         """Adds to the names that a function of `copyreg` makes an object, of a class that leafwise does not replace."""
@@ -777,9 +802,16 @@ class Unpickler(PickleBytes):
         module, _, name = into.class_name.rpartition(".")
         if isinstance(into, UnknownName):
             self._note_name(module, name, "whose attributes the pickle changes")
-        slots = state[1] if isinstance(state, tuple) and len(state) == 2 else None
-        if isinstance(slots, dict) and any(isinstance(key, str) and key.startswith("__") for key in slots):
+        attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+        is_special = isinstance(slots, dict) and any(isinstance(key, str) and key.startswith("__") for key in slots)
+        if is_special or (isinstance(attributes, dict) and any(map(_may_be_called, attributes.items()))):
             self._note_name(module, name, "whose special attributes the pickle sets")
+
+    def note_used(self, value: Opaque) -> None:
+        """Adds to the names that a function calls a method of an object, which may be an attribute that was set."""
+        module, _, name = value.class_name.rpartition(".")
+        if danger(module, name) == "harmless" or (isinstance(value.state, dict) and "detach" in value.state):
+            self._note_name(module, name, "of which PyTorch calls an attribute")
 
     def probe(self, is_pickle: bool = False) -> None:
         """Adds to the names what a program would look up that takes what follows for opcodes, as `pickle.load` does
@@ -834,6 +866,14 @@ class Unpickler(PickleBytes):
         if self._persistent is None:
             raise UnpicklingError("it refers to an object outside of the pickle")
         self._push(self._persistent(reference))
+
+
+def _may_be_called(attribute: tuple[Any, Any]) -> bool:
+    """Whether an attribute has the name of a method that Python or a library calls, and is not a plain value."""
+    key, value = attribute
+    if not isinstance(key, str) or not (key.startswith("__") and key.endswith("__")):
+        return False
+    return key not in ("__dict__", "__orig_class__") and isinstance(value, Opaque | GlobalName)
 
 
 def truncated_pickle(source: Source, offset: int) -> FileError:

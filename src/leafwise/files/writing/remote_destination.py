@@ -112,6 +112,7 @@ class RemoteDestination(Destination):
             except FileError as problem:
                 reason = f"its name may still open the earlier one: {problem}"
                 warn(escape(f"the new checkpoint is in place, but {reason}"))
+                return  # without the index, its shards would look as if nothing used them
             names = [name for name in names if name != other]
         placed = self._written_at(self.name + INDEX if in_shards else self.name)
         if own := own_shards(self.name, names):
