@@ -202,9 +202,9 @@ def recognized_at_once() -> None:
     linear = nn.Linear(4, 4, bias=False)
     linear.weight = nn.Parameter(distribute_tensor(torch.eye(4), init_device_mesh("cpu", (2,)), [Shard(0)]))
     for source in (linear, nn.ModuleDict({"a": linear}), {"a": linear}, {"w": linear.weight}):
-        assert lw.tree(source).columns.may_be_sharded()
+        assert lw.tree(source).columns.may_be_sharded
         assert len(sharded_rows(lw.tree(source))) == 1
-    assert not lw.tree(nn.Linear(4, 4)).columns.may_be_sharded()
+    assert not lw.tree(nn.Linear(4, 4)).columns.may_be_sharded
 
 
 def test_sharded_leaves_are_recognized_before_anything_else_is_asked() -> None:

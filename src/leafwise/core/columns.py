@@ -402,8 +402,10 @@ class Columns:
         """The homes of all nodes and leaves of the walk."""
         return set(self._homes.values())
 
+    @cached_property
     def may_be_sharded(self) -> bool:
-        """Whether any array of the walk may be sharded over processes; a fast check of the types."""
+        """Whether any array of the walk may be sharded over processes, so that it stands for another one in its node; a
+        fast check of the types."""
         sharding = [home.capability(Distributing) for home in self.homes]
         sharding = [distributing for distributing in sharding if type(distributing) is not Distributing]
         # The types of the arrays themselves: the walk remembers the types of modules, not of their parameters.
@@ -413,7 +415,7 @@ class Columns:
     def batches(self, rows: Sequence[int], values: list[Any] | None = None) -> "list[Batch]":
         """The arrays at these rows, one batch for each home, so that a home is called once. They are the current
         arrays, or `values`, one for each row."""
-        values = [self.current(row) for row in rows] if values is None else values
+        values = self.current_arrays(rows) if values is None else values
         return [
             Batch(self, home, positions, _take(rows, positions), _take(values, positions))
             for home, positions in self.by_home(values).items()
@@ -461,7 +463,7 @@ class Columns:
         homes_of_owners = self.homes_of(owners)
         if all(type(home).current is Home.current for home in homes_of_owners):  # nothing is ever replaced
             return _take(self.row_values, rows)
-        if self.may_stand_in:
+        if self.may_be_sharded:
             return [self.current(row) for row in rows]
         arrays_in = homes_of_owners.pop().arrays_in if len(homes_of_owners) == 1 else ""
         if not arrays_in:
@@ -474,7 +476,7 @@ class Columns:
     def _arrays_of_one_owner(self) -> list[Any]:
         """The arrays that are at all rows now, if they belong to one node, such as a list of parameters, which has no
         others; empty if not, or if one of them is no longer there."""
-        if self._only_owner is None or self.may_stand_in:
+        if self._only_owner is None or self.may_be_sharded:
             return []
         arrays_in = self.home(self._only_owner).arrays_in
         arrays_by_name = getattr(self._only_owner, arrays_in) if arrays_in else None
@@ -483,11 +485,6 @@ class Columns:
         arrays = list(arrays_by_name.values())
         # By their types, because arrays define `==` in their own way.
         return arrays if type(None) not in set(map(type, arrays)) else []
-
-    @cached_property
-    def may_stand_in(self) -> bool:
-        """Whether an array of the walk may stand for another one in its node, as sharded arrays do."""
-        return self.may_be_sharded()
 
     @cached_property
     def _only_owner(self) -> Any:

@@ -61,7 +61,7 @@ def bytes_counted_twice(tree: "Tree") -> int:
 def sharded_rows(tree: "Tree") -> list[int]:
     """The first rows of leaves that are sharded over several processes."""
     columns = tree.columns
-    if not columns.may_be_sharded():
+    if not columns.may_be_sharded:
         return []
     rows = first_rows(tree)
     return [row for row, facts in zip(rows, columns.facts(rows), strict=True) if facts.spec.sharding is not None]

@@ -96,7 +96,7 @@ def replaced_leaves(tree: Tree, leaves: list[int]) -> set[int]:
     if there are any, the result is a new tree, and NumPy arrays get new ones there, too, so that the caller's tree is
     not half old and half new."""
     columns = tree.columns
-    by_home = columns.by_home([columns.current(leaf) for leaf in leaves])
+    by_home = columns.by_home(columns.current_arrays(leaves))
     if all(home.in_place for home in by_home):
         return set()
     replaced: set[int] = set()

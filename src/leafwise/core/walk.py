@@ -26,7 +26,7 @@ def walk(root: Any) -> Columns:
     if lookup.missed:
         # An optimizer came before its model, but its state is named after the parameters of the model. If they are
         # sharded, other arrays may stand for them, which are known only now.
-        paths = lookup.all_paths() if columns.may_be_sharded() else lookup.missed_paths()
+        paths = lookup.all_paths() if columns.may_be_sharded else lookup.missed_paths()
         if paths:
             columns, _ = _walk(root, paths)
     find_undone(columns)

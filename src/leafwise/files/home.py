@@ -16,8 +16,7 @@ from leafwise.core.home import Axes, Capabilities, Home, LeafKind, Memory, Spec,
 from leafwise.core.opaque import Opaque
 from leafwise.core.path import Entry
 from leafwise.errors import Unsupported
-from leafwise.files.arrays.assembled import Assembled
-from leafwise.files.arrays.stored import Stored, Strided, Unreadable, shared_storages
+from leafwise.files.arrays.stored import Stored, Strided, shared_storages
 from leafwise.files.pickles.pickle_objects import StoredDeque
 from leafwise.files.record import Role
 from leafwise.files.stored_file import FileGroup, StoredFile
@@ -108,8 +107,7 @@ class FilesHome(Home):
         return value.view()
 
     def cannot_read(self, value: Stored) -> str:
-        missing = value.unreadable if isinstance(value, Assembled) else value
-        return missing.why if isinstance(missing, Unreadable) else ""
+        return value.why_unreadable
 
     def read(self, value: Stored, index: Any = ()) -> Any:
         return value.read(index)

@@ -222,7 +222,7 @@ class _GroupBuilder:
 
     def _stepped(self, array_at: Callable[[int], Any], leaf: int) -> Any:
         value = array_at(leaf)
-        if not self.columns.may_stand_in:
+        if not self.columns.may_be_sharded:
             return value
         try:
             return self.columns.home(value).capability(Grouping).stepped(value)

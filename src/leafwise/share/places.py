@@ -132,7 +132,7 @@ def check_not_sharded(tree: Tree, rows: Sequence[int], verb: str) -> None:
     """Raises if one of these rows is sharded over several processes: what shards it keeps its own record of which
     names are one parameter."""
     columns = tree.columns
-    if not columns.may_be_sharded():
+    if not columns.may_be_sharded:
         return
     for row, facts in zip(rows, columns.facts(rows), strict=True):
         if facts.spec.sharding is not None:

@@ -97,7 +97,7 @@ def check_overlaps(loads: "list[Load]") -> None:
         arrays: list[tuple[Any, Any]] = [(memory, load.copier.cast_values(copy)) for load, copy, (_, memory) in met]
         if len(signs) == 1 and agree_in_memory(arrays):
             continue
-        names = listed(list(dict.fromkeys(copy.name for _, copy, _ in met)), 6)
+        names = listed(list(dict.fromkeys(copy.feed.name for _, copy, _ in met)), 6)
         if len(met) == 1:
             why = "several of its elements share memory; give it memory of its own (.clone() or .copy())"
             raise LoadError(f"cannot load {names}: {why}; nothing was changed", met[0][0].plan)

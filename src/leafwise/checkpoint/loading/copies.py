@@ -39,10 +39,6 @@ class Copy(NamedTuple):
     verified: bool = False
 
     @property
-    def name(self) -> str:
-        return self.feed.name
-
-    @property
     def key(self) -> tuple[int, int | None]:
         """Identifies the target: the row of the leaf, and the number of the part."""
         return self.feed.row, self.part

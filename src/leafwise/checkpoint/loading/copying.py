@@ -118,7 +118,9 @@ class Copier:
         if runs is None or (len(runs) > 1 and not landing.is_flat) or self._transfers.of(landing) is None:
             return None
         parts = [landing] if len(runs) == 1 else [landing.part(at, nbytes) for _, _, at, nbytes in runs]
-        return [Read(storage, start, part, copy.name) for (storage, start, *_), part in zip(runs, parts, strict=True)]
+        return [
+            Read(storage, start, part, copy.feed.name) for (storage, start, *_), part in zip(runs, parts, strict=True)
+        ]
 
     # -- into memory -----------------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class Copier:
                 if storage is None:
                     pieces += _pieces(copy, host_parts)
                 else:
-                    scattered.append((copy, [Read(storage, 0, Parts(copy.array.spec, host_parts), copy.name)]))
+                    scattered.append((copy, [Read(storage, 0, Parts(copy.array.spec, host_parts), copy.feed.name)]))
             try:
                 self._fill(scattered, verify)
                 self._fill_pieces(pieces, verify, checked)
@@ -174,7 +176,7 @@ class Copier:
         try:
             host_parts = copy.home.capability(Rebuilding).host_parts(copy.target)
         except Unsupported as error:
-            raise LoadError(f"cannot load {copy.name}: {error}; nothing was changed", self._source.plan) from error
+            raise LoadError(f"cannot load {copy.feed.name}: {error}; nothing was changed", self._source.plan) from error
         if len(host_parts) > 1 and not is_local(copy.array):  # so that nothing is downloaded twice
             shape = copy.spec.shape or ()
             return [LocalPart(checked_reads.empty(spec_of(shape, copy.spec.dtype))[0], (0,) * len(shape), shape)]
@@ -192,14 +194,19 @@ class Copier:
 
     def verify(self, copies: Iterable[Copy]) -> None:
         """Verifies the checksums of whole arrays."""
-        self._source.verify((copy.name, self._source.lazy(copy.feed.source)) for copy in copies)
+        self._source.verify(
+            [
+                (copy.feed.name, copy.array if copy.part is None else self._source.lazy(copy.feed.source))
+                for copy in copies
+            ]
+        )
 
     # -- through arrays of NumPy -----------------------------------------------------------------------
 
     def stored_values(self, copy: Copy) -> Any:
         """The values for a copy, with the axes of the source."""
         if self._source.verifies and copy.is_far and not is_checked_whole(copy.array):
-            return checked_reads.checked_subarray(copy.name, copy.array)
+            return checked_reads.checked_subarray(copy.feed.name, copy.array)
         return self._source.read(copy.array, copy.feed.source)
 
     def values(self, copy: Copy) -> Any:
@@ -209,7 +216,7 @@ class Copier:
     def check_cast(self, copy: Copy) -> None:
         """Raises if one of the values does not fit into the dtype of the target. A cast may only round."""
         if copy.casts == "host":
-            self._source.check_cast(self.values(copy), copy.spec.dtype, copy.name)
+            self._source.check_cast(self.values(copy), copy.spec.dtype, copy.feed.name)
 
     def cast_values(self, copy: Copy) -> Any:
         """The values for a copy, with the axes and the dtype of the target."""
@@ -233,7 +240,9 @@ def _memory_reads(copies: list[Copy]) -> tuple[list[tuple[Copy, list[Read]]], li
             if runs is None or view is None:
                 left.append(copy)
             else:
-                reads = [Read(storage, start, view[at : at + nbytes], copy.name) for storage, start, at, nbytes in runs]
+                reads = [
+                    Read(storage, start, view[at : at + nbytes], copy.feed.name) for storage, start, at, nbytes in runs
+                ]
                 taken.append((copy, reads))
     return taken, left
 

@@ -85,7 +85,8 @@ def prepare(plan: Plan, verify: bool, progress: Count, transfers: "Transfers", p
         if len(in_place) < len(copies):
             new.update(_filled(copier, [copy for copy in copies if copy.is_new], verify))
         locations = _locations(in_place)
-        in_place = _staged(plan, copier, in_place, locations, verify, progress)
+        is_all_here = all(file.is_local for file in files)
+        in_place = _staged(copier, in_place, locations, is_all_here, verify, progress)
         in_place = _with_checked_casts(copier, in_place, verify)
     exchanged = {id(columns.current(row)): array for row, array in new.items()}
     optimizers = None
@@ -171,10 +172,10 @@ def _explained(plan: Plan) -> Iterator[None]:
 
 def _verify_parts(plan: Plan, source: SourceValues, copies: list[Copy]) -> None:
     """Verifies the parts of the source that this process needs for sharded leaves; what is far, when it is read."""
-    facts = plan.target.columns.facts([feed.row for feed in plan.feeds]) if plan.target.columns.may_stand_in else ()
+    facts = plan.target.columns.facts([feed.row for feed in plan.feeds]) if plan.target.columns.may_be_sharded else ()
     wholes = [feed for feed, fact in zip(plan.feeds, facts, strict=False) if fact.spec.sharding is not None]
     if wholes:
-        parts = ((copy.name, copy.array) for copy in copies if copy.part is not None and not copy.is_far)
+        parts = ((copy.feed.name, copy.array) for copy in copies if copy.part is not None and not copy.is_far)
         source.verify_parts(parts, [(feed.name, source.lazy(feed.source)) for feed in wholes])
 
 
@@ -209,11 +210,13 @@ def _locations(copies: list[Copy]) -> list[Location]:
 
 
 def _staged(
-    plan: Plan, copier: Copier, copies: list[Copy], locations: list[Location], verify: bool, progress: Count
+    copier: Copier, copies: list[Copy], locations: list[Location], is_all_here: bool, verify: bool, progress: Count
 ) -> list[Copy]:
     """The same copies, but with copies of those source values that may not be available later: those on another
     machine, because a download may fail, and those in memory that this load overwrites."""
     overwritten = _in_written_memory(copies, locations)
+    if not overwritten and is_all_here and not any(isinstance(copy.array, InMemory) for copy in copies):
+        return copies
     staged, reads = [], []
     for copy in copies:
         array: Stored = copy.array
@@ -228,7 +231,7 @@ def _staged(
                 array = Copied(array.read().copy())
             else:
                 values, view = checked_reads.empty(array.spec)
-                reads.append(Read(run[0], run[1], view, copy.name))
+                reads.append(Read(run[0], run[1], view, copy.feed.name))
                 array = Copied(values)
         staged.append(copy if array is copy.array else copy._replace(array=array, verified=True))
     if reads:
@@ -280,7 +283,7 @@ def _write(load: Load) -> None:
         pass  # each array is put in place
     through_numpy = copier.copy(left, False)
     keys = {copy.key for copy in through_numpy}
-    written += [copy for copy in left if copy.key not in keys]
+    written += [copy for copy in left if copy.key not in keys] if keys else left
     for home, of_home in by_home(written).items():
         home.capability(Loading).mark_written([copy.target for copy in of_home])
     for copy in through_numpy:

@@ -23,12 +23,12 @@ class SourceValues:
         """Lazy arrays with the values at rows. Raises if one of them cannot be read."""
         arrays: list[Any] = [None] * len(rows)
         for batch in self.columns.batches(rows):
-            home, cannot_read = batch.home, batch.home.cannot_read
             for position, value in zip(batch.positions, batch.values, strict=True):
-                if reason := cannot_read(value):
+                is_stored = isinstance(value, Stored)
+                if reason := value.why_unreadable if is_stored else batch.home.cannot_read(value):
                     name = next(feed.name for feed in self.plan.feeds if feed.source == rows[position])
                     raise LoadError(f"cannot load {name} from this source: {reason}; nothing was changed", self.plan)
-                arrays[position] = value if isinstance(value, Stored) else Live(home, value)
+                arrays[position] = value if is_stored else Live(batch.home, value)
         return arrays
 
     def current(self, row: int) -> Any:

@@ -111,7 +111,7 @@ def _fed(
             plan.add("unsupported", name, f"{name} {reversal}")
             return None
         order = order or axes.turn(row, source, source_shape)
-    if source_shape is not None:
+    if source_shape is not None and order is not None:
         source_shape = turned_shape(source_shape, order)
     both_are_keys = facts.spec.dtype == source_facts.spec.dtype == KEY_DTYPE
     if both_are_keys and (reason := _other_key(plan, row, source, name)):

@@ -31,7 +31,7 @@ def drop_gathered(t: Tree) -> None:
     """Drops copies of sharded arrays that a forward has left gathered, before the arrays are changed: the next forward
     would use the copies."""
     columns = t.columns
-    for home in columns.homes if columns.may_be_sharded() else ():
+    for home in columns.homes if columns.may_be_sharded else ():
         home.capability(Distributing).drop_gathered(columns.node_objects)
 
 

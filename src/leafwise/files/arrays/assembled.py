@@ -10,7 +10,7 @@ from leafwise.core.roles.recipes import Cut, Flipped, Joined, Lengthened, Recipe
 from leafwise.errors import WriteError
 from leafwise.files.arrays.computed import Computed
 from leafwise.files.arrays.slices import Index, box_of, c_strides, is_c_order, sliced
-from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, Unreadable, numpy_dtype, spec_of
+from leafwise.files.arrays.stored import ITEM_BYTES, Storage, Stored, numpy_dtype, spec_of
 from leafwise.files.casts import SATURATE, cast_to, misfit
 
 Box = list[tuple[int, int]]  # start and stop along each axis
@@ -60,9 +60,8 @@ class Assembled(Computed):
         return self._runs(self.recipe, Memory(0, shape, c_strides(shape, itemsize), itemsize, self.spec.dtype))
 
     @property
-    def unreadable(self) -> Stored | None:
-        """A stored array that can be listed but not read, if it needs one."""
-        return next((value for value in self.inputs.values() if isinstance(value, Unreadable)), None)
+    def why_unreadable(self) -> str:  # type: ignore[override]
+        return next((value.why_unreadable for value in self.inputs.values() if value.why_unreadable), "")
 
     @property
     def made_from(self) -> Iterable[Stored]:

@@ -114,6 +114,7 @@ class Stored:
     reads_parts = True  # whether a part can be read without the rest
     is_scattered = False  # whether a part in C order is scattered over the whole storage
     checks_itself = False  # whether reading the whole array compares a checksum although its storages have none
+    why_unreadable = ""  # why its values cannot be read; empty if they can
     is_live = False  # whether some of its values are in memory, where they may change
     checks_parts = False  # whether reading a part finds the damage in that part; only where `checks_itself`
 
@@ -274,8 +275,7 @@ class Strided(Stored):
             raise self.storage.source.error(self.storage.start + low, f"the array cannot be read ({error})") from error
 
     def plain_run(self) -> tuple[Storage, int, int] | None:
-        memory = self.memory()
-        if self.big_endian or not is_c_order(memory):
+        if self.big_endian or (self.strides is not None and not is_c_order(self.memory())):
             return None
         return self.storage, self.offset, self.offset + self.spec.nbytes
 
@@ -415,14 +415,14 @@ class InMemory(Stored):
 class Unreadable(Stored):
     """An array that can be listed but not read. Its bytes can be checked if the file says where they are."""
 
-    __slots__ = ("storage", "why")
+    __slots__ = ("storage", "why_unreadable")
 
     def __init__(self, spec: Spec, why: str, storage: Storage | None = None) -> None:
         super().__init__(spec)
-        self.why, self.storage = why, storage
+        self.why_unreadable, self.storage = why, storage
 
     def whole(self) -> Any:
-        raise Unsupported("a file", "provide these values", self.why)
+        raise Unsupported("a file", "provide these values", self.why_unreadable)
 
     def storages(self) -> list[Storage]:
         return [] if self.storage is None else [self.storage]

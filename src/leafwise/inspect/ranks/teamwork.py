@@ -25,7 +25,7 @@ def team_of_trees(*trees: Tree) -> Team | None:
     arrays: list[Any] = []
     columns: Columns | None = None
     for t in trees:
-        if t.columns.may_be_sharded():
+        if t.columns.may_be_sharded:
             columns = t.columns
             arrays += columns.current_arrays([columns.ties.get(row, row) for row in first_rows(t)])
     return None if columns is None else columns_team(columns, arrays)
