@@ -1,12 +1,14 @@
 """How every verb opens its source, and closes it again."""
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
 from leafwise.core.parts import check_found
 from leafwise.core.tree import FILES, Tree, tree
+from leafwise.core.work.garbage import rarely_collected
 from leafwise.errors import Error, FileError, Unsupported, WalkError
 
 # Packages that leafwise imports when a verb needs them, and what to install.
@@ -34,8 +36,18 @@ class opened:  # noqa: N801
         self._source, self._verb, self._live, self._verify = source, verb, live, verify
         self._action = action or verb.replace("_", " ")
         self._tree: Tree | None = None
+        # A viewer stays open for hours.
+        self._collecting: AbstractContextManager[None] = nullcontext() if verb == "view" else rarely_collected()
 
     def __enter__(self) -> Tree:
+        self._collecting.__enter__()
+        try:
+            return self._opened()
+        except BaseException:
+            self._collecting.__exit__(None, None, None)
+            raise
+
+    def _opened(self) -> Tree:
         source = self._source
         is_path = isinstance(source, str | os.PathLike)
         try:
@@ -59,6 +71,7 @@ class opened:  # noqa: N801
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._collecting.__exit__(None, None, None)
         if self._tree is not None:
             self._tree.close()
         if isinstance(error, ModuleNotFoundError):

@@ -30,6 +30,7 @@ from leafwise.kernels.dtypes import (
     check_known,
     exact_extremes,
     is_whole,
+    name_of,
     numpy_dtype,
     smallest_normal,
     values_of_bytes,
@@ -49,7 +50,7 @@ _RESULT = np.dtype([*((name, np.int64) for name in _WHOLE_NUMBERS), *((name, np.
 
 def run_of(array: Any) -> Run:
     """A contiguous NumPy array as a run."""
-    return Run(array.__array_interface__["data"][0], array.size, array.dtype.name, array)
+    return Run(array.__array_interface__["data"][0], array.size, name_of(array.dtype), array)
 
 
 def measure(runs: Sequence[Run], histogram: bool = True, *, threads: int | None = None) -> list[Moments]:

@@ -62,6 +62,12 @@ def numpy_dtype(name: str) -> Any:
 
 
 @cache
+def name_of(dtype: Any) -> str:
+    """The name of a dtype, which NumPy makes anew each time that it is asked."""
+    return str(dtype.name)
+
+
+@cache
 def item_bytes(dtype: str) -> int:
     """The number of bytes of an element in memory, for all dtypes of leafwise and of NumPy."""
     return int(numpy_dtype(dtype).itemsize)

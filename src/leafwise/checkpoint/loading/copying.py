@@ -17,6 +17,7 @@ from leafwise.core import registry as homes
 from leafwise.core.capabilities.loading import Landing, Loading
 from leafwise.core.capabilities.rebuilding import Rebuilding
 from leafwise.core.memory.sharding import LocalPart
+from leafwise.core.path import listed
 from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import bundled
 from leafwise.errors import ChecksumError, LoadError, Unsupported
@@ -154,10 +155,10 @@ class Copier:
     def _made_of_memory(self, copies: list[Copy], checked: bool) -> Iterator[tuple[Copy, Any]]:
         verify = self._source.verifies and not checked
         for batch in bundled(copies, lambda copy: copy.spec.nbytes, _BATCH_BYTES):
-            filled = [(copy, self._host_parts(copy)) for copy in batch]
+            filled = self._with_host_parts(batch)
             scattered: list[tuple[Copy, list[Read]]] = []
             pieces: list[Copy] = []
-            for copy, host_parts in filled:
+            for copy, host_parts in filled.values():
                 storage = _scattered_storage(copy, host_parts)
                 if storage is None:
                     pieces += _pieces(copy, host_parts)
@@ -169,18 +170,27 @@ class Copier:
             except ChecksumError:
                 self.verify(copies)  # to list every damaged leaf, not only those of the batch
                 raise
-            for copy, host_parts in filled:
-                yield copy, copy.home.capability(Rebuilding).from_host_parts(copy.target, host_parts)
+            for home, of_home in by_home(batch).items():
+                parts = [filled[copy.key][1] for copy in of_home]
+                made = home.capability(Rebuilding).from_host_parts([copy.target for copy in of_home], parts)
+                yield from zip(of_home, made, strict=True)
 
-    def _host_parts(self, copy: Copy) -> list[LocalPart]:
-        try:
-            host_parts = copy.home.capability(Rebuilding).host_parts(copy.target)
-        except Unsupported as error:
-            raise LoadError(f"cannot load {copy.feed.name}: {error}; nothing was changed", self._source.plan) from error
-        if len(host_parts) > 1 and not is_local(copy.array):  # so that nothing is downloaded twice
-            shape = copy.spec.shape or ()
-            return [LocalPart(checked_reads.empty(spec_of(shape, copy.spec.dtype))[0], (0,) * len(shape), shape)]
-        return host_parts
+    def _with_host_parts(self, copies: list[Copy]) -> dict[tuple[int, int | None], tuple[Copy, list[LocalPart]]]:
+        """Copies with the memory that each of them fills."""
+        filled = {}
+        for home, of_home in by_home(copies).items():
+            try:
+                made = home.capability(Rebuilding).host_parts([copy.target for copy in of_home])
+            except Unsupported as error:
+                names = listed([copy.feed.name for copy in of_home], 3)
+                raise LoadError(f"cannot load {names}: {error}; nothing was changed", self._source.plan) from error
+            for copy, host_parts in zip(of_home, made, strict=True):
+                if len(host_parts) > 1 and not is_local(copy.array):  # so that nothing is downloaded twice
+                    shape = copy.spec.shape or ()
+                    whole, _ = checked_reads.empty(spec_of(shape, copy.spec.dtype))
+                    host_parts = [LocalPart(whole, (0,) * len(shape), shape)]
+                filled[copy.key] = copy, host_parts
+        return filled
 
     def _fill_pieces(self, pieces: list[Copy], verify: bool, checked: bool) -> None:
         taken, left = _memory_reads(pieces)

@@ -31,14 +31,14 @@ class Rebuilding(Capability):
         """Whether a file is read into `host_parts` for the new values of each array."""
         return [False] * len(values)
 
-    def host_parts(self, value: Any) -> list[LocalPart]:
-        """New memory of the host for the values of an array that will replace `value`: NumPy arrays in C order. If the
-        array is on several devices, these are the parts of each, and equal parts only once."""
+    def host_parts(self, values: list[Any]) -> list[list[LocalPart]]:
+        """For each array, new memory of the host for the values of the array that will replace it: NumPy arrays in C
+        order. If the array is on several devices, these are the parts of each, and equal parts only once."""
         raise self.missing("read values into new memory")
 
-    def from_host_parts(self, value: Any, host_parts: list[LocalPart]) -> Any:
-        """The array with the values of the parts, which now belong to it: a new one, or `value` if it can change. There
-        may also be one part for the whole array."""
+    def from_host_parts(self, values: list[Any], host_parts: list[list[LocalPart]]) -> list[Any]:
+        """The arrays with the values of the parts, which now belong to them: new ones, or the same if they can change.
+        There may also be one part for a whole array."""
         raise self.missing("read values into new memory")
 
     def replace(self, owner: Any, changes: dict[str, Any]) -> Any:

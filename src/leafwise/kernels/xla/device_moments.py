@@ -33,7 +33,7 @@ from leafwise.core.work.progress import Count
 from leafwise.core.work.threads import in_threads
 from leafwise.errors import Unsupported
 from leafwise.kernels import cpu
-from leafwise.kernels.dtypes import check_known, is_whole, smallest_normal, unknown_dtype
+from leafwise.kernels.dtypes import check_known, is_whole, name_of, smallest_normal, unknown_dtype
 from leafwise.kernels.xla import passes
 from leafwise.kernels.xla.passes import Figures
 
@@ -60,6 +60,7 @@ _kernel_errors: list[str] = []  # why the kernel cannot be used here, once it ha
 Wait = Callable[[], list[Moments]]
 
 
+@cache
 def unknown_jax_dtype(dtype: str) -> str:
     """Why JAX arrays of a dtype cannot be measured; empty if they can."""
     return unknown_dtype(_NARROW.get(dtype, dtype))
@@ -73,7 +74,7 @@ def runs_passes(array: Any) -> bool:
 
 def runs_kernel(array: Any) -> bool:
     """Whether the kernel of `pallas_passes` measures an array."""
-    return array.dtype.name in _IN_KERNEL and array.size in _SIZES_IN_KERNEL and runs_passes(array)
+    return name_of(array.dtype) in _IN_KERNEL and array.size in _SIZES_IN_KERNEL and runs_passes(array)
 
 
 def measure_arrays(
@@ -87,10 +88,10 @@ def measure_arrays(
     >>> moments.count, moments.nan, moments.zeros, moments.min, moments.max, moments.l1
     (4, 1, 1, -3.0, 1.0, 4.0)
     """
-    check_known({_NARROW.get(array.dtype.name, array.dtype.name) for array in arrays})
+    check_known({_NARROW.get(name_of(array.dtype), name_of(array.dtype)) for array in arrays})
     parts = [_parts(array) for array in arrays]
     every = [part for of_array in parts for part in of_array]
-    on_device = [number for number, part in enumerate(every) if part.dtype.name in _PASSED and by_xla(part)]
+    on_device = [number for number, part in enumerate(every) if name_of(part.dtype) in _PASSED and by_xla(part)]
     passes = _DevicePasses([every[number] for number in on_device], histogram)  # works while the CPU measures the rest
     on_host = sorted(set(range(len(every))) - set(on_device))
     chunks = dict(zip(on_host, _host_chunks([every[number] for number in on_host], histogram), strict=True))
@@ -150,7 +151,7 @@ def _host_values(array: Any) -> Any:
     with jax.transfer_guard_device_to_host("allow"):
         # Not jax.device_get: from JAX 0.11 on, it keeps its copy with the array, which then cannot be donated.
         values = np.ascontiguousarray(np.asarray(array))
-    narrow = _NARROW.get(array.dtype.name)
+    narrow = _NARROW.get(name_of(array.dtype))
     return values if narrow is None else values.astype(narrow)
 
 
@@ -312,7 +313,7 @@ class _Facts(NamedTuple):
 
     def moments(self, array: Any, spread: tuple[float, float, float] | None, histogram: Histogram | None) -> Moments:
         counts = self.counts
-        subnormals = 0 if is_whole(array.dtype.name) else counts["small"] - counts["zeros"]
+        subnormals = 0 if is_whole(name_of(array.dtype)) else counts["small"] - counts["zeros"]
         row = (array.size, *(counts.get(name, 0) for name in _NONFINITE), counts["zeros"], subnormals)
         if spread is None:
             return none_finite(row, histogram)
@@ -349,7 +350,7 @@ def _with_care(array: Any, shift: float, histogram: bool) -> Moments:
             "finish measuring an array that was deleted in the meantime",
             "read its statistics before it is donated to a jitted function",
         )
-    dtype = array.dtype.name
+    dtype = name_of(array.dtype)
     for _ in range(3):
         with _ready():
             results = passes.careful_pass(array, jax.device_put(np.float64(shift), array.sharding))

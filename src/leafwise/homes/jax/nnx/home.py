@@ -64,9 +64,10 @@ class NnxRebuilding(JaxRebuilding):
     def from_numpy(self, value: Any, array: Any) -> Any:
         return value.copy(new_array(array_in(value), array))
 
-    def from_host_parts(self, value: Any, host_parts: list[LocalPart]) -> Any:
-        put_array(value, super().from_host_parts(value, host_parts))
-        return value
+    def from_host_parts(self, values: list[Any], host_parts: list[list[LocalPart]]) -> list[Any]:
+        for value, new in zip(values, super().from_host_parts(values, host_parts), strict=True):
+            put_array(value, new)
+        return values
 
     def is_container(self, obj: Any) -> bool:
         return isinstance(obj, nnx.State)

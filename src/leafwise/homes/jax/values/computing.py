@@ -15,11 +15,13 @@ import numpy as np
 from leafwise.core.capabilities.averaging import Averaging
 from leafwise.core.capabilities.clipping import Clipping
 from leafwise.core.capabilities.measuring import Measuring
+from leafwise.core.dtypes import DTYPES
 from leafwise.core.results.moments import Moments
 from leafwise.core.work.progress import Count
 from leafwise.errors import Unsupported
 from leafwise.homes.jax.arrays import why_unreadable
 from leafwise.homes.jax.specs import is_key_dtype
+from leafwise.kernels.dtypes import name_of
 
 _ARRAYS_AT_ONCE = 16
 
@@ -83,7 +85,8 @@ class JaxMeasuring(Measuring):
 
         if reason := why_unreadable(value):
             return reason
-        return "" if is_key_dtype(value.dtype) else unknown_jax_dtype(value.dtype.name)
+        name = name_of(value.dtype)
+        return "" if name not in DTYPES and is_key_dtype(value.dtype) else unknown_jax_dtype(name)
 
     def measure(self, values: list[Any], histogram: bool, count: Count) -> Callable[[], list[Moments]]:
         from leafwise.kernels.xla.device_moments import measure_arrays
