@@ -7,12 +7,13 @@ up by name.
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from leafwise.checkpoint.plain_values import record_of
 from leafwise.checkpoint.planning.flattening import flattenings, reordered
 from leafwise.checkpoint.planning.plan import Plan, few, the_source
 from leafwise.core.capabilities.converting import Converting, Reading
+from leafwise.core.columns import Columns
 from leafwise.core.pairing.row_matching import match_names
 from leafwise.core.pairing.row_pairs import Side
 from leafwise.core.path import listed, plural
@@ -175,8 +176,7 @@ def _untied(plan: Plan, target: Side, source: Side, row_of: dict[str, int], reci
 def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
     """The frameworks whose layers a tree has; empty if that is not known, as for a file with the names of PyTorch."""
     columns = t.columns
-    types = {type(obj): obj for obj in columns.node_objects}
-    frameworks = {columns.home(obj).capability(Converting).framework(cls) for cls, obj in types.items()}
+    frameworks = _frameworks_of(columns, columns.node_objects)
     record = record_of(columns)
     if record is not None:
         kinds = {node.type for node in record.nodes.values()}
@@ -185,6 +185,16 @@ def _frameworks(t: Tree, names: Sequence[str]) -> frozenset[str]:
     if not frameworks and (_are_names_of_flax(names) or _has_roles_by_name(t)):
         frameworks = {"Flax"}
     return frozenset(frameworks)
+
+
+def _frameworks_of(columns: Columns, objects: list[Any]) -> set[str]:
+    """The frameworks of the types of nodes or leaves; an empty text for those of none."""
+    examples = list({type(obj): obj for obj in objects}.values())
+    frameworks: set[str] = set()
+    for home, numbers in columns.by_home(examples).items():
+        converting = home.capability(Converting)
+        frameworks |= {converting.framework(type(examples[number])) for number in numbers}
+    return frameworks
 
 
 def _are_names_of_flax(names: Sequence[str]) -> bool:
@@ -208,8 +218,7 @@ def _is_of_torch(t: Tree) -> bool:
     root = t.columns.node_objects[0]
     if isinstance(root, StoredFile):
         return root.format.startswith(("PyTorch", "TorchScript", "torch"))
-    types = {type(value): value for value in t.columns.row_values}
-    return {t.columns.home(value).capability(Converting).framework(cls) for cls, value in types.items()} == {"PyTorch"}
+    return _frameworks_of(t.columns, t.columns.row_values) == {"PyTorch"}
 
 
 def _is_of_jax(t: Tree) -> bool:

@@ -9,7 +9,7 @@ from leafwise.checkpoint.planning.plan import Feed, MustAgree, Plan, the_source,
 from leafwise.core.columns import Columns, Facts
 from leafwise.core.dtypes import is_castable, number_kind
 from leafwise.core.leaf import Leaf, shape_text
-from leafwise.core.memory.ops import Op
+from leafwise.core.memory.ops import SAME, Op
 from leafwise.core.opaque import Opaque
 from leafwise.core.pairing.row_pairs import Pairing
 from leafwise.core.path import listed, plural
@@ -144,8 +144,9 @@ def _rows_of_leaves(columns: Columns, rows: Sequence[int]) -> dict[int, list[int
 
 def _choose(columns: Columns, paired: list[tuple[int, int]]) -> tuple[int, int, tuple[int, ...] | None] | None:
     """Chooses a name of a leaf whose source fills the whole leaf, and the order in which to take its axes."""
+    ops = columns.row_ops
     for row, source in paired:
-        if columns.row_op(row) == "same":
+        if row not in ops or ops[row] == "same":
             return row, source, None
     for row, source in paired:  # a transposed name also covers the whole leaf
         op = columns.row_op(row)
@@ -211,7 +212,7 @@ def _how(
     words = ["renamed" if name != source_name else "matched"]
     if source in plan.recipes:
         words = list(plan.recipes[source].words())
-    op = plan.source.columns.row_op(source)
+    op = plan.source.columns.row_ops.get(source, SAME)
     if (order is not None or op.order is not None) and not any(word.startswith("transposed") for word in words):
         words.append("transposed")
     if op.slices is not None:

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from leafwise.core.capabilities import Capability
 from leafwise.core.dtypes import WORDS
 from leafwise.core.memory.runs import Run
 from leafwise.core.results.comparison import Comparison
 from leafwise.core.work.progress import Count
-
-if TYPE_CHECKING:
-    from leafwise.core.home import Spec
 
 
 class OtherArray(NamedTuple):
@@ -34,36 +31,8 @@ class DeviceResult(NamedTuple):
     is_transposed: bool | None = False
 
 
-class RepeatedResult(NamedTuple):
-    """How pairs of arrays with the same shapes and dtypes compare: the numbers of the pairs that changed, a function
-    that returns their figures in this order, and the numbers of those that are only transposed."""
-
-    changed: list[int]
-    comparisons: Callable[[], list[Comparison]]
-    transposed: list[int]
-
-
-class RepeatedComparison(NamedTuple):
-    """Arrays that are being compared again: their specs on both sides, and the function that waits for the result. It
-    returns None if they must be compared in another way."""
-
-    specs: "list[Spec]"
-    other_specs: "list[Spec]"
-    wait: Callable[[], RepeatedResult | None]
-
-
 class Comparing(Capability):
     has_defaults = True
-
-    def keep_compared(self, firsts: list[Any], seconds: list[Any]) -> None:
-        """Called after arrays were compared, so that `compare_again` recognizes them. A home may keep facts about them,
-        but not the arrays."""
-
-    def compare_again(self, firsts: list[Any], seconds: list[Any]) -> RepeatedComparison | None:
-        """Starts comparing two lists of arrays, without asking anything about them first, if they were compared before,
-        are still where they were, and have the same shapes and dtypes. None if not, or if that cannot be found out
-        quickly."""
-        return None
 
     def compares_on(self, device: str) -> bool:
         """Whether `compare_on_device` compares arrays on a device, given by its name in their specs."""

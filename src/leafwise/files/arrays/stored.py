@@ -79,22 +79,16 @@ def part_indices(spec: Spec) -> Iterator[tuple[slice, ...]]:
 
 
 class Storage:
-    """A range of bytes in a source, which several arrays may share. `start` may be a function, called when needed."""
+    """A range of bytes in a source, which several arrays may share."""
 
-    __slots__ = ("_start", "checksums", "nbytes", "shared", "source")
+    __slots__ = ("checksums", "nbytes", "shared", "source", "start")
 
-    def __init__(self, source: Source, start: "int | Callable[[], int]", nbytes: int, shared: bool = True) -> None:
+    def __init__(self, source: Source, start: int, nbytes: int, shared: bool = True) -> None:
         self.source = source
-        self._start = start
+        self.start = start
         self.nbytes = nbytes
         self.shared = shared  # whether several arrays may share it
         self.checksums: Checksums | None = None  # if the file has any
-
-    @property
-    def start(self) -> int:
-        if not isinstance(self._start, int):
-            self._start = self._start()
-        return self._start
 
     def read(self, start: int, stop: int) -> Any:
         return self.source.read(self.start + start, self.start + stop)
@@ -104,6 +98,22 @@ class Storage:
 
     def view(self, start: int, stop: int) -> Any:
         return self.source.view(self.start + start, self.start + stop)
+
+
+class LocatedStorage(Storage):
+    """One whose start is found by a function when it is first needed."""
+
+    __slots__ = ("_find", "_found")
+
+    def __init__(self, source: Source, find: Callable[[], int], nbytes: int) -> None:
+        self.source, self._find, self._found = source, find, -1
+        self.nbytes, self.shared, self.checksums = nbytes, True, None
+
+    @property
+    def start(self) -> int:  # type: ignore[override]
+        if self._found < 0:
+            self._found = self._find()
+        return self._found
 
 
 class Stored:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from leafwise.errors import FileError
-from leafwise.files.arrays.stored import Storage
+from leafwise.files.arrays.stored import LocatedStorage, Storage
 from leafwise.files.formats.format import TORCH_MAGIC
 from leafwise.files.pickles.numpy_objects import JOBLIB_TABLE
 from leafwise.files.pickles.pickle_objects import TruncatedPickleError, UnknownName, UnpicklingError
@@ -89,7 +89,7 @@ def _content(source: Source, data: bytes) -> Any:
             )
         nbytes = count * kind.itemsize
         if key not in storages:
-            storages[key] = Storage(source, partial(starts.__getitem__, key), nbytes)
+            storages[key] = LocatedStorage(source, partial(starts.__getitem__, key), nbytes)
         if nbytes != storages[key].nbytes:
             raise UnpicklingError(f"the storage {key!a} is listed with two sizes")
         return TypedStorage(storages[key], kind.dtype)

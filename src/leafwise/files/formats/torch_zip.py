@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from leafwise.errors import ChecksumError
-from leafwise.files.arrays.stored import Storage
+from leafwise.files.arrays.stored import LocatedStorage, Storage
 from leafwise.files.checksums import Crc32
 from leafwise.files.formats.inner_files import note_code, read_entries
 from leafwise.files.limits import LimitError
@@ -140,7 +140,7 @@ def stored(source: Source, info: zipfile.ZipInfo, checked: bool) -> Storage:
         raise source.error(
             info.header_offset, f"the entry {info.orig_filename!a} is compressed or encrypted, which PyTorch never does"
         )
-    storage = Storage(source, lambda: start_of(source, info), info.file_size)
+    storage: Storage = LocatedStorage(source, lambda: start_of(source, info), info.file_size)
     storage.checksums = Crc32(info.CRC) if checked else None
     return storage
 

@@ -7,6 +7,7 @@ The functions here also take NumPy arrays, because Variables and an `eqx.nn.Shar
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -144,13 +145,18 @@ def why_irreplaceable(value: Any) -> str:
         return ""
     if isinstance(value, jax.core.Tracer):
         return why_unreadable(value)
-    sharding = getattr(value, "sharding", None)
+    return _why_not_made(value.dtype, getattr(value, "sharding", None), jax.config.jax_enable_x64)
+
+
+@lru_cache(maxsize=1_000)
+def _why_not_made(dtype: Any, sharding: Any, has_x64: bool) -> str:
+    """Why JAX cannot make an array of a dtype with a sharding. Cached, because models repeat a few of them."""
     if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
         return "its sharding has an abstract mesh, without devices; describe it with a sharding over a Mesh of devices"
     if sharding is not None and not sharding.is_fully_addressable:
         return OTHER_PROCESSES
-    if not is_key_dtype(value.dtype) and jax.dtypes.canonicalize_dtype(value.dtype) != value.dtype:
-        return f'JAX makes no arrays of {value.dtype.name} now; call jax.config.update("jax_enable_x64", True) first'
+    if not is_key_dtype(dtype) and jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        return f'JAX makes no arrays of {dtype.name} now; call jax.config.update("jax_enable_x64", True) first'
     return ""
 
 

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
-from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.sharding import Team
-from leafwise.core.home import Spec
 from leafwise.core.pairing.leaf_pairs import LeafPairs, TieChange
 from leafwise.core.pairing.plain_pairs import PlainPairs, compare_keys, compare_plain
 from leafwise.core.pairing.proposals import Proposal
@@ -28,7 +26,6 @@ from leafwise.core.work.ranks import agree
 from leafwise.errors import PathError, QueryError, WalkError
 from leafwise.inspect.diff.changes import KINDS, Change
 from leafwise.inspect.diff.leaf_changes import LeafChanges, LeafVerdict
-from leafwise.inspect.diff.repeats import RepeatedValues
 from leafwise.inspect.ranks.teamwork import file_facts, team_of_trees
 
 if TYPE_CHECKING:
@@ -225,15 +222,13 @@ def _compared(
     a: Tree, b: Tree, names: tuple[str, str], rename: Any, values: bool, progress: bool, workers: Workers | None
 ) -> Diff:
     team = team_of_trees(a, b) if values else None
-    # First, so that a GPU is at work during all the rest.
-    repeated = RepeatedValues.start(a, b) if values and not progress and workers is None and team is None else None
     for t in (a, b):
         check_listed(t, "compare")
     pairing = Pairing(Side(a), Side(b), rename)
     leaves = _LeafComparison(pairing, workers, team)
     plain = PlainPairs(a, b, rename)
     if values:
-        leaves.compare_values(progress, repeated)
+        leaves.compare_values(progress)
         leaves.compare_keys()
     else:
         leaves.compare_structure()
@@ -263,7 +258,6 @@ class _LeafComparison:
         self.removed, self.added, self.notes = leaves.removed, leaves.added, leaves.notes
         self.renamed: dict[int, int] = {}  # rows of removed leaves, and of the added leaves with the same values
         self.verdicts: Sequence[LeafVerdict] = []
-        self.specs: tuple[list[Spec], list[Spec]] | None = None  # of both sides, if they are known already
 
     def compare_structure(self) -> None:
         verdicts: list[LeafVerdict] = []
@@ -273,9 +267,7 @@ class _LeafComparison:
             verdicts.append(_BY_STRUCTURE[shape, "cast" * (spec.dtype != partner.dtype)])
         self.verdicts = verdicts
 
-    def compare_values(self, progress: bool, repeated: RepeatedValues | None) -> None:
-        if repeated is not None and self._compare_again(repeated):
-            return
+    def compare_values(self, progress: bool) -> None:
         firsts, seconds = self.source.arrays(self.sources), self.target.arrays(self.targets)
         removed, added = self.source.arrays(self.removed), self.target.arrays(self.added)
         to_read = [firsts, removed, added] if removed and added else [firsts]
@@ -297,13 +289,11 @@ class _LeafComparison:
             if removed and added:
                 self._find_renamed(list(removed), list(added), count)
         _check_unchanged([firsts, seconds, removed, added])
-        if self._team is None and len(homes := {*firsts.homes, *seconds.homes}) == 1:
-            homes.pop().capability(Comparing).keep_compared(firsts.values, seconds.values)
 
     def compare_keys(self) -> None:
         """Marks PRNG keys of different implementations as changed, even if their integers are the same."""
         pairs = [*zip(self.sources, self.targets, strict=True), *self.renamed.items()]
-        specs = self.specs[0] if self.specs else self.source.specs([row for row, _ in pairs])
+        specs = self.source.specs([row for row, _ in pairs])
         for number, ((row, other), spec) in enumerate(zip(pairs, specs, strict=True)):
             if spec.dtype != KEY_DTYPE:
                 continue
@@ -321,16 +311,6 @@ class _LeafComparison:
         from leafwise.inspect.ranks.team_comparing import compare_by_team
 
         return compare_by_team(self._team, firsts, seconds, count)
-
-    def _compare_again(self, repeated: RepeatedValues) -> bool:
-        """Takes the verdicts of values that are being compared already, if these are the pairs, and nothing is left."""
-        if self.removed or self.added or not repeated.is_of(self.sources, self.targets):
-            return False
-        verdicts = repeated.wait()
-        if verdicts is None:
-            return False
-        self.verdicts, self.specs = verdicts, repeated.specs
-        return True
 
     def _find_renamed(self, removed: list[NamedArray], added: list[NamedArray], count: Count) -> None:
         from leafwise.inspect.diff.renames import find_renamed
@@ -354,7 +334,7 @@ class _LeafComparison:
         rows: tuple[Sequence[int], Sequence[int]] = self.sources, self.targets
         if self.renamed:
             rows = [*self.sources, *self.renamed], [*self.targets, *self.renamed.values()]
-        specs = self.specs or (self.source.specs(rows[0]), self.target.specs(rows[1]))
+        specs = self.source.specs(rows[0]), self.target.specs(rows[1])
         removed = [row for row in self.removed if row not in self.renamed]
         new = set(self.renamed.values())
         added = [row for row in self.added if row not in new]

@@ -2,10 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
-from typing import Any, overload
+from functools import cache
 
-from leafwise.core.capabilities.comparing import RepeatedResult
 from leafwise.core.home import Spec
 from leafwise.core.pairing.leaf_pairs import TieChange
 from leafwise.core.pairing.row_pairs import Side
@@ -15,42 +13,7 @@ from leafwise.inspect.diff.changes import KINDS, Change
 # How the values of two leaves compare: kinds of change, figures, and the reason if they cannot be compared.
 LeafVerdict = tuple[frozenset[str], Comparison | None, str]
 
-_SAME, _CHANGED, _TRANSPOSED = (frozenset({kind}) for kind in ("same", "changed", "transposed"))
 _NO_TIE_CHANGE = TieChange(frozenset())
-
-
-class RepeatedVerdicts(Sequence[LeafVerdict]):
-    """The verdict on each pair of leaves whose values were compared before, made when it is needed: most callers only
-    ask how many changed."""
-
-    def __init__(self, specs: list[Spec], result: RepeatedResult) -> None:
-        self._specs, self._result = specs, result
-
-    def __len__(self) -> int:
-        return len(self._specs)
-
-    @overload
-    def __getitem__(self, number: int) -> LeafVerdict: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[LeafVerdict]: ...
-    def __getitem__(self, number: int | slice) -> Any:
-        return self._verdicts[number]
-
-    @cached_property
-    def _verdicts(self) -> list[LeafVerdict]:
-        sizes = [spec.size for spec in self._specs]
-        same: dict[int, LeafVerdict] = {size: (_SAME, Comparison(size, 0), "") for size in set(sizes)}
-        verdicts = [same[size] for size in sizes]
-        for number, comparison in zip(self._result.changed, self._result.comparisons(), strict=True):
-            verdicts[number] = _CHANGED, comparison, ""
-        for number in self._result.transposed:
-            verdicts[number] = _TRANSPOSED, None, ""
-        return verdicts
-
-    def count_kinds(self) -> Counter[frozenset[str]]:
-        changed, transposed = len(self._result.changed), len(self._result.transposed)
-        counts = {_SAME: len(self) - changed, _CHANGED: changed - transposed, _TRANSPOSED: transposed}
-        return Counter({kinds: times for kinds, times in counts.items() if times})
 
 
 class _Leaves:
@@ -95,21 +58,17 @@ class LeafChanges:
     def count_kinds(self) -> Counter[tuple[str, ...]]:
         """How many changes have the same kinds."""
         counts: Counter[tuple[str, ...]] = Counter()
-        for kinds, times in self._count_verdicts().items():
+        tie_changes = self._tie_changes
+        verdicts = Counter(
+            kinds if number not in tie_changes else kinds | tie_changes[number].kinds
+            for number, (kinds, _, _) in enumerate(self._verdicts)
+        )
+        for kinds, times in verdicts.items():
             counts[_in_order(kinds)] += times
         for kind, rows in (("removed", self._removed.rows), ("added", self._added.rows)):
             if rows:
                 counts[kind,] += len(rows)
         return counts
-
-    def _count_verdicts(self) -> Counter[frozenset[str]]:
-        verdicts, tie_changes = self._verdicts, self._tie_changes
-        if isinstance(verdicts, RepeatedVerdicts) and not tie_changes:
-            return verdicts.count_kinds()
-        return Counter(
-            kinds if number not in tie_changes else kinds | tie_changes[number].kinds
-            for number, (kinds, _, _) in enumerate(verdicts)
-        )
 
     def changes(self) -> list[Change]:
         """All changes, in the order of the first tree, followed by the added leaves."""

@@ -59,14 +59,11 @@ class Outcomes:
         """The figures of each pair."""
         same = {size: Comparison(size, 0) for size in set(self._sizes)}
         comparisons = [same[size] for size in self._sizes]
-        for place, comparison in zip(self._measured.tolist(), self.measured_comparisons(), strict=True):
+        places = self._measured.tolist()
+        figures = _comparisons([self._sizes[place] for place in places], self._figures) if places else []
+        for place, comparison in zip(places, figures, strict=True):
             comparisons[place] = comparison
         return comparisons
-
-    def measured_comparisons(self) -> list[Comparison]:
-        """The figures of the pairs that changed; of all pairs, if norms were asked for."""
-        places = self._measured.tolist()
-        return _comparisons([self._sizes[place] for place in places], self._figures) if places else []
 
     @cached_property
     def forth(self) -> list[bool]:
@@ -82,10 +79,6 @@ class Outcomes:
     def transposed(self) -> list[bool]:
         """Whether samples of a square matrix agree with the other side transposed."""
         return list((self._transposed != 0).tolist())
-
-    def may_be_transposed(self) -> list[int]:
-        """The numbers of the pairs that changed, and are the same transposed as far as samples show."""
-        return list(self.changed[self._transposed[self.changed] != 0].tolist())
 
 
 class PairTable(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray, RepeatedComparison
+from leafwise.core.capabilities.comparing import Comparing, DeviceResult, OtherArray
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.memory.runs import Run
 from leafwise.core.work.progress import Count
@@ -31,19 +31,6 @@ class TorchComparing(Comparing):
 
     def compares_on(self, device: str) -> bool:
         return runs_kernels(torch.device(device))
-
-    def keep_compared(self, firsts: list[torch.Tensor], seconds: list[torch.Tensor]) -> None:
-        if firsts and runs_kernels(firsts[0].device):
-            from leafwise.homes.torch.gpu.repeated_comparing import keep
-
-            keep(firsts, seconds, self.home.specs)
-
-    def compare_again(self, firsts: list[torch.Tensor], seconds: list[torch.Tensor]) -> RepeatedComparison | None:
-        if not firsts or not runs_kernels(firsts[0].device):
-            return None
-        from leafwise.homes.torch.gpu.repeated_comparing import start_again
-
-        return start_again(firsts, seconds)
 
     def compare_on_device(
         self, firsts: list[Any], seconds: list[Any], count: Count
