@@ -711,6 +711,34 @@ _COSTLY = {
     "pairs in an object": _blocks(Block("pair", 300_000, how="items")),
     "nothing, very often": _blocks(Block("nothing", 11_900_000, how="last")),
     "objects, very often": _blocks(Block("object", 900_000)),
-}
-# Programs that were costly once. Only in an `.npz` file can a few bytes be very many opcodes.
-KNOWN = {name: Program(blocks, "npz" if "very often" in name else "zip") for name, blocks in _COSTLY.items()}
+    "keys of many objects": _blocks(
+        Block("value", 23_552, 1, 1, 2, chained=True, how="keys"), Block("value", 11_776, 1, 1, 2, how="keys"),
+        Block("value", 11_776, 1, 1, 2, how="keys"), Block("pair", 11_776, 1, 1, 2, how="keys"),
+        Block("value", 11_776, 1, 1, 2, how="keys"),
+    ),
+    "nested tensors": _blocks(Block("nested tensor", 65_536, 32_768, 1, 3, how="entries")),
+    "pairs of pairs as keys": _blocks(
+        Block("doubled", 3_280, 11_976, 1, 2, chained=True, how="keys"),
+        Block("sparse", 1, 112, 3, 1, chained=True, how="keys"), Block("storage", 1_736, 51_864, 2, 3, how="last"),
+        Block("doubled", 3_280, 11_976, 1, 2, chained=True, how="keys"),
+    ),
+    "sharded tensors under many names": _blocks(
+        Block("sharded tensor", 222, 1, 1, 1, how="names"), Block("sharded tensor", 222, 1, 1, 1, how="names"),
+        Block("deque of a list", 230, 740, 2, 2, how="nested"), Block("list", 1, 2, 1, 2),
+    ),
+    "tuples as keys of many dicts, in a pickle": _blocks(Block("tuple keys", 12_288, 30_576, 1, 1, how="dict")),
+    "few keys that are objects, with a long text": _blocks(
+        Block("control characters", 1, 90_000, 1, 2), Block("object keys", 1, 10_000, 1, 2)
+    ),
+    "meshes of tuples": _blocks(
+        Block("tuples of tuples", 1, 15_360, 1, 2), Block("mesh layout", 17_408, 1_536, 1, 2, how="dict")
+    ),
+}  # fmt: skip
+_KINDS = {"very often": "npz", "in a pickle": "pickle"}
+
+
+def _kind(name: str) -> str:
+    return next((kind for words, kind in _KINDS.items() if words in name), "zip")
+
+
+KNOWN = {name: Program(blocks, _kind(name)) for name, blocks in _COSTLY.items()}

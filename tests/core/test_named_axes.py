@@ -5,19 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leafwise.core.home import Spec
 from leafwise.core.roles.layer_parts import CarriedLeaf, parts_of_both
 from leafwise.core.roles.named_axes import laid_out, regrouped
 from leafwise.core.roles.recipes import Flipped, Recipe, RecipeError, Summed, Taken, Zeros, concatenated
-from leafwise.files.arrays.assembled import Assembled, Live
+from leafwise.files.arrays.assembled import Assembled
+from leafwise.files.arrays.live import Copied
 
 
 def assembled(recipe: Recipe, **arrays: Any) -> Assembled:
-    inputs = {
-        name: Live(Spec(array.shape, array.dtype.name, "cpu", array.size, array.nbytes), array.__getitem__)
-        for name, array in arrays.items()
-    }
-    return Assembled(recipe, inputs)
+    return Assembled(recipe, {name: Copied(array) for name, array in arrays.items()})
 
 
 def numbers(*shape: int) -> Any:

@@ -119,7 +119,7 @@ class Opaque:
             return escape(
                 f"{self.class_name} {self.digests.of(self).hex()[:8]}" if any(self.parts()) else self.class_name
             )
-        return escape(f"{self.class_name}({', '.join(f'{arg!r:.40}' for arg in self.args)})")
+        return escape(f"{self.class_name}({', '.join(map(_beginning, self.args))})")
 
     def __repr__(self) -> str:
         return escape(f"<{self.class_name}, not loaded>")
@@ -155,6 +155,11 @@ def opaque_objects(columns: "Columns", root: int) -> list[OpaqueObject]:
         if isinstance(value, Opaque) and node in outside
     ]
     return objects
+
+
+def _beginning(value: Any) -> str:
+    """The first characters of what Python shows for a value, which may be a very long text."""
+    return repr(value[:100] if isinstance(value, str) else value)[:40]
 
 
 def _is_readable(value: Any) -> bool:

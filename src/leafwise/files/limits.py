@@ -19,7 +19,7 @@ from leafwise.errors import QueryError
 MAX_BYTES = 400_000_000
 MAX_STEPS = 24_000_000
 MAX_DOWNLOAD = 5_000_000_000
-_SMALL_FILE_STEPS, _STEPS_PER_BYTE = 8_000_000, 2  # a file of 8 MB may take MAX_STEPS
+_SMALL_FILE_STEPS, _STEPS_PER_BYTE = 6_100_000, 2  # a file of 9 MB may take MAX_STEPS
 ALLOW_MORE = "if you trust the file, allow more with lw.open(path, max_bytes=…) or --max-bytes"
 
 LISTED = 300  # bytes of memory that the walk needs for an array and its name

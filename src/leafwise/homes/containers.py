@@ -50,12 +50,15 @@ class ContainerSaving(Saving):
         return name, tuple(_keys_by_name(obj).items())
 
 
+_MOST_KNOWN = 32  # mappings
+
+
 class ContainersHome(Home):
     name = "containers"
     walks = "dicts, lists, tuples and dataclasses that contain these or arrays"
     capabilities: ClassVar[Capabilities] = {Rebuilding: ContainerRebuilding, Saving: ContainerSaving}
     nodes_by_reference = False
-    _last_keys: tuple[tuple[int, int], dict[str, Any]] = (0, 0), {}
+    _known_keys: ClassVar[dict[tuple[int, int], dict[str, Any]]] = {}
 
     def handles(self, cls: type) -> Literal["node", "leaf"] | None:
         if issubclass(cls, Mapping | list | tuple | VirtualNode) or hasattr(cls, "__dataclass_fields__"):
@@ -111,11 +114,14 @@ class ContainersHome(Home):
         return home.role(owner, name, value, lineage) if home.roles_by_name else (None, None)
 
     def _key(self, owner: Mapping[Any, Any], name: str) -> Any:
-        """The key with this name in a path. The keys of the last mapping are cached, since it is usually asked next."""
-        last_owner, keys = self._last_keys
-        if last_owner != (id(owner), len(owner)) or keys.get(name, self) not in owner:
-            keys = _keys_by_name(owner)
-            self._last_keys = (id(owner), len(owner)), keys
+        """The key with this name in a path. Those of the last mappings, which are usually inside each other, are kept,
+        since they are asked next."""
+        known, which = self._known_keys, (id(owner), len(owner))
+        keys = known.get(which)
+        if keys is None or keys.get(name, self) not in owner:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            keys = known[which] = _keys_by_name(owner)
         return keys[name]
 
     def type_name(self, obj: Any) -> str:

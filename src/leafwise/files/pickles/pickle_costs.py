@@ -100,6 +100,7 @@ class Survey:
         self.with_objects: set[int] = set()  # containers with opaque objects inside, at any depth
         self.digests = Digests()  # shared by all opaque objects of the file
         self.once = self.once_rows = 0
+        self._counted: set[int] = set()  # ids of what is in keys of dicts
 
     def run(self, value: Any) -> None:
         limits = self.limits
@@ -146,9 +147,9 @@ class Survey:
             self.with_arrays.add(id(container))
         has_keys = isinstance(container, dict) and not _FLAT.issuperset(map(type, container))
         keys = [key for key in container if isinstance(key, Opaque)] if has_keys else []
-        self.limits.spend_steps(OBJECT_STEPS * len(keys))
         for key in keys:
             key.digests = self.digests
+            self._count_key(key)
         if keys or any(isinstance(part, Opaque) or id(part) in self.with_objects for part in parts):
             self.with_objects.add(id(container))
         if isinstance(container, Opaque):
@@ -160,6 +161,18 @@ class Survey:
                 container.is_node = id(container) in self.with_arrays or id(container) in self.with_objects
             own, cost = _cost(container, self.costs, self.limits)
         self._note_cost(container, own, cost)
+
+    def _count_key(self, key: Opaque) -> None:
+        """Counts the work of comparing a key of a dict, which is not listed, with everything in it."""
+        waiting: list[Any] = [key]
+        while waiting:
+            part = waiting.pop()
+            if id(part) in self._counted:
+                continue
+            inside = [*part.keys(), *part.values()] if isinstance(part, dict) else _parts(part)
+            self._counted.add(id(part))
+            self.limits.spend_steps(len(inside) + (OBJECT_STEPS if isinstance(part, Opaque) else _CONTAINER_STEPS))
+            waiting += [item for item in inside if isinstance(item, (*_NESTING, frozenset)) and item]
 
     def _note_cost(self, container: Any, own: Cost, cost: Cost) -> None:
         if id(container) not in self.costs:

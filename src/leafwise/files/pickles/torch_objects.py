@@ -11,6 +11,7 @@ from leafwise.files.arrays.slices import c_strides, is_shape
 from leafwise.files.arrays.stored import ITEM_BYTES, Signed, Storage, Stored, Strided, Unreadable, spec_of
 from leafwise.files.limits import ALLOW_MORE, Limits
 from leafwise.files.pickles.numpy_objects import NUMPY_TABLE
+from leafwise.files.pickles.pickle_costs import ARRAY_STEPS
 from leafwise.files.pickles.pickle_objects import (
     MAKES_OPAQUE,
     GlobalName,
@@ -209,7 +210,9 @@ def _sparse(layout: Any, data: Any) -> dict[str, Any]:
     return {"layout": str(layout), "parts": data}
 
 
-def _nested(values: Any, *sizes: Any) -> dict[str, Any]:
+@takes_machine
+def _nested(machine: "Unpickler", values: Any, *sizes: Any) -> dict[str, Any]:
+    machine.limits.spend_steps(ARRAY_STEPS)  # each part is listed
     names = ("sizes", "strides", "offsets", "lengths")
     return {"values": values, **dict(zip(names, sizes, strict=False))}
 

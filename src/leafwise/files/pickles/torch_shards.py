@@ -178,13 +178,15 @@ def _mesh_of(mesh: Opaque) -> tuple[Shape | None, Shape | None]:
     return tuple(sizes), tuple(coordinate)
 
 
-def _flat_size(size: Any, depth: int = 0) -> Any:
+def _flat_size(size: Any) -> Any:
     """The number of processes along an axis, which may itself consist of several."""
     if not isinstance(size, tuple | list):
         return size
-    if depth > 1 or len(size) > _MESH_AXES:  # the same parts may be in each other many times
-        return None
-    sizes = [_flat_size(part, depth + 1) for part in size]
+    sizes: list[Any] = []
+    for part in size[: _MESH_AXES + 1]:
+        sizes += part[: _MESH_AXES + 1] if isinstance(part, tuple | list) else [part]
+        if len(sizes) > _MESH_AXES:
+            return None
     return prod(sizes) if all(type(part) is int for part in sizes) else None
 
 

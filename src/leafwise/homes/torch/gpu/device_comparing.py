@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from operator import mul
-from threading import Lock
-from typing import Any, Literal
+from operator import mul, ne, or_
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from leafwise.core.work.threads import bundled
 from leafwise.homes.torch.gpu.device_streams import ACTION, StreamedPair, compare_streamed, uploaded
 from leafwise.homes.torch.gpu.launching import check_not_capturing, on_device, runs_kernels, start_kernels
 from leafwise.homes.torch.gpu.snapshots import are_plain, layouts
+from leafwise.homes.torch.gpu.tables import KeptTables
 from leafwise.homes.torch.tensors import dtype_name
 from leafwise.kernels.cpu import lies_densely
 from leafwise.kernels.dtypes import item_bytes
@@ -40,10 +40,10 @@ def start_comparing(
     check_not_capturing("compare values")
     results: Results = [None] * len(firsts)
     waits: list[Callable[[], None]] = []
-    if (columns := columns_at_once(firsts, seconds)) is not None:
-        with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
-            waits.append(_start_tensors(range(len(firsts)), firsts, seconds, columns, results, count))
-        return lambda: _waited(waits, results)
+    with suppress(torch.cuda.OutOfMemoryError):  # what has no result is compared a piece at a time
+        if (table := _kept_table(firsts, seconds)) is not None:
+            waits.append(_start_tensors(range(len(firsts)), firsts, seconds, table, results, count))
+            return lambda: _waited(waits, results)
     elsewhere = cache(lambda device: not runs_kernels(device))
 
     def side_of(value: Side) -> Side:
@@ -52,9 +52,11 @@ def start_comparing(
     pairs = [(side_of(first), side_of(second)) for first, second in zip(firsts, seconds, strict=True)]
     direct, copied, streamed = _grouped(pairs)
     for numbers in direct.values():
-        chosen, partners = ([pairs[number][side] for number in numbers] for side in (0, 1))
+        sides: list[list[Any]] = [[pairs[number][side] for number in numbers] for side in (0, 1)]
+        chosen, partners = sides
         with suppress(torch.cuda.OutOfMemoryError):
-            waits.append(_start_tensors(numbers, chosen, partners, _columns(chosen, partners), results, count))
+            table = _table_of(_columns(chosen, partners), chosen[0].device)
+            waits.append(_start_tensors(numbers, chosen, partners, table, results, count))
     for compare, by_device in ((_compare_copies, copied), (_compare_streams, streamed)):
         for device, numbers in by_device.items():
             with suppress(torch.cuda.OutOfMemoryError):
@@ -117,31 +119,29 @@ def _start_tensors(
     numbers: Sequence[int],
     firsts: list[Any],
     seconds: list[Any],
-    pair_columns: tuple[PairColumns, list[bool]],
+    table: "_Table",
     results: Results,
     count: Count,
 ) -> Callable[[], None]:
     """Starts comparing tensors on one device, with the same order in memory. The function that it returns waits, and
     enters the results."""
-    columns, turned = pair_columns
+    columns, turned = table.pairs.columns, table.turned
     device = firsts[0].device
-    table = _table(columns, device)
-    wait = start_kernels(device, lambda: cuda_comparing.compare(table), ACTION)
+    wait = start_kernels(device, lambda: cuda_comparing.compare(table.pairs), ACTION)
 
     def enter() -> None:
         if wait is None:
             return
         outcomes = wait()
-        _keep(table, device)
-        same: dict[int, DeviceResult] = {}  # pairs without changes share a few comparisons
-        for place, (number, comparison) in enumerate(zip(numbers, outcomes.comparisons, strict=True)):
+        comparisons = outcomes.comparisons
+        distinct = {id(comparison): comparison for comparison in comparisons}  # pairs without changes share a few
+        same = {key: DeviceResult(comparison) for key, comparison in distinct.items()}
+        for number, comparison in zip(numbers, comparisons, strict=True):
+            results[number] = same[id(comparison)]
+        for place in sorted({*table.unlike, *outcomes.changed.tolist()}):
+            number, comparison = numbers[place], comparisons[place]
+            results[number] = None
             is_mixed = columns.dtypes[place] != columns.other_dtypes[place]
-            if not is_mixed and not turned[place] and not comparison.changed:
-                result = same.get(id(comparison))
-                if result is None:
-                    result = same[id(comparison)] = DeviceResult(comparison)
-                results[number] = result
-                continue
             is_cast = is_mixed and (outcomes.forth[place] or outcomes.back[place])
             how = None
             if turned[place] or (outcomes.transposed[place] and comparison.changed and not is_cast):
@@ -149,12 +149,44 @@ def _start_tensors(
             results[number] = (
                 DeviceResult(comparison, is_cast) if how is None else DeviceResult(None, how == "cast", True)
             )
-        count(sum(map(mul, columns.sizes, map(item_bytes, columns.dtypes))))
+        count(table.nbytes)
 
     return enter
 
 
-def columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]] | None:
+class _Table(NamedTuple):
+    """Pairs of tensors for the kernels: whether the shapes of each pair are transposed, the places of the pairs that
+    are, or have two dtypes, and the bytes of the first sides."""
+
+    pairs: cuda_comparing.PairTable
+    turned: list[bool]
+    unlike: list[int]
+    nbytes: int
+
+
+def _table_of(pair_columns: tuple[PairColumns, list[bool]], device: torch.device) -> _Table:
+    columns, turned = pair_columns
+    are_mixed = map(ne, columns.dtypes, columns.other_dtypes)
+    unlike = [place for place, is_unlike in enumerate(map(or_, are_mixed, turned)) if is_unlike]
+    nbytes = sum(map(mul, columns.sizes, map(item_bytes, columns.dtypes)))
+    return _Table(cuda_comparing.table_of(columns, device), turned, unlike, nbytes)
+
+
+# The last tables: the same tensors are compared again.
+_tables: KeptTables[_Table] = KeptTables()
+
+
+def _kept_table(firsts: list[Any], seconds: list[Any]) -> _Table | None:
+    """The table of tensors that can be compared as they are, all on one device; None if not all of them can."""
+    values = firsts + seconds
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        return None
+    if (table := _tables.find(values)) is None and (columns := _columns_at_once(firsts, seconds)) is not None:
+        table = _tables.get(values, lambda: _table_of(columns, values[0].device))
+    return table
+
+
+def _columns_at_once(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[bool]] | None:
     """The same as `_columns`, from the layouts of all tensors, which is much faster for thousands of them. None unless
     all of them are contiguous, and on one device where kernels compare them."""
     values = firsts + seconds
@@ -198,31 +230,6 @@ def _columns(firsts: list[Any], seconds: list[Any]) -> tuple[PairColumns, list[b
         [dtype_name(second.dtype) for second in seconds],
         sides,
     ), turned
-
-
-# The last tables, cached because the same tensors are compared again.
-_tables: dict[tuple[Any, ...], cuda_comparing.PairTable] = {}
-_tables_lock = Lock()
-_MOST_TABLES = 4
-
-
-def _table(columns: PairColumns, device: torch.device) -> cuda_comparing.PairTable:
-    """The table of these pairs, from the cache unless a tensor has moved."""
-    with _tables_lock:
-        table = _tables.pop(_key(columns, device), None)
-    return cuda_comparing.table_of(columns, device) if table is None or table.columns != columns else table
-
-
-def _keep(table: cuda_comparing.PairTable, device: torch.device) -> None:
-    """Puts a table into the cache, when it was used: another stream might use it before it was copied."""
-    with _tables_lock:
-        while len(_tables) >= _MOST_TABLES:
-            del _tables[next(iter(_tables))]
-        _tables[_key(table.columns, device)] = table
-
-
-def _key(columns: PairColumns, device: torch.device) -> tuple[Any, ...]:
-    return (device, len(columns.sizes), *columns.addresses[:1], *columns.other_addresses[:1])
 
 
 def how_transposed(first: torch.Tensor, second: torch.Tensor, device: torch.device) -> Literal["same", "cast"] | None:
@@ -272,7 +279,8 @@ def _compare_copies(pairs: Pairs, numbers: list[int], device: torch.device, resu
     for batch in _batches(pairs, numbers, device):
         sides: list[list[Any]] = [[pairs[number][side] for number in batch] for side in (0, 1)]
         firsts, seconds = ([value.detach().to(device).contiguous() for value in values] for values in sides)
-        _start_tensors(batch, firsts, seconds, _columns(firsts, seconds), results, count)()
+        table = _table_of(_columns(firsts, seconds), device)
+        _start_tensors(batch, firsts, seconds, table, results, count)()
 
 
 # -- one side elsewhere ---------------------------------------------------------------------------------------------

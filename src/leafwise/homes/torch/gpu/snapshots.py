@@ -72,10 +72,15 @@ def layouts(values: list[torch.Tensor]) -> Layouts | None:
     return Layouts(*facts.T)
 
 
+def are_marked(values: list[torch.Tensor]) -> bool:
+    """Whether any tensor has attributes, by which libraries mark those that are not what they seem."""
+    return any(map(attrgetter("__dict__"), values))
+
+
 def have_plain_memory(values: list[torch.Tensor]) -> bool:
     """Whether all values of all tensors can certainly be read from their memory. If not, each must be checked."""
-    if not set(map(type, values)) <= {torch.Tensor, nn.Parameter} or any(map(attrgetter("__dict__"), values)):
-        return False  # libraries mark tensors by attributes
+    if not set(map(type, values)) <= {torch.Tensor, nn.Parameter} or are_marked(values):
+        return False
     tensor_layouts = layouts(values)
     if tensor_layouts is None or not tensor_layouts.addresses.all() or not tensor_layouts.is_contiguous.all():
         return False

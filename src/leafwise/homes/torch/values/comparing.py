@@ -11,9 +11,14 @@ from leafwise.core.capabilities.saving import Saving
 from leafwise.core.memory.runs import Run
 from leafwise.core.work.progress import Count
 from leafwise.homes.torch.gpu.launching import check_not_capturing, runs_kernels, shortage_explained
-from leafwise.homes.torch.gpu.snapshots import have_plain_memory
+from leafwise.homes.torch.gpu.snapshots import are_marked, have_plain_memory
+from leafwise.homes.torch.gpu.tables import KeptTables
 from leafwise.homes.torch.tensors import cannot_read, dtype_name, has_no_memory, is_elsewhere
 from leafwise.homes.torch.values.tensor_values import same_bits, words_of
+
+# Tensors on a GPU that were compared, which are compared again. Memory at the same address is not measured again:
+# PyTorch moves it when it is resized.
+_plain: KeptTables[bool] = KeptTables()
 
 
 class TorchComparing(Comparing):
@@ -21,7 +26,13 @@ class TorchComparing(Comparing):
         return cannot_read(value) or has_no_memory(value)
 
     def cannot_compare_each(self, values: list[torch.Tensor]) -> list[str]:
-        return [""] * len(values) if have_plain_memory(values) else super().cannot_compare_each(values)
+        if not are_marked(values) and _plain.find(values) is not None:
+            return [""] * len(values)
+        if not have_plain_memory(values):
+            return super().cannot_compare_each(values)
+        if values and values[0].is_cuda:
+            _plain.get(values, lambda: True)
+        return [""] * len(values)
 
     def contiguous_run(self, value: torch.Tensor) -> Run | None:
         """The elements of a tensor, if they are contiguous, in C order and on the CPU; otherwise None."""
