@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from leafwise.core.home import Spec
 from leafwise.core.roles.recipes import RecipeError, Taken, folded
-from leafwise.files.arrays.assembled import Assembled, Live
+from leafwise.files.arrays.assembled import Assembled
+from leafwise.files.arrays.live import Copied
 from leafwise.homes.torch.checkpoints import transformers_layouts
 from leafwise.homes.torch.checkpoints.transformers_operations import Conversion, check_numbers, converted
 
@@ -153,10 +153,8 @@ def test_a_recipe_gives_the_values_of_the_operations(case: str, loading: Any) ->
         assert torch.equal(torch.from_numpy(array.read((..., slice(1))).copy()), value[..., :1])
 
 
-def live(value: torch.Tensor) -> Live:
-    array = value.numpy()
-    spec = Spec(tuple(value.shape), "float32", "cpu", value.numel(), value.nbytes)
-    return Live(spec, lambda index: array[index] if index != () else array)
+def live(value: torch.Tensor) -> Copied:
+    return Copied(value.numpy())
 
 
 def test_every_operation_of_the_installed_transformers_is_tested_or_refused(loading: Any) -> None:

@@ -109,16 +109,18 @@ def _by_place(pairs: _Pairs, start: int, stop: int) -> dict[_Place, list[int]]:
     # Models repeat a few specs thousands of times, so that there are few groups of pairs with the same place.
     columns = firsts.homes, firsts.specs, seconds.homes, seconds.specs
     reasons, other_reasons = _reasons(firsts), _reasons(seconds)
-    groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-    ids = (map(id, column) for column in columns)
-    for number, key in enumerate(zip(*ids, reasons, other_reasons, strict=True), start):
-        groups[key].append(number)
+    keys = list(zip(*(map(id, column) for column in columns), reasons, other_reasons, strict=True))
     compares = cache(lambda home, device: home.capability(Comparing).compares_on(device))
-    places: dict[_Place, list[int]] = {}
-    for (*_, reason, other_reason), numbers in groups.items():
-        place = _place(*pairs[numbers[0]], reason or other_reason, compares)
-        places.setdefault(place, []).extend(numbers)
-    return {place: sorted(numbers) for place, numbers in places.items()}
+    place_of = {
+        key: _place(*pairs[number], key[-2] or key[-1], compares)
+        for key, number in dict(zip(keys, range(start, stop), strict=True)).items()
+    }
+    if len(set(place_of.values())) == 1:
+        return {place_of[keys[0]]: list(range(start, stop))}
+    places: defaultdict[_Place, list[int]] = defaultdict(list)
+    for number, key in enumerate(keys, start):
+        places[place_of[key]].append(number)
+    return dict(places)
 
 
 def _reasons(arrays: NamedArrays) -> list[str]:
@@ -239,15 +241,10 @@ def _verdicts_on_device(
 ) -> Iterator[tuple[int, Verdict]]:
     """The number and the verdict of each pair that has a result. Pairs without changes share a few results."""
     specs, partners = pairs.firsts.specs, pairs.seconds.specs
-    verdicts: dict[tuple[int, int, int], Verdict] = {}
-    for number, result in zip(numbers, results, strict=True):
-        if result is None:
-            continue
-        key = id(specs[number]), id(partners[number]), id(result)
-        verdict = verdicts.get(key)
-        if verdict is None:
-            verdict = verdicts[key] = _verdict_on_device(pairs, number, result)
-        yield number, verdict
+    known = [(number, result) for number, result in zip(numbers, results, strict=True) if result is not None]
+    keys = [(id(specs[number]), id(partners[number]), id(result)) for number, result in known]
+    verdicts = {key: _verdict_on_device(pairs, *pair) for key, pair in dict(zip(keys, known, strict=True)).items()}
+    return zip((number for number, _ in known), map(verdicts.__getitem__, keys), strict=True)
 
 
 def _verdict_on_device(pairs: _Pairs, number: int, result: DeviceResult) -> Verdict:

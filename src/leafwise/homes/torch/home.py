@@ -69,6 +69,9 @@ _WRAPPERS = (
 _NAME_OF_BIAS = re.compile(r"(\w+_)?bias(es)?(_\w+)?")
 
 
+_MANY = 1_000  # tensors on a GPU, whose specs are kept as long as they have not moved
+
+
 class TorchHome(Home):
     name = "torch"
     walks = "torch.nn.Module"
@@ -256,6 +259,13 @@ class TorchHome(Home):
         return spec
 
     def specs(self, values: list[torch.Tensor]) -> list[Spec]:
+        if len(values) >= _MANY and values[0].is_cuda:
+            from leafwise.homes.torch.gpu.tables import kept_specs  # late, because it takes long to import
+
+            return kept_specs(values, self._specs)
+        return self._specs(values)
+
+    def _specs(self, values: list[torch.Tensor]) -> list[Spec]:
         # Most tensors are plain parameters, which need none of the checks in `spec`.
         marked = may_be_marked()
         return [

@@ -294,6 +294,8 @@ class _LeafComparison:
         """Marks PRNG keys of different implementations as changed, even if their integers are the same."""
         pairs = [*zip(self.sources, self.targets, strict=True), *self.renamed.items()]
         specs = self.source.specs([row for row, _ in pairs])
+        if KEY_DTYPE not in {spec.dtype for spec in {id(spec): spec for spec in specs}.values()}:
+            return
         for number, ((row, other), spec) in enumerate(zip(pairs, specs, strict=True)):
             if spec.dtype != KEY_DTYPE:
                 continue

@@ -179,8 +179,6 @@ _tables: KeptTables[_Table] = KeptTables()
 def _kept_table(firsts: list[Any], seconds: list[Any]) -> _Table | None:
     """The table of tensors that can be compared as they are, all on one device; None if not all of them can."""
     values = firsts + seconds
-    if not all(isinstance(value, torch.Tensor) for value in values):
-        return None
     if (table := _tables.find(values)) is None and (columns := _columns_at_once(firsts, seconds)) is not None:
         table = _tables.get(values, lambda: _table_of(columns, values[0].device))
     return table

@@ -26,7 +26,7 @@ class TorchComparing(Comparing):
         return cannot_read(value) or has_no_memory(value)
 
     def cannot_compare_each(self, values: list[torch.Tensor]) -> list[str]:
-        if not are_marked(values) and _plain.find(values) is not None:
+        if not are_marked(values) and _plain.find(values, may_be_negated=True) is not None:
             return [""] * len(values)
         if not have_plain_memory(values):
             return super().cannot_compare_each(values)
