@@ -10,6 +10,8 @@ is the first folder below it. Modules are those that a new process imports for t
 
 import contextlib
 import io
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,16 +30,16 @@ class Journey(NamedTuple):
 
     calls: int
     files: Counter[str]  # by file, how many functions of it are called
-    hops: Counter[tuple[str, str]]  # by two files, how often one calls the other
+    jumps: Counter[tuple[str, str]]  # by two files, how often one calls the other
     milliseconds: float
 
     @property
     def between_files(self) -> int:
-        return self.hops.total()
+        return self.jumps.total()
 
     @property
     def between_rooms(self) -> int:
-        return sum(number for (a, b), number in self.hops.items() if room(a) != room(b))
+        return sum(number for (a, b), number in self.jumps.items() if room(a) != room(b))
 
 
 def room(file: str) -> str:
@@ -75,10 +77,10 @@ def verbs(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-def journey(verb: Callable[[], Any]) -> Journey:
+def journey(verb: Callable[[], Any], rounds: int = ROUNDS) -> Journey:
     """What a call visits that is not the first one."""
     verb()
-    calls, files, hops = 0, Counter[str](), Counter[tuple[str, str]]()
+    calls, files, jumps = 0, Counter[str](), Counter[tuple[str, str]]()
     known: dict[str, str] = {}
 
     def file_of(frame: FrameType | None) -> str:
@@ -98,14 +100,14 @@ def journey(verb: Callable[[], Any]) -> Journey:
         while caller is not None and not file_of(caller):
             caller = caller.f_back
         if caller is not None and (there := file_of(caller)) != here:
-            hops[there, here] += 1
+            jumps[there, here] += 1
 
     sys.setprofile(trace)
     try:
         verb()
     finally:
         sys.setprofile(None)
-    return Journey(calls, files, hops, 1000 * min(map(_seconds, [verb] * ROUNDS)))
+    return Journey(calls, files, jumps, 1000 * min(map(_seconds, [verb] * rounds)))
 
 
 def _seconds(verb: Callable[[], Any]) -> float:
@@ -114,20 +116,36 @@ def _seconds(verb: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def modules(name: str) -> int:
-    """The modules of leafwise that a verb imports, in a new process whose files exist."""
-    text = f"""
-import sys, tempfile
-from pathlib import Path
-from tools.journeys import SOURCE, verbs
-with tempfile.TemporaryDirectory() as folder:
-    run = verbs(Path(folder))[{name!r}]
-    for module in [module for module in sys.modules if module.split(".")[0] == "leafwise"]:
-        del sys.modules[module]
-    import leafwise as lw
-    ...
+# What a new process runs to count the modules that a verb imports; {0} and {1} are files.
+_IN_A_PROCESS = {
+    "load": "lw.load(model, {0!r})",
+    "load .pt": "lw.load(model, {1!r})",
+    "save": "lw.save(model, {0!r} + '.again')",
+    "diff": "str(lw.diff({0!r}, {0!r}))",
+    "tree": "str(lw.tree(model))",
+    "show": "from leafwise.cli import main; main(['show', {0!r}])",
+    "stats": "str(lw.stats({0!r}))",
+}
+_MODEL = "from torch import nn; model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)); "
+_COUNT = """
+import sys
+loaded = [module for name, module in sys.modules.items() if name.partition(".")[0] == "leafwise"]
+print(sum(not hasattr(module, "__path__") for module in loaded))
 """
-    raise NotImplementedError(text)
+
+
+def modules(name: str, folder: Path) -> int:
+    """The modules of leafwise that a verb imports in a new process; packages are not counted. The folder has the files
+    that `verbs` makes."""
+    verb = _IN_A_PROCESS[name]
+    code = (_MODEL if "model" in verb else "") + "import leafwise as lw; "
+    code += verb.format(str(folder / "a.safetensors"), str(folder / "a.pt")) + "\n" + _COUNT
+    packages = os.pathsep.join([str(SOURCE.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": packages}
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, env=environment
+    ).stdout
+    return int(output.split()[-1])
 
 
 def main() -> int:
@@ -136,15 +154,15 @@ def main() -> int:
         for name in sys.argv[1:]:
             taken = journey(table[name])
             for file, number in taken.files.most_common():
-                print(f"{number:5} {sum(n for (a, b), n in taken.hops.items() if b == file):5} {file}")
+                print(f"{number:5} {sum(n for (a, b), n in taken.jumps.items() if b == file):5} {file}")
         if len(sys.argv) > 1:
             return 0
-        print(f"{'verb':<10} {'calls':>6} {'files':>6} {'hops':>6} {'rooms':>6} {'ms':>6}")
+        print(f"{'verb':<10} {'calls':>6} {'files':>6} {'jumps':>6} {'rooms':>6} {'modules':>8} {'ms':>6}")
         for name, verb in table.items():
             taken = journey(verb)
             print(
                 f"{name:<10} {taken.calls:6} {len(taken.files):6} {taken.between_files:6} {taken.between_rooms:6} "
-                f"{taken.milliseconds:6.2f}"
+                f"{modules(name, Path(folder)):8} {taken.milliseconds:6.2f}"
             )
     return 0
 
