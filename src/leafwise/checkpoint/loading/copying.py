@@ -25,7 +25,7 @@ from leafwise.files.arrays.live import Copied
 from leafwise.files.arrays.stored import Storage, spec_of
 from leafwise.files.arrays.subarrays import before_turn, is_checked_whole, subarray
 from leafwise.files.reading import checked_reads
-from leafwise.files.reading.checked_reads import Parts, Read
+from leafwise.files.reading.checked_reads import Read, ScatteredParts
 from leafwise.files.sources.source import LocalSource
 
 if TYPE_CHECKING:  # only loads to a device need it
@@ -65,17 +65,17 @@ class Copier:
 
     def to_devices(self, copies: list[Copy], verify: bool) -> list[Copy]:
         landed, left = self._landed(copies, only_check=False)
-        self._fill([(one.copy, one.reads) for one in landed], verify)
+        self._fill([(entry.copy, entry.reads) for entry in landed], verify)
         # Values that do not fit, or that a device casts in another way, are cast on the host.
-        left += [one.copy for one in landed if one.copy.casts and not one.landing.fits()]
+        left += [entry.copy for entry in landed if entry.copy.casts and not entry.landing.fits()]
         return [copy._replace(casts="host") if copy.casts else copy for copy in left]
 
     def checked_on_devices(self, copies: list[Copy], verify: bool) -> list[Copy]:
         """Reads values to their devices, without writing them, to find out whether they can be cast there. Returns
         the copies with what is known then."""
         landed, left = self._landed(copies, only_check=True)
-        self._fill([(one.copy, one.reads) for one in landed], verify, counts=False)
-        fitting = [(one.copy, "device" if one.landing.fits() else "host") for one in landed]
+        self._fill([(entry.copy, entry.reads) for entry in landed], verify, counts=False)
+        fitting = [(entry.copy, "device" if entry.landing.fits() else "host") for entry in landed]
         return [*left, *(copy._replace(casts=casts, verified=True) for copy, casts in fitting)]
 
     def kept_on_devices(self, copies: list[Copy]) -> tuple[list[Kept], list[Copy]]:
@@ -84,24 +84,24 @@ class Copier:
         landed, left = self._landed([copy for copy in copies if not copy.casts], only_check=False)
         left += [copy for copy in copies if copy.casts]
         wanted: list[_Landed] = []
-        for one in landed:
-            is_one = len(one.reads) == 1 and one.reads[0].whole and one.reads[0].storage.checksums is not None
-            wanted.append(one) if is_one else left.append(one.copy)
-        spare = self._transfers.spare([one.landing for one in wanted])
+        for entry in landed:
+            is_one = len(entry.reads) == 1 and entry.reads[0].whole and entry.reads[0].storage.checksums is not None
+            wanted.append(entry) if is_one else left.append(entry.copy)
+        spare = self._transfers.spare([entry.landing for entry in wanted])
         kept, reads = [], []
-        for one, landing in zip(wanted, spare, strict=True):
+        for entry, landing in zip(wanted, spare, strict=True):
             if landing is None:
-                left.append(one.copy)
+                left.append(entry.copy)
             else:
-                kept.append(Kept(one.copy, one.landing, landing))
-                reads.append(one.reads[0]._replace(target=landing))
+                kept.append(Kept(entry.copy, entry.landing, landing))
+                reads.append(entry.reads[0]._replace(target=landing))
         checked_reads.fill(reads, True, self._progress, self._transfers)
         return kept, left
 
     def move(self, kept: list[Kept]) -> list[Copy]:
         """Copies values from spare memory of devices to where they belong."""
-        self._transfers.move([(one.landing, one.spare) for one in kept])
-        return [one.copy for one in kept]
+        self._transfers.move([(entry.landing, entry.spare) for entry in kept])
+        return [entry.copy for entry in kept]
 
     def _landed(self, copies: list[Copy], only_check: bool) -> tuple[list[_Landed], list[Copy]]:
         landed: list[_Landed] = []
@@ -163,7 +163,9 @@ class Copier:
                 if storage is None:
                     pieces += _pieces(copy, host_parts)
                 else:
-                    scattered.append((copy, [Read(storage, 0, Parts(copy.array.spec, host_parts), copy.feed.name)]))
+                    scattered.append(
+                        (copy, [Read(storage, 0, ScatteredParts(copy.array.spec, host_parts), copy.feed.name)])
+                    )
             try:
                 self._fill(scattered, verify)
                 self._fill_pieces(pieces, verify, checked)
@@ -171,8 +173,8 @@ class Copier:
                 self.verify(copies)  # to list every damaged leaf, not only those of the batch
                 raise
             for home, of_home in by_home(batch).items():
-                parts = [filled[copy.key][1] for copy in of_home]
-                made = home.capability(Rebuilding).from_host_parts([copy.target for copy in of_home], parts)
+                all_parts = [filled[copy.key][1] for copy in of_home]
+                made = home.capability(Rebuilding).from_host_parts([copy.target for copy in of_home], all_parts)
                 yield from zip(of_home, made, strict=True)
 
     def _with_host_parts(self, copies: list[Copy]) -> dict[tuple[int, int | None], tuple[Copy, list[LocalPart]]]:

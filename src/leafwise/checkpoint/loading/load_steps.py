@@ -273,7 +273,7 @@ def _with_checked_casts(copier: Copier, copies: list[Copy], verify: bool) -> lis
 
 def _write(load: Load) -> None:
     copier, written = load.copier, []
-    kept = {one.copy.key for one in load.kept}
+    kept = {entry.copy.key for entry in load.kept}
     if kept:
         written = copier.move(load.kept)
         load.kept.clear()  # frees the spare memory

@@ -34,7 +34,7 @@ _FEW_BYTES, _GAP, _BUNDLE_BYTES = 1 << 16, 1 << 12, 1 << 20
 _BUFFER_BYTES = CHUNK if READERS <= 4 else 8 * CHUNK
 
 
-class Parts:
+class ScatteredParts:
     """The parts in memory of an array whose bytes are read in C order: NumPy arrays that together are all of it."""
 
     def __init__(self, spec: Spec, parts: list[LocalPart]) -> None:
@@ -60,7 +60,7 @@ class Read(NamedTuple):
 
     storage: Storage
     start: int
-    target: memoryview | Parts | Landing
+    target: memoryview | ScatteredParts | Landing
     name: str
 
     @property
@@ -83,7 +83,7 @@ def empty(spec: Spec) -> tuple[Any, memoryview]:
 def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, workers: Workers | None = None) -> int:
     """Reads the storages that have checksums, and compares them. Raises an error that lists every damaged array.
     Returns the number of bytes that were compared."""
-    tasks: list[_Task] = []
+    tasks: list[_ReadTask] = []
     largest = _TASK_BYTES if workers is None else executor_tasks.TASK_BYTES
     passes: list[tuple[str, Storage, ChecksumPass]] = []
     for name, storage in storages:
@@ -91,7 +91,7 @@ def verify_storages(storages: Iterable[tuple[str, Storage]], progress: Count, wo
             checksum_pass = storage.checksums.new_pass()
             passes.append((name, storage, checksum_pass))
             cuts = _cut(storage.nbytes, storage.checksums.piece, largest)
-            tasks += [_Task(storage, start, stop, checksum_pass) for start, stop in cuts]
+            tasks += [_ReadTask(storage, start, stop, checksum_pass) for start, stop in cuts]
     if workers is None:
         _carry_out(tasks, progress)
     else:
@@ -127,7 +127,7 @@ def _state_of(part: _SentRange) -> Any:
     """What a pass over a range found out."""
     checksum_pass = part.checksums.new_pass()
     # A file that was sent to another process has no checksums.
-    _read(_Task(part.storage, part.start, part.stop, checksum_pass, None, part.start), part.checksums.piece)
+    _read(_ReadTask(part.storage, part.start, part.stop, checksum_pass, None, part.start), part.checksums.piece)
     return checksum_pass.state()
 
 
@@ -173,7 +173,7 @@ def verify_subarrays(subarrays: Iterable[tuple[str, Stored]]) -> None:
         assert storage.checksums is not None
         for first, last in joined(used[key]):
             cuts = ranges(last - first, storage.checksums.piece, _TASK_BYTES)
-            tasks += [_Task(storage, first + start, first + stop, checksum_pass) for start, stop in cuts]
+            tasks += [_ReadTask(storage, first + start, first + stop, checksum_pass) for start, stop in cuts]
     _carry_out(tasks, lambda count: None)
     raise_damage(list(passes.values()))
     in_threads(lambda array: array.check(), list(alone.values()))
@@ -218,7 +218,7 @@ def fill(reads: list[Read], verify: bool, progress: Count, transfers: "Transfers
                 passes.append((name, storage, checksum_pass))
             else:
                 before[id(storage)] = name, storage
-        (here if isinstance(target, memoryview | Parts) else on_devices).append((read, checksum_pass))
+        (here if isinstance(target, memoryview | ScatteredParts) else on_devices).append((read, checksum_pass))
     if before:
         verify_storages(before.values(), lambda count: None)
     _fill_memory(here, progress)
@@ -233,7 +233,7 @@ def fill(reads: list[Read], verify: bool, progress: Count, transfers: "Transfers
 def _compares_on_the_way(read: Read, transfers: "Transfers | None") -> bool:
     """Whether the threads that read a storage see each part of it that has a checksum as a whole."""
     target, sums = read.target, read.storage.checksums
-    if isinstance(target, memoryview | Parts) or not read.whole or sums is None:
+    if isinstance(target, memoryview | ScatteredParts) or not read.whole or sums is None:
         return read.whole
     assert transfers is not None
     transfer = transfers.of(target)
@@ -241,17 +241,19 @@ def _compares_on_the_way(read: Read, transfers: "Transfers | None") -> bool:
 
 
 def _fill_memory(reads: list[tuple[Read, ChecksumPass | None]], progress: Count) -> None:
-    tasks: list[_Task] = []
+    tasks: list[_ReadTask] = []
     for read, checksum_pass in reads:
         storage, origin, target, _ = read
-        assert isinstance(target, memoryview | Parts)
+        assert isinstance(target, memoryview | ScatteredParts)
         nbytes = len(target) if isinstance(target, memoryview) else target.nbytes
         cuts = _cut(nbytes, 1 if nbytes <= _TASK_BYTES else _unbroken(storage, target), _TASK_BYTES)
-        tasks += [_Task(storage, origin + start, origin + stop, checksum_pass, target, origin) for start, stop in cuts]
+        tasks += [
+            _ReadTask(storage, origin + start, origin + stop, checksum_pass, target, origin) for start, stop in cuts
+        ]
     _carry_out(tasks, progress)
 
 
-class _Task(NamedTuple):
+class _ReadTask(NamedTuple):
     """A range of a storage that is compared with its checksums, or copied to where it goes, or both. The pass and the
     target begin at the byte `origin` of the storage."""
 
@@ -259,14 +261,14 @@ class _Task(NamedTuple):
     start: int
     stop: int
     checksum_pass: ChecksumPass | None
-    target: memoryview | Parts | None = None
+    target: memoryview | ScatteredParts | None = None
     origin: int = 0
 
 
-def _carry_out(tasks: list[_Task], progress: Count) -> None:
+def _carry_out(tasks: list[_ReadTask], progress: Count) -> None:
     """Reads ranges of storages: in several threads, if that is faster, and small neighbors in a local file at once."""
 
-    def work(bundle: list[_Task]) -> None:
+    def work(bundle: list[_ReadTask]) -> None:
         nbytes = sum(task.stop - task.start for task in bundle)
         if len(bundle) == 1:
             _read(bundle[0], _unbroken(bundle[0].storage, bundle[0].target))
@@ -280,14 +282,14 @@ def _carry_out(tasks: list[_Task], progress: Count) -> None:
     in_threads(work, _bundles(tasks), 1 if is_small else _threads_for(sources))
 
 
-def _bundles(tasks: list[_Task]) -> list[list[_Task]]:
+def _bundles(tasks: list[_ReadTask]) -> list[list[_ReadTask]]:
     """Tasks that one read serves: small ranges of a local file that are close together. Any other task is alone."""
     alone = [[task] for task in tasks if not _is_small(task)]
     if len(alone) == len(tasks):
         return alone
     placed = [(id(task.storage.source), task.storage.start, task) for task in tasks if _is_small(task)]
     placed.sort(key=lambda place: (place[0], place[1] + place[2].start))
-    bundles: list[list[_Task]] = []
+    bundles: list[list[_ReadTask]] = []
     key = began = end = 0
     for source, at, task in placed:
         start, stop = at + task.start, at + task.stop
@@ -300,15 +302,15 @@ def _bundles(tasks: list[_Task]) -> list[list[_Task]]:
     return alone + bundles
 
 
-def _is_small(task: _Task) -> bool:
+def _is_small(task: _ReadTask) -> bool:
     return (
         task.stop - task.start <= _FEW_BYTES
         and isinstance(task.storage.source, LocalSource)
-        and not isinstance(task.target, Parts)
+        and not isinstance(task.target, ScatteredParts)
     )
 
 
-def _read_together(bundle: list[_Task]) -> None:
+def _read_together(bundle: list[_ReadTask]) -> None:
     """Does tasks that are neighbors in a file, in their order there."""
     source = bundle[0].storage.source
     starts = [task.storage.start + task.start for task in bundle]
@@ -323,13 +325,13 @@ def _read_together(bundle: list[_Task]) -> None:
             target[start - origin : stop - origin] = view
 
 
-def _unbroken(storage: Storage, target: "memoryview | Parts | Landing | None") -> int:
+def _unbroken(storage: Storage, target: "memoryview | ScatteredParts | Landing | None") -> int:
     """Bytes of which a thread must see a multiple: those that share a checksum, and those of an element."""
     unbroken = 1 if storage.checksums is None else storage.checksums.piece
-    return lcm(unbroken, target.item) if isinstance(target, Parts) else unbroken
+    return lcm(unbroken, target.item) if isinstance(target, ScatteredParts) else unbroken
 
 
-def _read(task: _Task, unbroken: int) -> None:
+def _read(task: _ReadTask, unbroken: int) -> None:
     """Does one task, in multiples of the bytes that must not be cut. Local files are read a little at a time, because
     what is compared, or copied once more, should still be in the cache."""
     storage, start, stop, checksum_pass, target, origin = task
@@ -352,7 +354,7 @@ def _read(task: _Task, unbroken: int) -> None:
                 storage.read_into(at, part)
             if checksum_pass is not None:
                 checksum_pass.add(at - origin, part)
-            if isinstance(target, Parts):
+            if isinstance(target, ScatteredParts):
                 target.take(at - origin, part)
 
 

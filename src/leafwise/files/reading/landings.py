@@ -16,7 +16,7 @@ from leafwise.core.work.threads import READERS, THREADS, in_threads
 from leafwise.errors import FileError
 from leafwise.files.arrays.stored import Storage
 from leafwise.files.checksums import ChecksumPass
-from leafwise.files.reading.checked_reads import Parts, Read
+from leafwise.files.reading.checked_reads import Read, ScatteredParts
 from leafwise.files.sources.source import LocalSource, Source
 
 if TYPE_CHECKING:  # it imports NumPy, which listing a file must not need
@@ -273,7 +273,7 @@ def _ranges(parts: list[_BufferPart]) -> list["ReadRange"] | None:
 
 
 def _runs(parts: list[_BufferPart]) -> Iterator[list[_BufferPart]]:
-    """Parts that one read can fill."""
+    """ScatteredParts that one read can fill."""
     first = 0
     for number, part in enumerate(parts):
         if number + 1 == len(parts) or parts[number + 1].lead != part.lead:
@@ -299,7 +299,7 @@ def _tasks(reads: list[tuple[Read, ChecksumPass | None]], transfers: Transfers) 
     open_tasks: dict[int, _BufferTask] = {}  # by transfer, the one that the next array may be added to
     in_order = sorted(reads, key=lambda pair: (id(pair[0].storage.source), pair[0].storage.start + pair[0].start))
     for (storage, first, landing, _), checksum_pass in in_order:
-        assert not isinstance(landing, memoryview | Parts)
+        assert not isinstance(landing, memoryview | ScatteredParts)
         transfer = transfers.of(landing)
         assert transfer is not None
         piece = _ALIGNED if checksum_pass is None or storage.checksums is None else storage.checksums.piece
