@@ -89,14 +89,14 @@ def _entry_points(group: str) -> tuple[Any, ...]:
     from importlib.metadata import entry_points  # late: it takes longer than opening a file
 
     try:
-        found = tuple(entry_points(group=group))
+        entries = tuple(entry_points(group=group))
     except Exception as error:  # the metadata of any package may be damaged
         reason = f"{type(error).__name__}: {error}"
         warn(escape(f"packages cannot extend leafwise here, because their metadata cannot be read: {reason}"))
         return ()
     if group == _HOMES:
-        _watched.extend(entry.name for entry in found)
-    return found
+        _watched.extend(entry.name for entry in entries)
+    return entries
 
 
 def from_packages(group: str, kind: type[T], only_imported: bool = False) -> Iterator[T]:

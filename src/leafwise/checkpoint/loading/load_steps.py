@@ -202,11 +202,11 @@ def _filled(copier: Copier, copies: list[Copy], verify: bool) -> dict[int, Any]:
 
 def _locations(copies: list[Copy]) -> list[Location]:
     """Where the arrays are in memory that get values."""
-    found: dict[int, Location] = {}
+    locations: dict[int, Location] = {}
     for home, of_home in by_home(copies).items():
         places = home.capability(Loading).locations([copy.target for copy in of_home])
-        found.update((id(copy), place) for copy, place in zip(of_home, places, strict=True))
-    return [found[id(copy)] for copy in copies]
+        locations.update((id(copy), place) for copy, place in zip(of_home, places, strict=True))
+    return [locations[id(copy)] for copy in copies]
 
 
 def _staged(

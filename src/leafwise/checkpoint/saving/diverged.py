@@ -63,7 +63,7 @@ def _digest(content: SavedContent, part: LocalPart) -> str:
 def report(differences: Sequence[Difference], is_allowed: bool) -> None:
     """Warns of buffers whose copies differ. Raises if those of parameters or of optimizer state do, unless that is
     allowed; then, it warns, too."""
-    errors = [] if is_allowed else [one for one in differences if one.array.facts.kind != "buffer"]
+    errors = [] if is_allowed else [differing for differing in differences if differing.array.facts.kind != "buffer"]
     if errors:
         raise RankError(
             f"cannot save {plural(len(errors), 'array', 'arrays')} whose copies on several ranks have diverged: "
