@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from leafwise.core.capabilities.comparing import Comparing, words_of
-from leafwise.core.capabilities.locating import Locating
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.vetting import Danger, Vetting
@@ -69,11 +68,6 @@ class FileComparing(Comparing):
         return total % 2**64, constant
 
 
-class FileLocating(Locating):
-    def files_of(self, values: list[Any]) -> list[str]:
-        return [_file_of(value) for value in values]
-
-
 def _file_of(value: Stored) -> str:
     if isinstance(value, Placed):  # a header may list a hundred thousand of them, whose storages nobody needs yet
         return value.source.name
@@ -87,6 +81,9 @@ class FileSaving(Saving):
 
     def snapshot(self, values: list[Stored]) -> list[Stored]:
         return values  # files are not expected to change; `check_unchanged` notices if one did
+
+    def files_of(self, values: list[Stored]) -> list[str]:
+        return [_file_of(value) for value in values]
 
     def check_unchanged(self, values: list[Stored]) -> None:
         unchanged(storage.source for value in values for storage in value.storages())

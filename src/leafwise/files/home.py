@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal
 
 from leafwise.core.capabilities.comparing import Comparing
 from leafwise.core.capabilities.delegating import Delegating
-from leafwise.core.capabilities.locating import Locating
 from leafwise.core.capabilities.measuring import Measuring
 from leafwise.core.capabilities.saving import Saving
 from leafwise.core.capabilities.vetting import Vetting
@@ -28,7 +27,6 @@ class FilesHome(Home):
     capabilities: ClassVar[Capabilities] = {
         Comparing: "leafwise.files.capabilities:FileComparing",
         Delegating: "leafwise.files.reading.delegating:FileDelegating",
-        Locating: "leafwise.files.capabilities:FileLocating",
         Measuring: "leafwise.files.capabilities:FileMeasuring",
         Saving: "leafwise.files.capabilities:FileSaving",
         Vetting: "leafwise.files.capabilities:FileVetting",

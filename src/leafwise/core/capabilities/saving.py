@@ -49,6 +49,11 @@ class Saving(Capability):
         np = import_module("numpy")
         return [np.array(self.array_of(value)) for value in values]
 
+    def files_of(self, values: list[Any]) -> list[str]:
+        """For each array, the name of the file with its bytes, as it was opened; if its pieces are in several files,
+        the first and the number of the others; empty if it is in none."""
+        return [""] * len(values)
+
     def check_unchanged(self, values: list[Any]) -> None:
         """Raises if the file that arrays are read from was changed since it was opened."""
 

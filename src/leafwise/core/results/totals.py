@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from leafwise.core.capabilities.locating import Locating
+from leafwise.core.capabilities.saving import Saving
 from leafwise.core.columns import Facts
 from leafwise.core.parts import bytes_counted_twice, first_rows
 from leafwise.core.path import quote, shown_url
@@ -216,7 +216,7 @@ def _files(tree: Tree) -> _GroupOf:
     whole = str(getattr(columns.node_objects[0], "path", ""))
     names: dict[int, str] = {}
     for batch in columns.batches(rows):
-        files = batch.home.capability(Locating).files_of(batch.values)
+        files = batch.home.capability(Saving).files_of(batch.values)
         names |= {row: name or whole for row, name in zip(batch.rows, files, strict=True)}
     distinct = set(names.values())
     short = {name: shown_url(name).rstrip("/").rpartition("/")[2] for name in distinct}
