@@ -219,6 +219,21 @@ def test_a_target_whose_elements_share_memory_needs_equal_values_for_them(number
     assert np.array_equal(np.asarray(target), fitting.numpy())
 
 
+def test_overlaps_are_found_among_leaves_of_several_homes_that_are_cast() -> None:
+    """The leaves of a home are handled together, in another order than that of the model."""
+    base = torch.zeros(6)
+    target: dict[str, Any] = {
+        "a": np.zeros(3, np.float32), "b": base[:4], "c": np.zeros(5, np.float64), "d": base[2:], "e": torch.zeros(2)
+    }  # fmt: skip
+    source = {name: np.full(len(value), number, np.float64) for number, (name, value) in enumerate(target.items())}
+    with pytest.raises(lw.LoadError, match=r"cannot load b, d: they overlap in memory"):
+        lw.load(target, source, cast=True)
+    assert not any(np.asarray(value).any() for value in target.values())
+    source["d"] = source["b"]
+    lw.load(target, source, cast=True)
+    assert {name: float(value[0]) for name, value in target.items()} == {"a": 0, "b": 1, "c": 2, "d": 1, "e": 4}
+
+
 def test_strides_that_interleave_do_not_overlap() -> None:
     base = torch.zeros(8)
     target = base.as_strided((2, 3), (3, 2))  # 0 2 4, 3 5 7

@@ -409,6 +409,24 @@ def test_casts_on_the_device_give_the_bits_of_the_kernels(own: str, dtype: str) 
     assert same_bits(cast, tensor_over(cast_to(as_numpy(numbers), dtype)))
 
 
+def test_only_what_is_cast_is_read_to_check_its_cast(
+    counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    landing_of = landing.landing_of
+
+    def recorded(value: torch.Tensor, stored: Any, order: Any, only_check: bool) -> Any:
+        checked.extend([stored.dtype] * only_check)
+        return landing_of(value, stored, order, only_check)
+
+    monkeypatch.setattr(landing, "landing_of", recorded)
+    values = {"plain": torch.randn(500).bfloat16(), "cast": torch.randn(500), "other": torch.randn(70).bfloat16()}
+    target = {name: torch.zeros(value.shape, dtype=torch.bfloat16) for name, value in values.items()}
+    lw.load(target, lw.save(values, tmp_path / "a.safetensors"), cast=True)
+    assert checked == ["float32"]
+    assert same(target, {name: value.bfloat16() for name, value in values.items()})
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_cast_that_pytorch_rounds_twice_is_not_made_on_the_device(dtype: str) -> None:
     numbers = numbers_of("float64")

@@ -71,8 +71,8 @@ class Copier:
         return [copy._replace(casts="host") if copy.casts else copy for copy in left]
 
     def checked_on_devices(self, copies: list[Copy], verify: bool) -> list[Copy]:
-        """Reads values to their devices, without writing them, to find out whether they can be cast there. Returns
-        the copies with what is known then."""
+        """Reads values that are cast to their devices, without writing them, to find out whether they can be cast
+        there. Returns the copies with what is known then."""
         landed, left = self._landed(copies, only_check=True)
         self._fill([(entry.copy, entry.reads) for entry in landed], verify, counts=False)
         fitting = [(entry.copy, "device" if entry.landing.fits() else "host") for entry in landed]

@@ -262,10 +262,10 @@ def _with_checked_casts(copier: Copier, copies: list[Copy], verify: bool) -> lis
     """The same copies, with what is known about their casts. Raises if a value does not fit into its new dtype."""
     if not any(copy.casts for copy in copies):
         return copies
-    checked = copier.checked_on_devices(copies, verify)
-    for copy in checked:
+    checked = {copy.key: copy for copy in copier.checked_on_devices([copy for copy in copies if copy.casts], verify)}
+    for copy in checked.values():
         copier.check_cast(copy)
-    return checked
+    return [checked.get(copy.key, copy) for copy in copies]
 
 
 # -- changes -------------------------------------------------------------------------------------------------
