@@ -1,6 +1,7 @@
 """How far verbs travel through the source: which files a call visits, and how often it jumps between them.
 
     python -m tools.journeys            the table
+    python -m tools.journeys --json     the numbers of each verb, without modules
     python -m tools.journeys load       every file that this verb visits, with the jumps from and to it
 
 Each verb is called once to import and cache what it needs, and then once more under `sys.setprofile`, with a model of
@@ -10,6 +11,7 @@ is the first folder below it. Modules are those that a new process imports for t
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -53,6 +55,8 @@ def verbs(folder: Path) -> dict[str, Callable[[], Any]]:
 
     import leafwise as lw
     from leafwise.cli import main
+
+    torch.manual_seed(0)
 
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
@@ -149,8 +153,17 @@ def modules(name: str, folder: Path) -> int:
 
 
 def main() -> int:
+    os.environ["COLUMNS"] = "80"  # a narrow terminal takes more calls than a wide one
     with tempfile.TemporaryDirectory() as folder:
         table = verbs(Path(folder))
+        if sys.argv[1:] == ["--json"]:
+            taken_by_verb = {name: journey(verb, rounds=1) for name, verb in table.items()}
+            print(
+                json.dumps(
+                    {name: [sorted(t.files), t.between_files, t.between_rooms] for name, t in taken_by_verb.items()}
+                )
+            )
+            return 0
         for name in sys.argv[1:]:
             taken = journey(table[name])
             for file, number in taken.files.most_common():

@@ -150,12 +150,12 @@ def test_a_save_copies_almost_nothing(tmp_path: Path) -> None:
     assert peak < tree["0"].nbytes
 
 
-def test_rooms_become_the_array() -> None:
+def test_host_memory_becomes_the_array() -> None:
     value = jnp.zeros((64, 8), device=jax.devices("cpu")[0])
     rebuilding = HOME.capability(Rebuilding)
-    (host_part,) = rebuilding.host_parts(value)
+    ((host_part,),) = rebuilding.host_parts([value])
     host_part.value[...] = 3
-    array = rebuilding.from_host_parts(value, [host_part])
+    (array,) = rebuilding.from_host_parts([value], [[host_part]])
     assert array.unsafe_buffer_pointer() == host_part.value.ctypes.data
     assert not host_part.value.flags.writeable
     assert (np.asarray(array) == 3).all()

@@ -269,9 +269,9 @@ def test_each_device_gets_memory_for_its_part_only(tmp_path: Path, monkeypatch: 
     host_parts: list[tuple[int, ...]] = []
     host_parts_for = JaxRebuilding.host_parts
 
-    def recorded(self: JaxRebuilding, value: Any) -> Any:
-        made = host_parts_for(self, value)
-        host_parts.extend(host_part.shape for host_part in made)
+    def recorded(self: JaxRebuilding, values: Any) -> Any:
+        made = host_parts_for(self, values)
+        host_parts.extend(host_part.shape for parts in made for host_part in parts)
         return made
 
     monkeypatch.setattr(JaxRebuilding, "host_parts", recorded)
@@ -286,9 +286,9 @@ def test_what_was_read_is_the_memory_of_the_array(tmp_path: Path, monkeypatch: p
     memory: list[int] = []
     of_host_parts = JaxRebuilding.from_host_parts
 
-    def recorded(self: JaxRebuilding, value: Any, host_parts: Any) -> Any:
-        memory.extend(host_part.value.ctypes.data for host_part in host_parts)
-        return of_host_parts(self, value, host_parts)
+    def recorded(self: JaxRebuilding, values: Any, host_parts: Any) -> Any:
+        memory.extend(host_part.value.ctypes.data for parts in host_parts for host_part in parts)
+        return of_host_parts(self, values, host_parts)
 
     monkeypatch.setattr(JaxRebuilding, "from_host_parts", recorded)
     lw.save({"w": matrix()}, tmp_path / "a.safetensors")
