@@ -10,19 +10,20 @@ from pathlib import Path
 import pytest
 from tests.long import SEED, count, short_or_long
 from tools import harmless_files, payloads, scan_corpus
-from tools.payloads import Made, Payload
+from tools.payloads import Made, Payload, called_later
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "fork"), reason="the runner forks")
 
 
 def sample() -> list[Payload]:
-    """Some payloads of each mechanism; all of them in `make long`."""
+    """Some payloads of each mechanism, and those that were found last; all of them in `make long`."""
     by_mechanism = defaultdict(list)
     for payload in payloads.corpus():
         by_mechanism[payload.mechanism].append(payload)
     rng = random.Random(SEED)
     of_each = short_or_long(3, 10_000)
-    return [one for group in by_mechanism.values() for one in rng.sample(group, min(of_each, len(group)))]
+    drawn = [payload for group in by_mechanism.values() for payload in rng.sample(group, min(of_each, len(group)))]
+    return [*{payload.name: payload for payload in (*drawn, *called_later.payloads())}.values()]
 
 
 @pytest.fixture(scope="module")
