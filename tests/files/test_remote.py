@@ -317,3 +317,11 @@ def test_the_cause_of_an_error_without_secrets_is_kept() -> None:
     with pytest.raises(lw.FileError) as caught, remote_errors("s3://bucket/model.pt"):
         raise OSError("no such bucket")
     assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_the_reason_of_a_store_loses_its_final_period() -> None:
+    with (
+        pytest.raises(lw.FileError, match=r"does not exist$"),
+        remote_errors("s3://b/a"),
+    ):
+        raise OSError("The specified key does not exist.")

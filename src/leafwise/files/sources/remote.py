@@ -149,7 +149,7 @@ class remote_errors:  # noqa: N801
         if isinstance(error, Exception) and not isinstance(error, FileError | LimitError):
             from leafwise.files.sources.remote_reasons import reason  # late: it imports ssl, which is slow
 
-            raw = reason(error) or f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
+            raw = reason(error) or f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ").rstrip(".")
             message = without_secrets(raw, self.url)
             after = f" ({self.attempts} attempts failed)" if self.attempts > 1 else ""
             # The original error is not chained if its text has secrets, which a traceback would show.
