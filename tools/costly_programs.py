@@ -730,6 +730,10 @@ _COSTLY = {
     "few keys that are objects, with a long text": _blocks(
         Block("control characters", 1, 90_000, 1, 2), Block("object keys", 1, 10_000, 1, 2)
     ),
+    "objects with a long tuple as state, in a pickle": _blocks(
+        Block("bytes", 1, 3_840, 3, 1, how="entries"), Block("call", 17_024, 384, 1, 2, how="tuple"),
+        Block("object", 37_888, 1, 1, 1, how="names"),
+    ),
     "meshes of tuples": _blocks(
         Block("tuples of tuples", 1, 15_360, 1, 2), Block("mesh layout", 17_408, 1_536, 1, 2, how="dict")
     ),

@@ -767,12 +767,12 @@ class Unpickler(PickleBytes):
         elif isinstance(into, Opaque):
             if into.state is not None:
                 raise UnpicklingError(f"the state of {shown(into)} is set twice")
-            self._note_state(into, state)
-            for part in state if isinstance(state, tuple) else (state,):
+            for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
                 if isinstance(part, dict):  # attributes are looked through again for each object, and merged
                     inside = sum(len(value) for value in part.values() if isinstance(value, dict))  # of modules
                     self.limits.spend_steps(_ATTRIBUTE_STEPS * (len(part) + inside))
                     self.limits.spend_bytes(SLOT_BYTES * 8 * inside)
+            self._note_state(into, state)
             into.state = state
         elif not isinstance(into, dict):
             raise UnpicklingError(f"it sets the state of {shown(into)}, which leafwise does not support")
